@@ -1,5 +1,6 @@
-//! Makes the variants: the sources of the locks and the latch, unchanged and with each mutant's
-//! edits, once per engine, with the engine's atomics in place of the processor's.
+//! Makes the variants: the sources of the locks and the latch, as they are and with each mutant's
+//! edits, once per engine, with the engine's atomics in place of the processor's, and with what
+//! `rewrite.rs` lists: smaller constants, and one condition that only a long queue fulfils.
 //!
 //! The product's sources need not know that they are checked, and the checked code is not a copy
 //! that could fall behind.
@@ -103,7 +104,7 @@ fn read() -> Result<Vec<Source>, Box<dyn Error>> {
     ];
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
-    locks
+    let sources: Result<Vec<_>, Box<dyn Error>> = locks
         .into_iter()
         .chain(others)
         .map(|(name, path)| {
@@ -111,7 +112,10 @@ fn read() -> Result<Vec<Source>, Box<dyn Error>> {
             let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
             Ok(Source { name: name.to_owned(), text })
         })
-        .collect()
+        .collect();
+    let sources = sources?;
+    rewrite::check(&sources, rewrite::LOCK_EDITS)?;
+    Ok(sources)
 }
 
 /// The sources with one mutant's edits. A text that does not occur exactly once is an error: the
@@ -154,7 +158,7 @@ fn module(
     writeln!(code, "mod engine {{ pub(crate) use crate::engine::{engine}::*; }}")?;
     writeln!(code, "mod sync {{ pub use crate::engine::{engine}::atomics::*; }}")?;
     for source in sources.iter().filter(|source| needs(locks, &source.name)) {
-        let text = rewrite::for_engine(&source.text, &path);
+        let text = rewrite::for_engine(&source.name, &source.text, &path);
         match source.name.as_str() {
             "lib" => writeln!(code, "{}", rewrite::root(&text, |module| needs(locks, module)))?,
             "machine" => writeln!(code, "pub mod machine {{\n{text}\n}}")?,

@@ -14,8 +14,9 @@
 //! * After [`Halts::stop`] no thread sleeps: halts in progress end, and later ones do not begin to
 //!   wait.
 //!
-//! `guest-kernel-config/locks/model` takes these sources unchanged and checks the promises under
-//! loom and shuttle. It replaces the atomics, so this crate uses those of `core::sync::atomic` only.
+//! `guest-kernel-config/locks/model` checks the promises under loom and shuttle with these sources.
+//! It replaces the atomics, so this crate uses those of `core::sync::atomic` only, and the room for
+//! late kicks, which is 2 there.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,9 @@
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
-use crate::{ENGINES, Source, choice::Choice, halt_mutants::HALT_MUTANTS, module, mutate, sleep};
+use crate::{
+    ENGINES, Source, choice::Choice, halt_mutants::HALT_MUTANTS, module, mutate, rewrite, sleep,
+};
 
 /// As the table names it, before a colon.
 const SYSTEM: &str = "halts";
@@ -39,12 +41,15 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
 }
 
 fn read() -> Result<Vec<Source>, Box<dyn Error>> {
-    FILES
+    let sources: Result<Vec<_>, Box<dyn Error>> = FILES
         .iter()
         .map(|(name, path)| {
             println!("cargo:rerun-if-changed={path}");
             let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
             Ok(Source { name: (*name).to_owned(), text })
         })
-        .collect()
+        .collect();
+    let sources = sources?;
+    rewrite::check(&sources, rewrite::HALT_EDITS)?;
+    Ok(sources)
 }

@@ -146,6 +146,24 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         edits: &[("pv", "(queued <= 1 || passes()", "(queued < 1 || passes()")],
     },
     Mutant {
+        name: "outside: let in by kicks, and not kicked",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "aside: who is let in and sleeps is kicked",
+        edits: &[
+            (
+                "pv",
+                "        if (queued <= 1 || passes()",
+                "        let counted = queued > 1 && passes();\n        if (queued <= 1 || counted",
+            ),
+            (
+                "pv",
+                "            if sleeps {\n                cpu.watch.reached(Place::ReleaseToKick);",
+                "            if sleeps && !counted {\n                cpu.watch.reached(Place::ReleaseToKick);",
+            ),
+        ],
+    },
+    Mutant {
         name: "outside: let in by a look and a mark",
         harmless: None,
         engine: SHUTTLE,

@@ -1,5 +1,57 @@
 //! Turns a source of the product into one that an engine can run.
 
+use std::error::Error;
+
+use crate::Source;
+
+/// A text of the product that the model has otherwise: (source, product's text, the model's).
+pub type Edit = (&'static str, &'static str, &'static str);
+
+/// In the locks: what a few CPUs with a few acquisitions each would not reach.
+pub const LOCK_EDITS: &[Edit] = &[
+    ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),
+    ("preemptable", "const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;"),
+    // Each node costs every execution a few more atomics.
+    ("node", "const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;"),
+    // A few CPUs never make a long queue: here every kick may be owed, whatever the queue's length.
+    ("pv", "cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse"),
+];
+
+/// In the VMM's halts.
+pub const HALT_EDITS: &[Edit] = &[("delayed", "const ROOM: u32 = 256;", "const ROOM: u32 = 2;")];
+
+/// In the mutexes: stores among read-modify-writes, see `store` in the loom engine.
+pub const MUTEX_EDITS: &[Edit] = &[("mutex", "self.word.store(", "self.word.swap(")];
+
+/// In the counters: loads that rely on a total order, which loom provides only for fences.
+pub const COUNTER_EDITS: &[Edit] = &[
+    ("counter/gated", "self.sums.load(Ordering::SeqCst)", "self.sums.load_in_total_order()"),
+    ("counter/gated", "self.folds.load(Ordering::SeqCst)", "self.folds.load_in_total_order()"),
+];
+
+/// Checks that each edit has something to change.
+///
+/// # Errors
+///
+/// If a text does not occur in the product's part of its source: the source has changed, and what the edit is for would be
+/// in no checked execution.
+pub fn check(sources: &[Source], edits: &[Edit]) -> Result<(), Box<dyn Error>> {
+    for (name, from, _) in edits {
+        let source = sources.iter().find(|source| source.name == *name);
+        let source = source.ok_or_else(|| format!("an edit of {name}.rs, which is no source"))?;
+        if !without_tests(&source.text).contains(from) {
+            return Err(format!("an edit's text is not in {name}.rs: {from}").into());
+        }
+    }
+    Ok(())
+}
+
+/// `text` of the source `name` with the edits; a mutant may have changed what one of them would.
+pub fn edited(name: &str, text: &str, edits: &[Edit]) -> String {
+    let own = edits.iter().filter(|(source, ..)| *source == name);
+    own.fold(text.to_owned(), |text, (_, from, to)| text.replace(from, to))
+}
+
 /// The module of `variant` for `engine`.
 pub fn module_name(engine: &str, variant: &str) -> String {
     format!("{engine}_{}", variant.replace(|c: char| !c.is_ascii_alphanumeric(), "_"))
@@ -11,9 +63,11 @@ pub fn capital(engine: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// `text` as part of the module `path`, with that module's atomics.
-pub fn for_engine(text: &str, path: &str) -> String {
-    let text = without_tests(text)
+/// `text` of the source `name` as part of the module `path`, with that module's atomics.
+pub fn for_engine(name: &str, text: &str, path: &str) -> String {
+    let text = [LOCK_EDITS, HALT_EDITS]
+        .iter()
+        .fold(without_tests(text).to_owned(), |text, edits| edited(name, &text, edits))
         // For locks that begin just before their tickets wrap.
         .replace("#[cfg(test)]", "")
         // The VMM's sources name the contract's crate.
@@ -21,26 +75,9 @@ pub fn for_engine(text: &str, path: &str) -> String {
         // The engines' atomics register themselves at construction.
         .replace("const fn ", "fn ");
     arrays_at_run_time(&text)
-        .replace("const ROTATE: u32 = 4096;", "const ROTATE: u32 = 2;")
-        .replace("const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;")
-        .replace("const ROOM: u32 = 256;", "const ROOM: u32 = 2;")
-        // Each node costs every execution a few more atomics.
-        .replace("const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;")
-        // A few CPUs never make a long queue: here every kick may be owed, whatever the queue's
-        // length.
-        .replace("cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse")
         .replace("core::sync::atomic", "crate::sync")
         .replace("crate::", &format!("crate::{path}::"))
         .replace("in_the_model::", "crate::")
-}
-
-/// Further changes for mutexes, counters and lockrefs.
-pub fn for_sleep(text: &str) -> String {
-    text.replace("[const { Local::new() }; MAX_CPUS]", "core::array::from_fn(|_| Local::new())")
-        // Loads that rely on a total order, which loom provides only for fences.
-        .replace(".load(Ordering::SeqCst)", ".load_in_total_order()")
-        // A store among read-modify-writes: see `store` in the loom engine.
-        .replace("self.word.store(", "self.word.swap(")
 }
 
 /// The crate's root without crate attributes, without the module that the engine supplies, and without the names of

@@ -6,22 +6,32 @@ use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 use crate::choice::Choice;
 use crate::sleep_mutants::{HOLES, MUTANTS};
 use crate::{
-    ENGINES, LOCKS, PV_TICKET, Source, module, mutants::Mutant, mutate, rewrite, unless_linted,
+    ENGINES, LOCKS, PV_TICKET, Source, module,
+    mutants::Mutant,
+    mutate,
+    rewrite::{self, Edit},
+    unless_linted,
 };
 
 /// A system: its module, its submodules, and its checks in `src/sleep`.
 struct System {
     name: &'static str,
     parts: &'static [&'static str],
+    edits: &'static [Edit],
 }
 
 const SYSTEMS: [System; 3] = [
     System {
         name: "mutex",
         parts: &["baseline", "one_spinner", "queued", "read_first", "sleepers"],
+        edits: rewrite::MUTEX_EDITS,
     },
-    System { name: "counter", parts: &["gated", "locals", "locked", "sequence"] },
-    System { name: "lockref", parts: &["word"] },
+    System {
+        name: "counter",
+        parts: &["gated", "locals", "locked", "sequence"],
+        edits: rewrite::COUNTER_EDITS,
+    },
+    System { name: "lockref", parts: &["word"], edits: &[] },
 ];
 
 /// Writes `sleep_variants.rs`: the modules, and a table of them.
@@ -81,7 +91,7 @@ fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
     let file = |name: &str| (name.to_owned(), format!("../src/{name}.rs"));
     let checks = format!("{}_checks", system.name);
     let own = |name: &str| (name.to_owned(), format!("src/sleep/{name}.rs"));
-    rewrite::modules(&root)
+    let sources: Result<Vec<_>, Box<dyn Error>> = rewrite::modules(&root)
         .chain(["lib", system.name])
         .map(file)
         .chain(system.parts.iter().map(|part| file(&format!("{}/{part}", system.name))))
@@ -91,7 +101,10 @@ fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
             let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
             Ok(Source { name, text: text.replace("#[cfg(test)]\nmod tests;", "") })
         })
-        .collect()
+        .collect();
+    let sources = sources?;
+    rewrite::check(&sources, system.edits)?;
+    Ok(sources)
 }
 
 /// As [`module`], including the parts of the system.
@@ -106,7 +119,9 @@ fn variant(
     let mut parts = String::new();
     for part in sources {
         if let Some(name) = part.name.strip_prefix(&prefix) {
-            writeln!(parts, "mod {name} {{\n{}\n}}", rewrite::without_tests(&part.text))?;
+            let text =
+                rewrite::edited(&part.name, rewrite::without_tests(&part.text), system.edits);
+            writeln!(parts, "mod {name} {{\n{text}\n}}")?;
         }
     }
     let whole: Vec<_> = sources
@@ -115,8 +130,8 @@ fn variant(
         .map(|source| {
             let mut text = source.text.clone();
             if source.name == system.name {
-                text = rewrite::root(rewrite::without_tests(&text), |_| true) + &parts;
-                text = rewrite::for_sleep(&text);
+                let own = rewrite::edited(system.name, rewrite::without_tests(&text), system.edits);
+                text = rewrite::root(&own, |_| true) + &parts;
             }
             Source { name: source.name.clone(), text }
         })
