@@ -262,12 +262,13 @@ fn a_killed_vcpu_thread_leaves_no_scheduler() -> anyhow::Result<()> {
 /// slice and a grace at most, and the machine ends as it should.
 fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
     need_kernel_7()?;
-    // The page is in the guest's memory, which is the VMM's; other maps have other sizes.
+    // The page is in the guest's memory, which is the VMM's; other maps have other sizes. `dd` writes for ever into the
+    // memory of a process that ends between its open and its write, which then takes nothing without an error.
     let one = "BOOT --policy $P -- sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $0 whole' $P &\n\
                B=$!; A=; until [ \"$A\" ]; do BUSYBOX sleep 0.1\n\
                for R in $(BUSYBOX grep bpf-map /proc/$B/maps | BUSYBOX cut -d' ' -f1); do\n\
                [ $((0x${R#*-} - 0x${R%-*})) = 16384 ] && A=${R%-*}; done; done\n\
-               while BUSYBOX dd if=/dev/urandom of=/proc/$B/mem bs=4096 count=4 conv=notrunc \
+               while BUSYBOX timeout 10 BUSYBOX dd if=/dev/urandom of=/proc/$B/mem bs=4096 count=4 conv=notrunc \
                seek=$((0x$A / 4096)) 2>/dev/null; do BUSYBOX sleep 0.02; done\n\
                wait $B || echo failed $?\n";
     let policies = "rr fair kick-boost deferred lhp:50,5ms lwp:50,5ms";
