@@ -21,6 +21,10 @@ const TRIES: u32 = 3;
 const SHARE: f64 = 0.9;
 /// How long both machines share the slot: 750 turns of 4 ms, or 150 of 20 ms.
 const SECONDS: f64 = 3.0;
+/// Before it, until both are at work.
+const START: f64 = 1.0;
+/// The same for a guest whose only vCPU halts for ever: the watchdog ends its machine after two seconds.
+const OF_A_HALT: (f64, f64) = (0.3, 1.3);
 
 /// The slice: a tick of the kernel where the policy charges for time. The others divide turns, each of which ends at the
 /// first tick after its slice, up to a tick later: five ticks, or a vCPU may have up to twice what another one has.
@@ -30,10 +34,6 @@ fn slice(policy: &str) -> &'static str {
         _ => "20ms",
     }
 }
-/// Before it, until both are at work.
-const START: f64 = 1.0;
-/// The same for a guest whose only vCPU halts for ever: the watchdog ends its machine after two seconds.
-const OF_A_HALT: (f64, f64) = (0.3, 1.3);
 
 /// A hostile guest, under a policy.
 type Pair = (&'static Guest, &'static str);
