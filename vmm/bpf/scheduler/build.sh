@@ -5,4 +5,4 @@
 set -eu
 cd "$(dirname "$0")"
 exec "${PVTICKET_CLANG:-$(command -v clang-19 || echo clang)}" -target bpf -mcpu=v3 -O2 -g -fdebug-compilation-dir=. \
-    -Wall -Wextra -Werror -Wno-unused-parameter -c scheduler.bpf.c -o "${1:-scheduler.bpf.o}"
+    -I../../../hypercalls/include -Wall -Wextra -Werror -Wno-unused-parameter -c scheduler.bpf.c -o "${1:-scheduler.bpf.o}"

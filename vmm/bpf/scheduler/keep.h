@@ -36,7 +36,7 @@ static int give_up(void *map, u32 *key, struct on_cpu *on)
  */
 INLINE bool keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 left)
 {
-	if (!left || (u8)vcpu->line->wait != WAIT_HALTED || !is_next(vcpu) || is_slot_wanted())
+	if (!left || !IS(vcpu->line->wait, HALTED) || !is_next(vcpu) || is_slot_wanted())
 		return 0;
 	if (!on->is_ready) {
 		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))

@@ -8,19 +8,11 @@
 
 #include "state.h"
 
-/* States of a line's wait: bits 7-0; the ticket is in bits 31-16. */
-enum wait {
-	WAIT_NOTHING = 0,
-	WAIT_ENTERING = 1,
-	WAIT_SPINNING = 2,
-	WAIT_HALTED = 3,
-	WAIT_OUTSIDE = 4,
-	WAIT_KICKING = 5,
-};
-
 /* The low bit of a head is the slow-path flag; tickets advance by two. */
 #define HEAD(word) ((u16)((word) & 0xfffe))
 #define TAIL(word) ((u16)((word) >> 16))
+/* A line's wait: its state in bits 7-0 (PVTICKET_WAIT_*), the ticket in bits 31-16. */
+#define IS(wait, state) ((u8)(wait) == PVTICKET_WAIT_##state)
 #define TICKET(wait) ((u16)((wait) >> 16))
 #define AHEAD(ticket, head) ((u16)((u16)(ticket) - (u16)(head)) >> 1)
 
@@ -71,13 +63,13 @@ INLINE bool is_next(const struct vcpu *vcpu)
 	const volatile struct line *line = vcpu->line;
 	u32 wait = line->wait, word;
 
-	if ((u8)wait == WAIT_KICKING)
+	if (IS(wait, KICKING))
 		return 1;
-	if ((u8)wait != WAIT_SPINNING && (u8)wait != WAIT_HALTED && (u8)wait != WAIT_OUTSIDE)
+	if (!IS(wait, SPINNING) && !IS(wait, HALTED) && !IS(wait, OUTSIDE))
 		return 0;
 	if (!read_word(vcpu->machine, line->wait_lock, &word))
 		return 0;
-	if ((u8)wait == WAIT_OUTSIDE)
+	if (IS(wait, OUTSIDE))
 		return TAIL(word) == HEAD(word);
 	return AHEAD(TICKET(wait), HEAD(word)) <= 1;
 }
@@ -88,7 +80,7 @@ INLINE bool is_served(const struct vcpu *vcpu)
 	const volatile struct line *line = vcpu->line;
 	u32 wait = line->wait, word;
 
-	return (u8)wait == WAIT_HALTED && read_word(vcpu->machine, line->wait_lock, &word) &&
+	return IS(wait, HALTED) && read_word(vcpu->machine, line->wait_lock, &word) &&
 	       HEAD(word) == TICKET(wait);
 }
 
@@ -96,10 +88,9 @@ INLINE bool is_served(const struct vcpu *vcpu)
 INLINE bool kicks(const struct vcpu *by, const struct vcpu *vcpu)
 {
 	const volatile struct line *from = by->line, *to = vcpu->line;
-	u8 wait = to->wait;
+	u32 wait = to->wait;
 
-	return by->seat.machine == vcpu->seat.machine && (u8)from->wait == WAIT_KICKING &&
+	return by->seat.machine == vcpu->seat.machine && IS(from->wait, KICKING) &&
 	       from->wait_lock == to->wait_lock &&
-	       (wait == WAIT_OUTSIDE ||
-		(wait == WAIT_HALTED && TICKET(from->wait) == TICKET(to->wait)));
+	       (IS(wait, OUTSIDE) || (IS(wait, HALTED) && TICKET(from->wait) == TICKET(to->wait)));
 }

@@ -33,15 +33,14 @@ static long add_claims(u64 vcpu, struct claims *claims)
 	line = &claims->lines->vcpu[vcpu];
 	/* A waiter publishes that it holds the lock before it withdraws that it waits. */
 	wait = line->wait;
-	if (((u8)wait == WAIT_SPINNING || (u8)wait == WAIT_HALTED) && line->wait_lock == claims->lock)
+	if ((IS(wait, SPINNING) || IS(wait, HALTED)) && line->wait_lock == claims->lock)
 		claim(claims, TICKET(wait));
 	held = line->held;
 	for (ix = 0; ix < NAMED; ix++)
 		if (ix < held && line->held_lock[ix] == claims->lock)
 			claim(claims, line->held_ticket[ix]);
 	/* An interrupt handler's own lock hides a ticket that the interrupted code has drawn. */
-	if ((u8)wait == WAIT_ENTERING || (u8)wait == WAIT_OUTSIDE || (u8)wait == WAIT_KICKING ||
-	    held > NAMED)
+	if (IS(wait, ENTERING) || IS(wait, OUTSIDE) || IS(wait, KICKING) || held > NAMED)
 		claims->are_all = 0;
 	return 0;
 }
@@ -106,7 +105,7 @@ INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
 
 	name(vcpu, &record, RECORD_ENDED, now);
 	look(vcpu, &record);
-	if (!record.held && (u8)record.wait == WAIT_ENTERING && (record.known & KNOWN_WAIT))
+	if (!record.held && IS(record.wait, ENTERING) && (record.known & KNOWN_WAIT))
 		find_claims(vcpu, &record);
 	__sync_fetch_and_add(&memory.counters.turns, 1);
 	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))

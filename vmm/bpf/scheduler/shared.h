@@ -2,8 +2,11 @@
 /* What the scheduler and its loader share; src/shared.rs has the same in Rust. */
 #pragma once
 
+/* The contract with guests: their lines, and the most vCPUs of a machine. */
+#include "pvticket_abi.h"
+
 /* vCPUs of a machine, machines and slots of a schedule, and the kernel's numbers of CPUs. */
-#define MOST_VCPUS 128
+#define MOST_VCPUS PVTICKET_MAX_VCPUS
 #define MOST_MACHINES 64
 #define MOST_SLOTS 128
 #define MOST_CPUS 1024
@@ -12,7 +15,7 @@
 #define MOST_INTERVALS 256
 
 /* The locks of which a line says which they are. */
-#define NAMED 3
+#define NAMED PVTICKET_LINE_NAMED
 
 /* The order of turns, and when they end. */
 enum policy {

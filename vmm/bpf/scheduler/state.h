@@ -24,7 +24,22 @@ struct line {
 	u32 off_cpu;
 	u64 rest[6];
 };
-_Static_assert(sizeof(struct line) == 128, "a line is two cache lines");
+
+#define IS_AT(field, place)                                                                         \
+	_Static_assert(__builtin_offsetof(struct line, field) == PVTICKET_LINE_##place,             \
+		       "a line has " #field " where the contract has it")
+IS_AT(held, HELD);
+IS_AT(wait, WAIT);
+IS_AT(wait_lock, WAIT_LOCK);
+IS_AT(wait_since, WAIT_SINCE);
+IS_AT(held_lock, HELD_LOCK);
+IS_AT(held_ticket, HELD_TICKET);
+IS_AT(released_at, RELEASED_AT);
+IS_AT(yield_wanted, YIELD_WANTED);
+IS_AT(points, POINTS);
+IS_AT(spin_looks, SPIN_LOOKS);
+IS_AT(off_cpu, OFF_CPU);
+_Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as in the contract");
 
 struct lines {
 	struct line vcpu[MOST_VCPUS];

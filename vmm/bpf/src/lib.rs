@@ -13,6 +13,7 @@ mod sys;
 
 pub use record::{Locks, Record, TurnEnd, What};
 pub use settings::{Fault, Graces, Injection, Machine, Policy, Range, Settings};
+pub use shared::MOST_MACHINES;
 
 use std::{
     fmt, io,
@@ -23,7 +24,7 @@ use std::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use thiserror::Error;
 
-use shared::{RawMemory, RawSeat};
+use shared::{RawMachine, RawMemory, RawSeat};
 use sys::{Failed, Link, Object, Ring};
 
 /// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
@@ -34,9 +35,6 @@ pub const PAGE: u64 = hypercalls::telemetry::SIZE;
 
 /// A ring buffer cannot be smaller than a page.
 const SMALLEST_RING: u32 = 4096;
-
-/// The number of machines that a schedule can have.
-pub const MOST_MACHINES: u32 = 64;
 
 /// Why the scheduler cannot be used.
 #[derive(Debug, Error)]
@@ -53,8 +51,8 @@ pub enum BpfError {
     /// The kernel refuses it.
     #[error("the kernel refuses the scheduler's program{}", because(.0))]
     Load(String, #[source] io::Error),
-    /// A map of the program is missing.
-    #[error("the scheduler has no {0}")]
+    /// A map of the program is missing, or holds other values than the loader takes it to.
+    #[error("cannot use the scheduler's {0}")]
     Map(&'static str, #[source] io::Error),
     /// It cannot be attached.
     #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
@@ -112,6 +110,7 @@ impl Scheduler {
     /// Loads and attaches it. The host can have one such scheduler at a time.
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
         let mut object = Object::open(PROGRAM).map_err(|Failed(why)| BpfError::Open(why))?;
+        check_sizes(&object)?;
         object
             .set_initial(c".rodata", &settings.raw()?)
             .map_err(|Failed(why)| BpfError::Set("settings", why))?;
@@ -131,10 +130,9 @@ impl Scheduler {
 
     /// Describes a machine. Before its vCPUs enrol.
     pub fn describe(&self, machine: u32, its: &Machine) -> Result<(), BpfError> {
-        let machines = self.object.descriptor(c"machines");
+        let machines = self.object.values::<RawMachine>(c"machines");
         let machines = machines.map_err(|Failed(why)| BpfError::Map("machines", why))?;
-        sys::put_at(machines, machine, &its.raw())
-            .map_err(|Failed(why)| BpfError::Set("machine", why))
+        machines.put_at(machine, &its.raw()).map_err(|Failed(why)| BpfError::Set("machine", why))
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
@@ -152,9 +150,10 @@ impl Scheduler {
         let own =
             Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
         let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
-        let seats =
-            self.object.descriptor(c"seats").map_err(|Failed(why)| BpfError::Map("seats", why))?;
-        sys::put(seats, thread.as_fd(), &RawSeat { machine, vcpu })
+        let seats = self.object.values::<RawSeat>(c"seats");
+        let seats = seats.map_err(|Failed(why)| BpfError::Map("seats", why))?;
+        seats
+            .put_for(thread.as_fd(), &RawSeat { machine, vcpu })
             .map_err(|Failed(why)| BpfError::Register(why))?;
         sys::change_class().map_err(|Failed(why)| BpfError::Class(why))
     }
@@ -184,9 +183,23 @@ impl Scheduler {
     }
 
     fn memory(&self) -> Result<RawMemory, BpfError> {
-        let memory = self.object.descriptor(c".bss").and_then(sys::get);
+        let memory = self.object.values(c".bss").and_then(|memory| memory.first());
         memory.map_err(|Failed(why)| BpfError::Read("counters", why))
     }
+}
+
+/// Compares the sizes of the maps' values with those of the types that they are read and written as. (Those of
+/// `.rodata`, libbpf compares.)
+fn check_sizes(object: &Object) -> Result<(), BpfError> {
+    let maps = [
+        ("machines", c"machines", size_of::<RawMachine>()),
+        ("seats", c"seats", size_of::<RawSeat>()),
+        ("counters", c".bss", size_of::<RawMemory>()),
+        ("pages", c"pages", PAGE as usize),
+    ];
+    maps.into_iter().try_for_each(|(what, name, value)| {
+        object.check_sizes(name, value).map_err(|Failed(why)| BpfError::Map(what, why))
+    })
 }
 
 /// Text that ends at the first zero byte.
@@ -220,8 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_as_large_as_the_programs() {
-        assert_eq!(PAGE, 128 * 128);
+    fn the_object_has_maps_of_these_values() {
+        let object = Object::open(PROGRAM).unwrap();
+        check_sizes(&object).unwrap();
+        let Failed(why) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
+        assert_eq!(why.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
+        // A page of lines is mapped into guests as whole pages of the host.
         assert_eq!(PAGE % 4096, 0);
     }
 }

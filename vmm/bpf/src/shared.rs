@@ -2,6 +2,8 @@
 
 use std::mem::size_of;
 
+/// The number of machines that a schedule can have.
+pub const MOST_MACHINES: u32 = 64;
 pub(crate) const MOST_SLOTS: usize = 128;
 pub(crate) const MOST_CPUS: u32 = 1024;
 pub(crate) const MOST_RANGES: usize = 4;
@@ -203,6 +205,22 @@ mod tests {
         ($structure:ty: $($field:ident)*) => {
             vec![$((stringify!($field).to_owned(), offset_of!($structure, $field))),*]
         };
+    }
+
+    #[test]
+    fn both_sides_have_the_same_numbers() {
+        let in_c = |name: &str| {
+            let all = include_str!("../scheduler/shared.h").lines();
+            let mut values = all.filter_map(|line| {
+                line.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' ')
+            });
+            values.next().unwrap_or_default().parse().unwrap_or(0)
+        };
+        assert_eq!(in_c("MOST_MACHINES"), MOST_MACHINES);
+        assert_eq!(in_c("MOST_SLOTS"), MOST_SLOTS as u32);
+        assert_eq!(in_c("MOST_CPUS"), MOST_CPUS);
+        assert_eq!(in_c("MOST_RANGES"), MOST_RANGES as u32);
+        assert_eq!(in_c("MOST_INTERVALS"), INTERVALS as u32);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{
     ffi::{CStr, c_int, c_void},
     io,
+    marker::PhantomData,
     mem::{self, MaybeUninit},
     os::fd::{AsRawFd, BorrowedFd},
     ptr::{self, NonNull},
@@ -76,7 +77,27 @@ impl Object {
         made(unsafe { c::bpf_object__find_map_by_name(self.object.as_ptr(), name.as_ptr()) })
     }
 
-    /// Sets the initial contents of a map, before it is loaded. Its size must be the value's.
+    /// Refuses a map unless its keys have four bytes, and its values this many.
+    pub fn check_sizes(&self, name: &CStr, value: usize) -> Result<()> {
+        let map = self.map(name)?;
+        // SAFETY: the map belongs to this object.
+        let sizes =
+            unsafe { [c::bpf_map__key_size(map.as_ptr()), c::bpf_map__value_size(map.as_ptr())] };
+        if sizes.map(|size| size as usize) == [size_of::<u32>(), value] {
+            return Ok(());
+        }
+        let [key, has] = sizes;
+        let mismatch = format!("keys of {key} bytes and values of {has}, not of 4 and {value}");
+        Err(Failed(io::Error::other(mismatch)))
+    }
+
+    /// A loaded map whose values are `T`s.
+    pub fn values<T: Plain>(&self, name: &CStr) -> Result<Values<'_, T>> {
+        self.check_sizes(name, size_of::<T>())?;
+        Ok(Values { map: self.descriptor(name)?, value: PhantomData })
+    }
+
+    /// Sets the initial contents of a map, before it is loaded. libbpf refuses a value of another size.
     pub fn set_initial<T: Plain>(&mut self, name: &CStr, value: &T) -> Result<()> {
         let map = self.map(name)?.as_ptr();
         // SAFETY: the value has this many bytes, none of which is padding.
@@ -145,34 +166,43 @@ impl Drop for Link {
     }
 }
 
-/// Puts a value into a map, under a descriptor as its key.
-pub(crate) fn put<T: Plain>(map: BorrowedFd<'_>, key: BorrowedFd<'_>, value: &T) -> Result<()> {
-    let key = key.as_raw_fd();
-    // SAFETY: key and value are as large as the map's, by its definition in state.h.
-    done(unsafe {
-        let (key, value) = (ptr::from_ref(&key).cast(), ptr::from_ref(value).cast());
-        c::bpf_map_update_elem(map.as_raw_fd(), key, value, 0)
-    })
+/// A map with keys of four bytes and values of `T`'s size: [`Object::values`] has compared both.
+#[derive(Debug)]
+pub(crate) struct Values<'a, T> {
+    map: BorrowedFd<'a>,
+    value: PhantomData<T>,
 }
 
-/// Puts a value into an array.
-pub(crate) fn put_at<T: Plain>(map: BorrowedFd<'_>, place: u32, value: &T) -> Result<()> {
-    // SAFETY: key and value are as large as the map's, by its definition in state.h.
-    done(unsafe {
-        let (key, value) = (ptr::from_ref(&place).cast(), ptr::from_ref(value).cast());
-        c::bpf_map_update_elem(map.as_raw_fd(), key, value, 0)
-    })
-}
+impl<T: Plain> Values<'_, T> {
+    /// Puts a value into the storage of the thread with this descriptor.
+    pub fn put_for(&self, thread: BorrowedFd<'_>, value: &T) -> Result<()> {
+        self.update(thread.as_raw_fd().cast_unsigned(), value)
+    }
 
-/// Reads the only value of an array, which must be of this size.
-pub(crate) fn get<T: Plain>(map: BorrowedFd<'_>) -> Result<T> {
-    let mut value = MaybeUninit::<T>::uninit();
-    let key = 0_u32;
-    // SAFETY: the map's value has T's size, by its definition; it is written in full on success.
-    unsafe {
-        let key = ptr::from_ref(&key).cast();
-        done(c::bpf_map_lookup_elem(map.as_raw_fd(), key, value.as_mut_ptr().cast()))?;
-        Ok(value.assume_init())
+    /// Puts a value into an array.
+    pub fn put_at(&self, place: u32, value: &T) -> Result<()> {
+        self.update(place, value)
+    }
+
+    fn update(&self, key: u32, value: &T) -> Result<()> {
+        // SAFETY: key and value are as large as the map's, by the contract of this type.
+        done(unsafe {
+            let (key, value) = (ptr::from_ref(&key).cast(), ptr::from_ref(value).cast());
+            c::bpf_map_update_elem(self.map.as_raw_fd(), key, value, 0)
+        })
+    }
+
+    /// Reads the first value of an array.
+    pub fn first(&self) -> Result<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        let key = 0_u32;
+        // SAFETY: the map's values have T's size, by the contract of this type, and the kernel writes
+        // all of it on success.
+        unsafe {
+            let key = ptr::from_ref(&key).cast();
+            done(c::bpf_map_lookup_elem(self.map.as_raw_fd(), key, value.as_mut_ptr().cast()))?;
+            Ok(value.assume_init())
+        }
     }
 }
 

@@ -39,11 +39,11 @@ static void hand_over(struct task *task, u32 vcpus)
 	if (vcpus < 2)
 		return;
 	if (other) {
-		claim_to_wait(task, WAIT_KICKING, 2);
-		claim_to_wait(other, WAIT_HALTED, 2);
+		claim_to_wait(task, PVTICKET_WAIT_KICKING, 2);
+		claim_to_wait(other, PVTICKET_WAIT_HALTED, 2);
 		wakes(other);
 	}
-	claim_to_wait(task, WAIT_HALTED, 2);
+	claim_to_wait(task, PVTICKET_WAIT_HALTED, 2);
 	sleeps(task);
 }
 
@@ -55,7 +55,7 @@ static void act(struct task *task, enum lie lie, u32 vcpus)
 		return;
 	task->line->held = lie == HOLDS || lie == YIELDS ? ~0U : 0;
 	if (lie == WAITS)
-		claim_to_wait(task, WAIT_SPINNING, 2);
+		claim_to_wait(task, PVTICKET_WAIT_SPINNING, 2);
 	if (lie == YIELDS) {
 		yield((u64[]){ (u64)&task->kernels, 0 });
 		here[on].is_kicked = 1;
@@ -68,7 +68,7 @@ static void act(struct task *task, enum lie lie, u32 vcpus)
 		/* The next in line: its slot idles. Who runs kicks it. */
 		if (halted_one(task))
 			wakes(halted_one(task));
-		claim_to_wait(task, WAIT_HALTED, 0);
+		claim_to_wait(task, PVTICKET_WAIT_HALTED, 0);
 		sleeps(task);
 	}
 	on = left_on;

@@ -40,11 +40,13 @@ impl Stand {
     fn build([liars, honest, slots]: [u32; 3]) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let program = folder.path().join("share");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/share.c");
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let source = manifest.join("tests/share.c");
         // The linker of this test is one that compiles C.
         let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
         let built = Command::new(cc)
-            .args(["-std=gnu11", "-O1", "-w"])
+            .args(["-std=gnu11", "-O1", "-w", "-I"])
+            .arg(manifest.join("../../hypercalls/include"))
             .args([
                 format!("-DLIARS={liars}"),
                 format!("-DHONEST={honest}"),
