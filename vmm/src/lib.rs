@@ -8,7 +8,6 @@
 
 pub mod cli;
 pub mod clock;
-pub mod cpio;
 pub mod cpu_quota;
 pub mod doctor;
 pub mod driver;

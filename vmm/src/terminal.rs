@@ -131,6 +131,11 @@ impl Held {
     }
 }
 
+/// May this process read its stdin? Not while it is the terminal of another job.
+pub fn input_is_ours() -> bool {
+    !streams::input_is_terminal() || is_ours()
+}
+
 /// May this process use the terminal that is its stdin? Not while another job is in the terminal's foreground. Always true
 /// if it is not its controlling terminal, or none at all.
 pub fn is_ours() -> bool {

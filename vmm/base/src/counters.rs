@@ -7,6 +7,17 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::VcpuId;
+
+/// The waiting times of a payload's vCPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitCounts {
+    /// Histogram of the waits: a count per bucket of [`hypercalls::histogram`].
+    pub counts: Vec<u64>,
+    /// vCPUs that are still waiting, each with its TSC when the wait began.
+    pub open: Vec<(VcpuId, u64)>,
+}
+
 macro_rules! counters {
     ($counters:ident, $counts:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// One vCPU's counters, aligned so that vCPUs share no cache lines: the owner writes,

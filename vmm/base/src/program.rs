@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base::files;
+use crate::files;
 
 /// Bytes that are looked at: the ELF header and the program headers follow each other there.
 const HEAD: u64 = 4096;

@@ -37,7 +37,7 @@ pub enum CpioError {
 /// creates no directory that the archive does not name.
 ///
 /// ```
-/// # use pvticket::cpio::{Archive, CpioError};
+/// # use boot::cpio::{Archive, CpioError};
 /// # fn main() -> Result<(), CpioError> {
 /// let mut archive = Archive::new(Vec::new());
 /// archive.directory("dev", 0o755)?;

@@ -9,6 +9,7 @@
 
 mod acpi;
 mod bzimage;
+pub mod cpio;
 pub mod cpuid;
 mod elf;
 mod error;

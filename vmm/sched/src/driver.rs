@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use sched::{PolicySpec, policy::InKernel};
+use super::{PolicySpec, policy::InKernel};
 
 /// What carries out a schedule.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]

@@ -44,8 +44,8 @@ use crate::{
 use base::{sched_features, text};
 use confine::{Class, Files, Needs};
 use report::perfetto;
+use sched::driver::DriverKind;
 use study::{
-    driver::DriverKind,
     guest::kernels::Kernels,
     point::{HostKernel, HostKind, Point},
     timeline::Timeline,

@@ -5,11 +5,8 @@ use std::sync::LazyLock;
 use super::Usage;
 #[cfg(feature = "bpf")]
 use crate::doctor::{files::Files, sched_ext::SchedExtFacts};
-use sched::policy::InKernel;
-use study::{
-    driver::DriverKind,
-    point::{HostKernel, HostKind, Point},
-};
+use sched::{driver::DriverKind, policy::InKernel};
+use study::point::{HostKernel, HostKind, Point};
 
 /// The help of `--driver`.
 pub(super) static HELP: LazyLock<String> = LazyLock::new(|| {

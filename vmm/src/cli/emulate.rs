@@ -14,12 +14,10 @@ use clap::Args;
 use super::{Usage, confinement, host::HostKernelArgs, inside::Inside};
 use crate::{
     emulated::StdinMode,
-    guest::{
-        artifacts::{self, ArtifactError},
-        program,
-    },
+    guest::artifacts::{self, ArtifactError},
     units::ByteSize,
 };
+use base::program;
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
 /// built kernel and busybox are available there

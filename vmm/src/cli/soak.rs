@@ -27,9 +27,8 @@ use base::{
     plural::{agree, count, noun},
 };
 use report::{faults::in_a_line, si::si};
-use sched::{PolicySpec, accounting::Totals, policy::DEFAULT_SLICE};
+use sched::{PolicySpec, accounting::Totals, driver::DriverKind, policy::DEFAULT_SLICE};
 use study::{
-    driver::DriverKind,
     findings::Study,
     plan::{Level, Seconds, resolve_levels},
     point::Point,

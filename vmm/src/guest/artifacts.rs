@@ -8,10 +8,8 @@ use std::{
     path::PathBuf,
 };
 
-use base::files;
+use base::{files, program::is_static};
 use thiserror::Error;
-
-use super::program::is_static;
 
 /// A file that is missing. Each message says how to get it.
 #[derive(Debug, Error)]

@@ -13,7 +13,7 @@ use std::{
 use thiserror::Error;
 
 use super::unpackable::{self, UnpackError};
-use crate::cpio::{Archive, CpioError};
+use boot::cpio::{Archive, CpioError};
 
 /// The guest's `/init`, a static ELF.
 pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));

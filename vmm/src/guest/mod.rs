@@ -4,6 +4,5 @@ pub mod artifacts;
 pub mod initrd;
 pub mod linux;
 pub mod payload;
-pub mod program;
 pub mod symbols;
 pub mod unpackable;

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use base::backend::PvBackend;
+use base::{backend::PvBackend, counters::WaitCounts, work};
 use hypercalls::{
     MAX_VCPUS,
     histogram::{self, BUCKETS},
@@ -16,7 +16,6 @@ use hypercalls::{
 };
 use kvm::{host::is_amd, sys::ram::Ram};
 use locks::System;
-use study::{latencies::Waits, spec::defaults};
 use thiserror::Error;
 use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError};
 
@@ -57,10 +56,10 @@ impl PayloadSpec {
         Self {
             workload: Workload::Operate,
             system,
-            spin_threshold: defaults::PAYLOAD_LOOKS,
-            critical: defaults::CRITICAL,
-            think: defaults::THINK,
-            sum_every: defaults::SUM_EVERY,
+            spin_threshold: work::LOOKS,
+            critical: work::CRITICAL,
+            think: work::THINK,
+            sum_every: work::SUM_EVERY,
             timed: false,
             transport: Transport::Ports,
             handoff: HandoffSpec::NONE,
@@ -168,8 +167,8 @@ impl<'a> SharedView<'a> {
     }
 
     /// The waits of every vCPU so far, if they are timed.
-    pub fn waits(&self, vcpus: VcpuCount) -> Result<Waits, SharedError> {
-        let mut waits = Waits { counts: vec![0; BUCKETS], open: Vec::new() };
+    pub fn waits(&self, vcpus: VcpuCount) -> Result<WaitCounts, SharedError> {
+        let mut waits = WaitCounts { counts: vec![0; BUCKETS], open: Vec::new() };
         for vcpu in vcpus.ids() {
             let its = offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<Latencies>();
             let before = self.waiting(vcpu)?;

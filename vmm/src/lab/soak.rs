@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::run::{Order, Watcher};
 use crate::units::{Nanos, VcpuCount};
 use base::{counters::FaultCounts, faults::FaultSpec};
-use sched::{PolicySpec, accounting::Totals};
+use sched::{PolicySpec, accounting::Totals, driver::DriverKind};
 use study::{
-    driver::DriverKind,
     point::Point,
     spec::{Experiment, MOST_CELLS, PlannedCell, SpecText},
     store::record::{CellLine, Figures, Outcome},

@@ -12,7 +12,6 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{
     Console, GuestSpec, MachineSpec, Running, VmError,
-    escape::EscapeFilter,
     input::{Pump, Subscriber},
     loaded::{LoadedGuest, map_memory},
     watchdog::{self, Watchdog},
@@ -38,6 +37,7 @@ use crate::{
     },
 };
 use base::backend::PvBackend;
+use base::escape::EscapeFilter;
 use boot::{
     cpuid::{self, CpuidSpec},
     layout,

@@ -32,17 +32,20 @@ pub enum InputTarget {
 /// A source of input.
 #[derive(Debug)]
 pub enum Input {
-    /// A copy of the process's stdin.
-    Stdin(File),
+    /// A file, and the process's part in reading it.
+    File(File, Box<dyn InputOwner>),
     /// There is none: it is at its end.
     AtEnd,
 }
 
-impl Input {
-    /// The process's stdin. (Where it was closed, `/dev/null` took its place at the start of the program.)
-    pub fn stdin() -> io::Result<Self> {
-        io::stdin().as_fd().try_clone_to_owned().map(|fd| Self::Stdin(fd.into()))
-    }
+/// What the process that has the machine knows of its input beyond the bytes. The machine's event loop
+/// calls it, before it reads and when it cannot.
+pub trait InputOwner: fmt::Debug + Send {
+    /// May the input be read now? Not while another job has the terminal.
+    fn is_ours(&self) -> bool;
+
+    /// The input cannot be read any more. For the guest this is its end.
+    fn failed(&self, error: io::Error);
 }
 
 /// What happens when output cannot be written.

@@ -11,12 +11,15 @@ use std::{
 use event_manager::{EventOps, EventSet, Events, MutEventSubscriber};
 use vmm_sys_util::{eventfd::EventFd, timerfd::TimerFd};
 
-use super::{console::Input, console::InputTarget, escape::EscapeFilter, line_end::LineEnd};
+use super::{
+    console::{Input, InputOwner, InputTarget},
+    line_end::LineEnd,
+};
 use crate::{
     machine::channel::Wake,
-    streams, terminal,
     vcpu::{Board, End},
 };
+use base::escape::EscapeFilter;
 
 /// Bytes read from the input at once.
 const CHUNK: usize = 4096;
@@ -88,7 +91,7 @@ enum Watch {
 /// Copies input to the guest as fast as the guest accepts it.
 #[derive(Debug)]
 pub(super) struct Pump {
-    input: Option<File>,
+    input: Option<(File, Box<dyn InputOwner>)>,
     target: InputTarget,
     keys: Option<EscapeFilter>,
     board: Arc<Board>,
@@ -113,7 +116,7 @@ impl Pump {
         shell: EventFd,
     ) -> io::Result<Self> {
         let input = match input {
-            Input::Stdin(file) => Some(file),
+            Input::File(file, owner) => Some((file, owner)),
             Input::AtEnd => None,
         };
         let timer = TimerFd::new()?;
@@ -175,7 +178,7 @@ impl Pump {
 
     /// Resumes watching a paused input, if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
-        if let Some(input) = self.input.as_ref().filter(|_| self.watch == Watch::Paused)
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == Watch::Paused)
             && self.room() > 0
         {
             let added = ops.add(Events::new(input, EventSet::IN));
@@ -187,7 +190,7 @@ impl Pump {
     }
 
     fn unwatch(&mut self, ops: &mut EventOps, next: Watch) {
-        if let Some(input) = self.input.as_ref().filter(|_| self.watch == Watch::Polled) {
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == Watch::Polled) {
             let _ = ops.remove(Events::empty(input));
         }
         self.watch = next;
@@ -199,10 +202,10 @@ impl Pump {
             // Without this, a pipe's hang-up would wake the loop continuously.
             return self.unwatch(ops, Watch::Paused);
         }
-        if streams::input_is_terminal() && !terminal::is_ours() {
+        let Some((input, owner)) = &mut self.input else { return };
+        if !owner.is_ours() {
             return self.look_again(ops);
         }
-        let Some(input) = &mut self.input else { return };
         let mut buffer = [0; CHUNK];
         match input.read(&mut buffer[..room]) {
             Ok(0) => self.end(ops),
@@ -210,9 +213,9 @@ impl Pump {
             Err(error)
                 if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             // Another job has just got the terminal.
-            Err(_) if streams::input_is_terminal() && !terminal::is_ours() => self.look_again(ops),
+            Err(_) if !owner.is_ours() => self.look_again(ops),
             Err(error) => {
-                streams::input_failed(error);
+                owner.failed(error);
                 self.end(ops);
             }
         }

@@ -3,7 +3,6 @@
 mod allowance;
 mod build;
 pub mod console;
-pub mod escape;
 mod input;
 pub mod left_behind;
 mod line_end;
@@ -17,7 +16,7 @@ mod watchdog;
 
 pub use allowance::{Allowance, Limited};
 pub use build::{Vm, check_guest};
-pub use console::{Console, Input, InputTarget, Loss, Outlet};
+pub use console::{Console, Input, InputOwner, InputTarget, Loss, Outlet};
 pub use oversight::{Oversight, Purpose};
 pub use run::{Report, Running, Stopper};
 pub use schedule::{Done, Schedule, ScheduleError};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvm::stats::Blocking;
-use study::driver::DriverKind;
+use sched::driver::DriverKind;
 use thiserror::Error;
 
 use super::{Console, MachineSpec, Running, Vm, VmError};

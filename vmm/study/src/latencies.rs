@@ -9,16 +9,7 @@ use hypercalls::histogram::{BUCKETS, bucket, least};
 use serde::Serialize;
 
 use super::timings::Timings;
-use base::units::{Nanos, VcpuId};
-
-/// The waiting times of a payload's vCPUs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waits {
-    /// Histogram of the waits: a count per bucket of [`hypercalls::histogram`].
-    pub counts: Vec<u64>,
-    /// vCPUs that are still waiting, each with its TSC when the wait began.
-    pub open: Vec<(VcpuId, u64)>,
-}
+use base::{counters::WaitCounts, units::Nanos};
 
 /// Histogram of the durations of operations, of one vCPU or several.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,9 +70,9 @@ impl TimeShares {
 impl Latencies {
     /// Waits counted between two readings, and those still open at the second: `open` has their
     /// lengths in ticks.
-    pub fn between(before: &Waits, after: &Waits, open: &[u64], khz: u64) -> Self {
+    pub fn between(before: &WaitCounts, after: &WaitCounts, open: &[u64], khz: u64) -> Self {
         let grown = |ix: usize| {
-            let at = |waits: &Waits| waits.counts.get(ix).copied().unwrap_or(0);
+            let at = |waits: &WaitCounts| waits.counts.get(ix).copied().unwrap_or(0);
             // A guest's counts are untrusted and may go down.
             at(after).saturating_sub(at(before))
         };
@@ -156,12 +147,12 @@ mod tests {
     use super::*;
 
     /// A histogram of these times, in ticks.
-    fn counts(times: &[(u64, u64)]) -> Waits {
+    fn counts(times: &[(u64, u64)]) -> WaitCounts {
         let mut counts = vec![0; BUCKETS];
         for (ticks, count) in times {
             counts[bucket(*ticks)] += count;
         }
-        Waits { counts, open: Vec::new() }
+        WaitCounts { counts, open: Vec::new() }
     }
 
     fn latencies(times: &[(u64, u64)], open: &[u64], khz: u64) -> Latencies {

@@ -11,7 +11,6 @@
 
 pub mod axis;
 pub mod disturbance;
-pub mod driver;
 pub mod findings;
 pub mod guest;
 pub mod host;

@@ -17,9 +17,9 @@ use base::{
     text,
     units::{Nanos, VcpuCount},
 };
-use sched::PolicySpec;
+use sched::{PolicySpec, driver::DriverKind};
 
-use super::{disturbance, driver::DriverKind, guest::workload::GuestWorkload};
+use super::{disturbance, guest::workload::GuestWorkload};
 
 /// The workload whose last vCPU only reads.
 const HOT_LINE: &str = "hot-line";

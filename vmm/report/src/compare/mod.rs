@@ -17,8 +17,8 @@ use base::{
     units::{CpuList, VcpuCount},
 };
 use conclusions::ratios;
+use sched::driver::DriverKind;
 use study::{
-    driver::DriverKind,
     findings::{
         Comparison, PointStudy, Study,
         point::{Preempted, SimRates},

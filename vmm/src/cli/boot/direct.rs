@@ -1,6 +1,6 @@
 //! A boot on this host's KVM.
 
-use std::{io, thread};
+use std::{io, os::fd::AsFd, thread};
 
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -18,12 +18,12 @@ use crate::{
         say,
     },
     machine::channel::Closing,
-    signals,
-    terminal::{Hold, RawTerminal},
+    signals, streams,
+    terminal::{self, Hold, RawTerminal},
     vcpu::{Cause, End},
     vm::{
-        Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Schedule, Stopper,
-        VmError,
+        Allowance, Console, Input, InputOwner, Limited, Loss, Outlet, Report, Running, Schedule,
+        Stopper, VmError,
     },
 };
 use base::counters::sum;
@@ -160,10 +160,27 @@ fn console(
     })
 }
 
+/// This process's stdin. (Where it was closed, `/dev/null` took its place at the start of the program.)
+#[derive(Debug)]
+struct Stdin;
+
+impl InputOwner for Stdin {
+    fn is_ours(&self) -> bool {
+        terminal::input_is_ours()
+    }
+
+    fn failed(&self, error: io::Error) {
+        streams::input_failed(error);
+    }
+}
+
 /// What machine number `vm` reads: of several, the first one reads stdin.
 fn input(plan: &Plan, vm: usize) -> io::Result<Option<Input>> {
     match (plan.stdin, plan.mode) {
-        (true, _) if vm == 0 => Input::stdin().map(Some),
+        (true, _) if vm == 0 => {
+            let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+            Ok(Some(Input::File(stdin.into(), Box::new(Stdin))))
+        }
         // To an init of the user's, that there is no input is not the end of its console.
         (_, Mode::OwnInit) => Ok(None),
         _ => Ok(Some(Input::AtEnd)),

@@ -23,7 +23,7 @@ use crate::units::{ByteSize, VcpuCount};
 use base::{backend::PvBackend, handoff::HandoffSpec};
 use dry_run::DryRun;
 use kvm::KvmKind;
-use study::driver::DriverKind;
+use sched::driver::DriverKind;
 
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;

@@ -27,7 +27,7 @@ use crate::{
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
 use base::{backend::PvBackend, faults::FaultSpec, files, handoff::HandoffSpec, text};
-use study::driver::DriverKind;
+use sched::driver::DriverKind;
 
 /// What runs as the guest's init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,9 +29,8 @@ use base::{
     shown::quoted,
 };
 use report;
-use sched::recording::Recording;
+use sched::{driver::DriverKind, recording::Recording};
 use study::{
-    driver::DriverKind,
     findings::Study,
     guest::systems::Systems,
     plan::{Level, Seconds},

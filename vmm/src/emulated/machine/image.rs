@@ -12,14 +12,14 @@ use std::{
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use thiserror::Error;
 
-use base::files::{self, FileError};
+use base::{
+    files::{self, FileError},
+    program::is_static,
+};
 
 use super::pieces::Module;
 use crate::emulated::Errand;
-use crate::{
-    cpio::{Archive, CpioError},
-    guest::program::is_static,
-};
+use boot::cpio::{Archive, CpioError};
 
 /// The folder of the modules in it; their names give their order.
 pub const MODULES: &str = "pvticket/modules";

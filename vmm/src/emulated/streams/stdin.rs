@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use super::output::Seen;
-use crate::vm::escape::EscapeFilter;
 use crate::{emulated::wire::frame, streams, terminal};
+use base::escape::EscapeFilter;
 
 /// The most bytes of input that are kept for a restart.
 const KEPT: usize = 16 << 20;
@@ -147,7 +147,7 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
     let stdin = io::stdin();
     loop {
         // While another job has the terminal, what is typed is for that.
-        let is_ours = !streams::input_is_terminal() || terminal::is_ours();
+        let is_ours = terminal::input_is_ours();
         let wanted = if is_ours { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             [PollFd::new(&stdin, wanted), PollFd::from_borrowed_fd(closed.as_fd(), PollFlags::IN)];
@@ -166,7 +166,7 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
             Ok(count) => piece.truncate(count),
             Err(Errno::INTR | Errno::AGAIN) => continue,
             // Another job has just got the terminal.
-            Err(Errno::IO) if streams::input_is_terminal() && !terminal::is_ours() => continue,
+            Err(Errno::IO) if !terminal::input_is_ours() => continue,
             Err(error) => return streams::input_failed(error.into()),
         }
         if let Some(keys) = &mut keys {

@@ -33,6 +33,10 @@ use study::{
     timings::Timings,
 };
 
+/// Each machine of a cell has a page of lines in the scheduler in BPF.
+#[cfg(feature = "bpf")]
+const _: () = assert!(study::spec::MOST_VMS <= bpf::MOST_MACHINES);
+
 /// What to measure, and how: one cell of an experiment.
 #[derive(Debug)]
 pub struct RunSpec<'a> {

@@ -20,16 +20,12 @@ use crate::{
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec},
 };
-use base::counters::MachineCounts;
+use base::counters::{MachineCounts, WaitCounts};
 use kvm::sys::{ram::Ram, tsc};
 use sched::log::Progress;
 use study::{
-    latencies::{Latencies, Waits},
-    live::Phase,
-    point::Point,
-    store::record::Figures,
-    sync_counters::WorkCounts,
-    timeline::Span,
+    latencies::Latencies, live::Phase, point::Point, store::record::Figures,
+    sync_counters::WorkCounts, timeline::Span,
 };
 
 /// How long the vCPUs may take to reach the start barrier. The slowest case, 128 spinning vCPUs on
@@ -212,7 +208,7 @@ struct Reading {
     slots: Vec<SlotFigures>,
     /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of those
     /// still open.
-    waits: Vec<(Waits, Vec<u64>)>,
+    waits: Vec<(WaitCounts, Vec<u64>)>,
 }
 
 impl Reading {

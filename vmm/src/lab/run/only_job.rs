@@ -8,7 +8,8 @@ use super::{
     job_lines::{lines, next_line},
     worker::{Prepared, Tools, WorkerError, cpus, parse, run, spec},
 };
-use study::{driver::DriverKind, point::Point};
+use sched::driver::DriverKind;
+use study::point::Point;
 
 /// The only job of a process, with its schedule started and the features of the host's scheduler switched:
 /// that takes capabilities, which a process that runs guests does not have, and no file through which it is

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{layout::Role, *};
 use crate::{
-    driver::DriverKind,
     point::GuestKind,
     testing::{Fixture, record},
 };
+use sched::driver::DriverKind;
 
 /// The study of a fixture whose spec has these lines only.
 fn study(fixture: &Fixture, spec: &str) -> Study {

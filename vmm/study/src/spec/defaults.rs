@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-/// `critical`: increments inside the critical section.
-pub const CRITICAL: u32 = 50;
-/// `think`: increments between two operations.
-pub const THINK: u32 = 200;
-/// `sum-every`: adds of a vCPU between two sums of a counter.
-pub const SUM_EVERY: u32 = 1000;
+pub use base::work::{CRITICAL, LOOKS as PAYLOAD_LOOKS, SUM_EVERY, THINK};
 
 /// `warm-up` of the payload. A run begins with a fast phase of some scheduler slices, until the first
 /// holder is preempted.
@@ -15,8 +10,6 @@ pub const PAYLOAD_WARM_UP: Duration = Duration::from_millis(100);
 /// `warm-up` of a workload in a Linux guest.
 pub const LINUX_WARM_UP: Duration = Duration::from_millis(200);
 
-/// `spin-threshold` of the payload, as in the listings of the PV ticketlock series of 2012.
-pub const PAYLOAD_LOOKS: u32 = 2048;
 /// The guest kernel's own threshold, from the same series.
 const LINUX_LOOKS: u32 = 1 << 15;
 /// The kernel's in the emulated host. QEMU's CPUs leave their loop at every PAUSE (`helper_pause`), so

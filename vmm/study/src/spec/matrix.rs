@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     axis::{KEYS, OFF},
-    driver::DriverKind,
     guest::{
         kernels,
         systems::{Systems, all_of},
@@ -27,7 +26,7 @@ use crate::{
     point::{GuestKind, HostKind, Point},
 };
 use base::{backend::PvBackend, handoff::HandoffSpec, units::VcpuCount};
-use sched::{PolicySpec, policy::DEFAULT_SLICE};
+use sched::{PolicySpec, driver::DriverKind, policy::DEFAULT_SLICE};
 
 /// Line number of a default value, which is not in the spec.
 pub(super) const UNWRITTEN: usize = 0;
@@ -39,7 +38,7 @@ const NONE: &str = "none";
 const MOST_SLOTS: usize = 16;
 
 /// Most machines of a cell.
-pub(super) const MOST_VMS: u32 = 64;
+pub const MOST_VMS: u32 = 64;
 
 /// Placeholder for a Linux guest's spin threshold until it is known on which host it runs.
 const BY_HOST: u32 = 0;
