@@ -37,8 +37,8 @@ files() {
         machine) echo vmm/sim/src/machine/file.rs vmm/sim/src/profile/file.rs ;;
         parts) echo vmm/study/src/store/sweep/part.rs vmm/study/src/store/sweep/merge.rs ;;
         control) echo vmm/src/lab/run/control/mod.rs vmm/src/lab/run/control/lines.rs ;;
-        exits) echo vmm/kvm/src/exit.rs vmm/src/vcpu/step.rs vmm/src/machine/hypercall.rs \
-            vmm/src/vcpu/kicks.rs ;;
+        exits) echo vmm/kvm/src/exit.rs vmm/machine/src/vcpu/step.rs vmm/machine/src/devices/hypercall.rs \
+            vmm/machine/src/vcpu/kicks.rs ;;
         core) echo vmm/sched/src/core.rs vmm/sched/src/accounting.rs ;;
         # The lock sources are in the binary twice, and llvm-cov counts for those that no vCPU runs.
         locks) echo guest-kernel-config/locks/sim/src/machine.rs \

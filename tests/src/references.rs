@@ -22,6 +22,7 @@ const CRATES: &[(&str, &str)] = &[
     ("hypercalls", "hypercalls"),
     ("kvm", "vmm/kvm"),
     ("locks", "guest-kernel-config/locks"),
+    ("machine", "vmm/machine"),
     ("model", "guest-kernel-config/locks/model"),
     ("pvticket", "vmm/src"),
     ("report", "vmm/report"),

@@ -6,18 +6,15 @@
 // console.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod artifacts;
 pub mod cli;
-pub mod clock;
 pub mod cpu_quota;
 pub mod doctor;
-pub mod driver;
 pub mod emulated;
 pub mod groups;
-pub mod guest;
 pub mod keeper;
 pub mod lab;
 pub mod limits;
-pub mod machine;
 pub mod memory;
 pub mod owners;
 pub mod results;
@@ -26,7 +23,3 @@ pub mod signals;
 pub mod streams;
 pub mod tables;
 pub mod terminal;
-pub mod vcpu;
-pub mod vm;
-
-pub use base::{chain, rng, units};

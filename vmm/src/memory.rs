@@ -4,10 +4,8 @@ use std::{fmt, path::Path};
 
 use rustix::system::sysinfo;
 
-use crate::{
-    groups::{Listed, Version, group_dirs, number_in},
-    units::ByteSize,
-};
+use crate::groups::{Listed, Version, group_dirs, number_in};
+use base::units::ByteSize;
 
 /// What there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

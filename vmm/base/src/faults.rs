@@ -1,5 +1,5 @@
 //! Faults to inject, as users write them: what happens to a kick or a halt, and how often or how
-//! long. `vmm/src/vcpu/fault.rs` throws the dice.
+//! long. `vmm/machine/src/vcpu/fault.rs` throws the dice.
 
 use std::{fmt, str::FromStr};
 

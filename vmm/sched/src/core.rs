@@ -19,7 +19,7 @@ pub use super::table::{Member, State};
 
 /// The scheduler as a state machine: events and the time in, actions out.
 ///
-/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/src/driver`,
+/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/machine/src/driver`,
 /// a simulation or a test) supplies all three and keeps this contract:
 ///
 /// * **Calls.** All calls on one core are serialized: the driver makes them under one mutex. Any

@@ -4,7 +4,7 @@
 //! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one
 //! file; [`accounting`] sums up what preemptions cost; [`log`] keeps the decisions, which
 //! [`recording`] reads and writes. Threads, clocks and signals belong to the driver, in
-//! `vmm/src/driver`.
+//! `vmm/machine/src/driver`.
 
 #![forbid(unsafe_code)]
 

@@ -39,9 +39,8 @@ use crate::{
     memory::{Memory, in_mib},
     signals,
     streams::Stream,
-    units::ByteSize,
 };
-use base::{sched_features, text};
+use base::{sched_features, text, units::ByteSize};
 use confine::{Class, Files, Needs};
 use report::perfetto;
 use sched::driver::DriverKind;

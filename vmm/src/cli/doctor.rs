@@ -9,12 +9,12 @@ use super::{
     print,
 };
 use crate::{
-    chain::chain,
+    artifacts,
     doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls},
     emulated::Pieces,
-    guest::artifacts,
     streams::print_json,
 };
+use base::chain::chain;
 use kvm::KvmKind;
 use study::point::HostKernel;
 

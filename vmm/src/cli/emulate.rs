@@ -13,11 +13,10 @@ use clap::Args;
 
 use super::{Usage, confinement, host::HostKernelArgs, inside::Inside};
 use crate::{
+    artifacts::{self, ArtifactError},
     emulated::StdinMode,
-    guest::artifacts::{self, ArtifactError},
-    units::ByteSize,
 };
-use base::program;
+use base::{program, units::ByteSize};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
 /// built kernel and busybox are available there

@@ -6,11 +6,10 @@ use clap::Args;
 
 use super::{host::HostKernelArgs, say};
 use crate::{
-    chain::chain,
     emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest},
     streams,
-    units::ByteSize,
 };
+use base::{chain::chain, units::ByteSize};
 
 /// Does what the words say (see `emulated/selftest.rs`), here or in the emulated host.
 #[derive(Debug, Args)]

@@ -3,15 +3,13 @@
 use clap::Args;
 
 use super::Usage;
-use crate::{
-    streams::{self, Stream},
-    vcpu::Trace,
-};
+use crate::streams::{self, Stream};
 use base::{
     backend::PvBackend,
     faults::{Fault, FaultSpec},
     shown,
 };
+use machine::vcpu::Trace;
 
 /// Options for injected faults.
 #[derive(Debug, Clone, Args)]

@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use thiserror::Error;
 
 use super::{Usage, say};
-use crate::{cpu_quota::CpuQuota, units::CpuList};
+use crate::cpu_quota::CpuQuota;
+use base::units::CpuList;
 use kvm::{
     KvmKind,
     host::{DEV_KVM, has_flag},

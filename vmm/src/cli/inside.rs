@@ -14,13 +14,12 @@ use super::{
     task::{self, Task},
 };
 use crate::{
+    artifacts::{self, GUEST_DISK},
     emulated::{self, Errand, StdinMode, Supervision},
-    guest::artifacts::{self, GUEST_DISK},
     memory::{Memory, in_mib},
     results::Target,
-    units::ByteSize,
 };
-use base::files;
+use base::{files, units::ByteSize};
 use study::{guest::kernels::Kernels, point::HostKernel};
 
 /// The cache directory there.

@@ -6,13 +6,15 @@ use std::{
 };
 
 use super::Usage;
-use crate::{
-    guest::linux,
+use base::{
+    files::{self, FileError},
     units::ByteSize,
+};
+use hypercalls::payload::Workload;
+use machine::{
+    guest::linux,
     vm::{self, GuestSpec, MachineSpec, VmError},
 };
-use base::files::{self, FileError};
-use hypercalls::payload::Workload;
 
 /// The file that this option names, by its absolute path; a usage error if it cannot be read.
 pub(super) fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
@@ -50,7 +52,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::chain::chain;
+    use base::chain::chain;
 
     #[test]
     fn a_directory_names_the_kernel_in_it() {

@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use base::plural::{agree, count};
 use tempfile::TempDir;
 
 use super::{
@@ -18,10 +17,13 @@ use super::{
 use crate::{
     lab::run::{self, Summary, Watcher},
     runtime, signals,
-    units::CpuList,
-    vcpu::Trace,
 };
-use base::io_errors::without_path;
+use base::{
+    io_errors::without_path,
+    plural::{agree, count},
+    units::CpuList,
+};
+use machine::vcpu::Trace;
 use study::{
     findings::{RunRecord, Study},
     spec::Only,

@@ -54,8 +54,8 @@ use crate::{
     emulated::agent,
     limits,
     streams::{self, print, say},
-    units::UnitError,
 };
+use base::units::UnitError;
 use kvm::{signal, sys::inherited};
 use study::plan::PlanError;
 

@@ -12,12 +12,14 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Usage, inside::Inside, results::ResultFile, say};
-use crate::{
-    driver::ScheduleSpec,
-    lab::host::resolve_cpus,
+use crate::lab::host::resolve_cpus;
+use base::{
+    files,
+    plural::count,
+    text,
     units::{CpuList, Nanos, VcpuCount},
 };
-use base::{files, plural::count, text};
+use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,
     policy::{DEFAULT_SLICE, POLICIES, SHORTEST_SLICE},

@@ -19,21 +19,21 @@ use super::{
     schedule::{PolicyList, write_record},
 };
 use crate::{
-    chain::chain,
     lab::cell::sim::{SimCellError, machine, machine_text},
     results,
     signals::{self, Interrupt},
-    units::{ByteSize, Nanos},
 };
 use ::sim::{
     Brake, Machine,
     search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
 };
 use base::{
+    chain::chain,
     files,
     handoff::HandoffSpec,
     plural::{count, noun, one_to},
     shown::quoted,
+    units::{ByteSize, Nanos},
 };
 use report::si::si;
 use sched::PolicySpec;

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use super::Usage;
-use crate::units::ByteSize;
-use base::files;
+use base::{files, units::ByteSize};
 
 /// Several times the size of an allyesconfig kernel's.
 const LONGEST: ByteSize = ByteSize::mib(64);

@@ -6,8 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Usage, bench, boot, confinement};
-use crate::units::ByteSize;
-use base::files;
+use base::{files, units::ByteSize};
 
 /// Path of a task in the emulated host.
 pub(super) const INSIDE: &str = "/in/task.json";

@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 use hypercalls::payload::Workload;
 
 use super::{confinement, say};
-use crate::{
+use confine::{Class, Files, Needs};
+use machine::{
     vcpu::End,
     vm::{Console, MachineSpec, Vm},
 };
-use confine::{Class, Files, Needs};
 
 /// Boot the smallest guest: for timing and for tests.
 #[derive(Debug, Args)]

@@ -3,9 +3,9 @@
 use std::{env, ffi::OsString};
 
 use super::{Usage, cells, confinement::SeccompArgs, host::HostKernelArgs};
-#[cfg(feature = "bpf")]
-use crate::driver::bpf_fault;
 use crate::{emulated::Supervision, lab::sweep::slurm};
+#[cfg(feature = "bpf")]
+use machine::driver::bpf_fault;
 
 /// All whose value is a text of this program's own: none of them is a path.
 const TEXTS: [&str; 9] = [

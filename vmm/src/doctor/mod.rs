@@ -18,8 +18,8 @@ pub mod tools;
 
 use serde::Serialize;
 
-use crate::units::CpuList;
 use ::kvm::KvmKind;
+use base::units::CpuList;
 use files::Files;
 use study::host::IncrementFacts;
 

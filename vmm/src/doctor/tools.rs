@@ -10,11 +10,11 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    chain::chain,
+    artifacts,
     emulated::{Pieces, PiecesError, QEMU, find_qemu},
-    guest::artifacts,
     owners::stranger,
 };
+use base::chain::chain;
 use study::point::HostKernel;
 
 /// A program that pvticket or its build uses.

@@ -38,7 +38,8 @@ pub use session::watch::{Freeze, Limits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
-use crate::{guest::artifacts::cache_dir, owners::stranger, runtime, units::ByteSize};
+use crate::{artifacts::cache_dir, owners::stranger, runtime};
+use base::units::ByteSize;
 use study::point::HostKernel;
 
 /// What to run in the emulated host, and with which resources.

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::units::Nanos;
+use base::units::Nanos;
 use kvm::signal::ThreadClock;
 use sim::{Brake, Stuck};
 

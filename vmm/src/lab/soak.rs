@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use super::run::{Order, Watcher};
-use crate::units::{Nanos, VcpuCount};
-use base::{counters::FaultCounts, faults::FaultSpec};
+use base::{
+    counters::FaultCounts,
+    faults::FaultSpec,
+    units::{Nanos, VcpuCount},
+};
 use sched::{PolicySpec, accounting::Totals, driver::DriverKind};
 use study::{
     point::Point,

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 #[cfg(feature = "bpf")]
-use crate::driver::BpfReport;
-use crate::driver::SchedReport;
-#[cfg(feature = "bpf")]
 use base::plural::agree;
 use base::{plural::count, units::Nanos};
+#[cfg(feature = "bpf")]
+use machine::driver::BpfReport;
+use machine::driver::SchedReport;
 use report::replay;
 
 /// One line: preemptions, what they hit, what they cost.

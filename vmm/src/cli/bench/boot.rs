@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
 use crate::{
+    artifacts,
     cli::{
         host::{self, GuestClass, with_note_of_quota},
         inside::Inside,
         kernel, print, say,
         task::Task,
     },
-    guest::artifacts,
     lab::{
         bench::boot::{self, BenchPlan},
         host::{gather_facts, resolve_cpus},
     },
     tables::boot::{self as tables, Place},
-    units::{ByteSize, VcpuCount},
 };
+use base::units::{ByteSize, VcpuCount};
 use kvm::{KvmKind, host::is_emulated};
 use study::point::HostKernel;
 

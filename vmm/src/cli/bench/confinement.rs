@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
 use crate::{
+    artifacts,
     cli::{
         Usage,
         host::{self, GuestClass, Place, with_note_of_quota},
@@ -16,7 +17,6 @@ use crate::{
         task::Task,
     },
     emulated::OutputMode,
-    guest::artifacts,
     lab::{
         Interrupt,
         bench::{

@@ -26,9 +26,12 @@ use crate::{
     },
     signals,
     tables::hypercalls as tables,
+};
+use base::{
+    backend::PvBackend,
+    text,
     units::{ByteSize, CpuList},
 };
-use base::{backend::PvBackend, text};
 use confine::Files;
 use kvm::KvmKind;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};

@@ -16,8 +16,8 @@ use super::{
     host::{HostKernelArgs, HostMode},
     results::ResultFile,
 };
-use crate::units::{CpuList, Nanos};
 use ::sched::policy::DEFAULT_SLICE;
+use base::units::{CpuList, Nanos};
 
 pub(super) use boot::{Plan as BootPlan, direct as boot};
 pub(super) use confinement::{Plan as ConfinementPlan, direct as confinement};

@@ -3,7 +3,7 @@
 use std::{slice, time::Duration};
 
 use anyhow::Context;
-use base::plural::count;
+use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Scheduled, keep};
@@ -22,7 +22,6 @@ use crate::{
         },
         host::resolve_cpus,
     },
-    units::CpuList,
 };
 use report::sched_bench::{self, HostCosts};
 use study::{

@@ -14,8 +14,8 @@ use crate::{
         schedule::PolicyList,
     },
     lab::host::resolve_cpus,
-    units::VcpuCount,
 };
+use base::units::VcpuCount;
 use report::trace_bench;
 use study::{
     findings::Study,

@@ -5,8 +5,8 @@ use crate::{
     cli::{host::Place, results::ResultFile},
     emulated,
     lab::host::resolve_cpus,
-    vm::check_guest,
 };
+use machine::vm::check_guest;
 
 impl Plan {
     /// Refuses here what would be refused only in the emulated host, or once machines are built: images that are none,

@@ -17,18 +17,20 @@ use crate::{
         results::ResultFile,
         say,
     },
-    machine::channel::Closing,
     signals, streams,
     terminal::{self, Hold, RawTerminal},
+};
+use base::counters::sum;
+use confine::{Class, Files, Needs};
+use kvm::KvmKind;
+use machine::{
+    devices::channel::Closing,
     vcpu::{Cause, End},
     vm::{
         Allowance, Console, Input, InputOwner, Limited, Loss, Outlet, Report, Running, Schedule,
         Stopper, VmError,
     },
 };
-use base::counters::sum;
-use confine::{Class, Files, Needs};
-use kvm::KvmKind;
 
 /// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
 const OUTPUT_CLOSED: u8 = 141;

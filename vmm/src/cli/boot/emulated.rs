@@ -7,8 +7,8 @@ use crate::{
     cli::{Usage, inside::Inside, task::Task},
     emulated::{OutputMode, StdinMode},
     terminal::{Hold, RawTerminal},
-    units::ByteSize,
 };
+use base::units::ByteSize;
 use study::point::HostKernel;
 
 /// Boots in the emulated host and returns the exit status.

@@ -19,8 +19,11 @@ use super::{
     print,
     schedule::ScheduleArgs,
 };
-use crate::units::{ByteSize, VcpuCount};
-use base::{backend::PvBackend, handoff::HandoffSpec};
+use base::{
+    backend::PvBackend,
+    handoff::HandoffSpec,
+    units::{ByteSize, VcpuCount},
+};
 use dry_run::DryRun;
 use kvm::KvmKind;
 use sched::driver::DriverKind;

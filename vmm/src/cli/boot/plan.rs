@@ -15,18 +15,27 @@ use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
 use crate::{
+    artifacts,
     cli::{Usage, driver, kernel, say, schedule::SchedulePlan, system_map},
+    memory::Memory,
+};
+use base::{
+    backend::PvBackend,
+    faults::FaultSpec,
+    files,
+    handoff::HandoffSpec,
+    text,
+    units::{ByteSize, VcpuCount},
+};
+use machine::{
     guest::{
-        artifacts, initrd,
+        initrd,
         linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, asks_for_one_cpu, turns_the_io_apic_off},
         symbols,
     },
-    memory::Memory,
-    units::{ByteSize, VcpuCount},
     vcpu::fault::FaultPlan,
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
-use base::{backend::PvBackend, faults::FaultSpec, files, handoff::HandoffSpec, text};
 use sched::driver::DriverKind;
 
 /// What runs as the guest's init.

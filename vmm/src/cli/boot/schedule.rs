@@ -7,8 +7,8 @@ use crate::tables::schedule::in_kernel;
 use crate::{
     cli::{results::ResultFile, schedule::write_record},
     tables::schedule::in_a_line,
-    vm::{Done, Schedule},
 };
+use machine::vm::{Done, Schedule};
 
 /// What a schedule did.
 pub(super) struct Account {

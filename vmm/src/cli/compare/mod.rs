@@ -21,12 +21,12 @@ use super::{
     schedule::{ScheduleArgs, write_record},
     trace,
 };
-use crate::units::CpuList;
 use base::{
     backend::PvBackend,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     shown::quoted,
+    units::CpuList,
 };
 use report;
 use sched::{driver::DriverKind, recording::Recording};

@@ -4,7 +4,6 @@ use locks::System;
 
 use super::{CompareArgs, Guest, HostExtras, What, workload::WorkloadName};
 use crate::{
-    chain::chain,
     cli::{
         Usage,
         driver::check_record,
@@ -12,9 +11,13 @@ use crate::{
         run::{Plan, Request},
     },
     lab::{cell::sim::machine, host::resolve_cpus},
+};
+use base::{
+    backend::PvBackend,
+    chain::chain,
+    plural::one_to,
     units::{CpuList, VcpuCount},
 };
-use base::{backend::PvBackend, plural::one_to};
 use kvm::{KvmKind, host::is_emulated};
 use sched::PolicySpec;
 use study::{

@@ -7,19 +7,16 @@ use std::{
 };
 
 use super::{asked::Asked, saved::Options};
-use crate::{
-    cli::{
-        Usage,
-        host::{HostKernelArgs, HostMode},
-        measure::{self, Folder},
-        run::{KernelFiles, Plan, Request, Traced, resumed},
-        say,
-    },
-    units::CpuList,
+use crate::cli::{
+    Usage,
+    host::{HostKernelArgs, HostMode},
+    measure::{self, Folder},
+    run::{KernelFiles, Plan, Request, Traced, resumed},
+    say,
 };
 use ::sim::published::{self, Row, StandIn, Table};
 use anyhow::Context;
-use base::{files, plural::count};
+use base::{files, plural::count, units::CpuList};
 use study::{
     findings::{RunRecord, Study},
     spec::Only,

@@ -10,7 +10,7 @@ mod simulated;
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, bail};
-use base::plural::count;
+use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
@@ -18,7 +18,6 @@ use crate::{
     lab::host::resolve_cpus,
     results,
     signals::{self, Interrupt},
-    units::CpuList,
 };
 use ::sim::published::Table;
 use asked::Asked;

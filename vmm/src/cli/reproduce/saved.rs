@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::{cli::Usage, results, units::ByteSize};
+use crate::{cli::Usage, results};
 use ::sim::{Effort, predict::Predicted};
-use base::files;
+use base::{files, units::ByteSize};
 
 /// The file in the folder.
 const FILE: &str = "reproduce.json";

@@ -19,12 +19,13 @@ use super::{
     progress::Display,
     saved::{FitText, Saved, Simulated},
 };
-use crate::{chain::chain, lab::patience, signals::Interrupt};
+use crate::{lab::patience, signals::Interrupt};
 use ::sim::{
     Effort,
     predict::{Fit, PredictError, Predicted, Predictor, predicted},
     published::{Cell, Table},
 };
+use base::chain::chain;
 use report::si::si;
 
 /// Interval between two looks for an interrupt.

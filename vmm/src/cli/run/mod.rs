@@ -12,7 +12,10 @@ mod workers;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use base::plural::{agree, count};
+use base::{
+    plural::{agree, count},
+    units::CpuList,
+};
 use clap::Args;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -26,7 +29,6 @@ use crate::{
     lab::run::{self, Order, Summary, control::serve, status::Board},
     runtime,
     signals::{self, Interrupt},
-    units::CpuList,
 };
 use open_run::OpenRun;
 use study::spec::only::One;

@@ -25,11 +25,11 @@ use crate::{
         schedule::recording,
         trace,
     },
-    clock,
     emulated::Pieces,
     lab::host::{cgroups::CgroupTree, gather_facts, with_files},
-    units::CpuList,
 };
+use base::units::CpuList;
+use machine::clock;
 use study::{
     guest::kernels::Kernels,
     point::{HostKernel, HostKind, Point},

@@ -15,8 +15,8 @@ use tokio::process::Command;
 
 use super::open_run::OpenRun;
 use crate::{
+    artifacts::{built_kernel, stock_kernel},
     cli::{Usage, cells::Setup, cgroups, inside, kernel, say},
-    guest::artifacts::{built_kernel, stock_kernel},
     lab::{
         LinuxCell,
         host::cgroups::CgroupTree,
@@ -26,9 +26,11 @@ use crate::{
         },
     },
     memory::{Memory, in_mib},
+};
+use base::{
+    plural::count,
     units::{ByteSize, CpuList},
 };
-use base::plural::count;
 use study::{
     guest::kernels::{self, Flavour, Kernels},
     point::{GuestKind, HostKind, Point},

@@ -12,14 +12,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use base::files;
+use base::{chain::chain, files};
 use clap::Args;
 use sha2::{Digest, Sha256};
 
 use super::{FAILURE, bar, print, say};
 use crate::{
-    chain::chain,
-    guest::artifacts,
+    artifacts,
     owners::stranger,
     signals::{self, Interrupt},
 };

@@ -5,8 +5,8 @@ use clap::ValueEnum;
 
 use super::script::Script;
 use crate::{
+    artifacts::{self, GUEST_DISK, KERNEL, STOCK_KERNEL},
     emulated::Pieces,
-    guest::artifacts::{self, GUEST_DISK, KERNEL, STOCK_KERNEL},
 };
 use study::point::HostKernel;
 

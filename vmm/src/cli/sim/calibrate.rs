@@ -11,8 +11,8 @@ use crate::{
         Interrupt, calibrate, cell::sim::calibrated as machine_of_this_host, host::resolve_cpus,
     },
     results, signals,
-    units::CpuList,
 };
+use base::units::CpuList;
 use kvm::KvmKind;
 
 /// Measure what cache lines, exits and switches cost on this host and how often it takes a CPU away, and

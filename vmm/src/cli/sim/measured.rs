@@ -9,7 +9,7 @@ use std::{
     slice,
 };
 
-use base::plural::count;
+use base::{plural::count, units::CpuList};
 
 use crate::{
     cli::{
@@ -19,7 +19,6 @@ use crate::{
         run::Traced,
     },
     lab::{calibrate, cell::sim::machine, host::resolve_cpus},
-    units::CpuList,
 };
 use ::sim::{Machine, Noise, Picos};
 use report::si::si;

@@ -28,7 +28,7 @@ use spare::{Group, Share};
 use steady::Steady;
 
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
-use crate::chain::chain;
+use base::chain::chain;
 
 /// Is this process the agent? If so, call [`run`], which does not return.
 ///

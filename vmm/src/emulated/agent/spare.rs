@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{Failure, when};
-use crate::units::CpuList;
+use base::units::CpuList;
 use kvm::{cpus, signal, sys::fpu};
 
 /// The mount point of the control groups.

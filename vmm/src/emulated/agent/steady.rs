@@ -12,7 +12,7 @@
 //! present, none of them changes once the second CPU is up.
 
 use super::{Failure, when};
-use crate::units::VcpuId;
+use base::units::VcpuId;
 use boot::layout;
 use kvm::{KvmVm, Vcpu, Wiring, sys::ram::Ram};
 

@@ -21,8 +21,7 @@ pub(super) mod confinement;
 pub(super) mod image;
 pub(super) mod pieces;
 
-use crate::units::ByteSize;
-use base::io_errors;
+use base::{io_errors, units::ByteSize};
 use kvm::sys::spawn::keep_and_die_with_us;
 
 /// The CPU that QEMU emulates: AMD-V with nested paging, and a quarter faster than `max` (measured

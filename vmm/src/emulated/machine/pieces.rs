@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 use thiserror::Error;
 
 use crate::{
-    guest::artifacts::{ArtifactError, cache_dir},
+    artifacts::{ArtifactError, cache_dir},
     owners::{Stranger, stranger, stranger_within},
 };
 use base::files::{self, FileError};

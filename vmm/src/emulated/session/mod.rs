@@ -30,7 +30,7 @@ use super::{
     supervise::tell,
     wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
 };
-use crate::units::ByteSize;
+use base::units::ByteSize;
 use evidence::Log;
 use spared::Spared;
 use starvation::Starvation;

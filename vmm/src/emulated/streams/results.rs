@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{results::Pending, units::ByteSize};
+use crate::results::Pending;
+use base::units::ByteSize;
 
 /// A result file that the errand did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]

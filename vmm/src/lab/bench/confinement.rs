@@ -13,11 +13,11 @@ use super::{
     hypercalls::{self, Case, HyperError, HyperPlan},
     thread_wakeup::Placement,
 };
-use crate::{
-    lab::Interrupt,
-    units::{CpuList, VcpuCount},
+use crate::lab::Interrupt;
+use base::{
+    backend::PvBackend,
+    units::{CpuList, Nanos, VcpuCount},
 };
-use base::{backend::PvBackend, units::Nanos};
 use confine::{ConfineError, Files, Seccomp};
 use kvm::sys::tsc;
 use study::stats;

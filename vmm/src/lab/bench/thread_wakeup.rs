@@ -9,7 +9,8 @@ use std::{
 use serde::Serialize;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::{lab::two_threads::both, units::CpuList};
+use crate::lab::two_threads::both;
+use base::units::CpuList;
 use kvm::{futex, signal, sys::tsc};
 
 /// A duration in ticks of the time stamp counter.

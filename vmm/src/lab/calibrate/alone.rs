@@ -18,7 +18,8 @@ use kvm::signal::pin_this_thread;
 use locks::Words;
 
 use super::pairs::{Chain, nanos_each};
-use crate::{doctor::increment, units::CpuList};
+use crate::doctor::increment;
+use base::units::CpuList;
 
 /// Nanoseconds, each.
 #[derive(Debug, Clone, Copy)]

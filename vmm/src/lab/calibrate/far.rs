@@ -6,8 +6,8 @@ use super::pairs::LINE;
 use crate::{
     doctor::files::Files,
     memory::{Memory, in_mib},
-    units::{ByteSize, CpuList},
 };
+use base::units::{ByteSize, CpuList};
 
 /// The shortest chain, unless there is no memory for it.
 const LEAST: ByteSize = ByteSize::mib(128);

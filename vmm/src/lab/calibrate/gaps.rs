@@ -10,7 +10,7 @@ use std::{
 
 use kvm::signal::pin_this_thread;
 
-use crate::units::CpuList;
+use base::units::CpuList;
 
 /// The shortest gap that counts. Two switches, to another thread and back, take no less; an interrupt that takes
 /// less holds up no vCPU for longer than an exit does.

@@ -15,7 +15,7 @@ mod switches;
 
 use std::{borrow::Cow, io, time::Duration};
 
-use base::plural::count;
+use base::{plural::count, units::CpuList};
 use sim::machine::{Atomics, Costs, Level, LineCosts, Machine, Queue, Source, Stated, Stores};
 use sim::{Noise, Picos};
 use thiserror::Error;
@@ -30,7 +30,6 @@ use super::{
 use crate::{
     doctor::{cpu::CpuFacts, files::Files},
     lab::{bench::boot::BenchError, host::hop},
-    units::CpuList,
 };
 use doubts::Measured;
 use far::Far;

@@ -10,13 +10,10 @@ use std::{
     time::Instant,
 };
 
-use base::rng::SplitMix64;
+use base::{rng::SplitMix64, units::CpuList};
 use kvm::signal::pin_this_thread;
 
-use crate::{
-    lab::two_threads::{Line, both},
-    units::CpuList,
-};
+use crate::lab::two_threads::{Line, both};
 
 /// Nanoseconds, each, of which those of stores are without the locked instruction itself.
 #[derive(Debug, Clone, Copy)]

@@ -9,13 +9,11 @@ use study::{
 };
 
 use super::CalibrateError;
-use crate::{
-    lab::{
-        Interrupt,
-        cell::{Cell, CellError, RunSpec, payload::PayloadCell},
-    },
-    units::CpuList,
+use crate::lab::{
+    Interrupt,
+    cell::{Cell, CellError, RunSpec, payload::PayloadCell},
 };
+use base::units::CpuList;
 use hypercalls::payload::Workload;
 
 /// Two vCPUs that take no lock, by turns in one slot: a hundred switches in a round.

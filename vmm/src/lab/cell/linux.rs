@@ -15,17 +15,17 @@ use super::{
     machines::{Ended, Machines},
     window::Windows,
 };
-use crate::{
+use crate::lab::{
+    Interrupt,
+    cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
+};
+use base::units::ByteSize;
+use machine::{
+    devices::output::Sink,
     guest::{
         initrd::{self, GuestRoot},
         linux,
     },
-    lab::{
-        Interrupt,
-        cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
-    },
-    machine::output::Sink,
-    units::ByteSize,
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec, Report},
 };

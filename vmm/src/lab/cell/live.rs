@@ -8,11 +8,11 @@ use std::fmt;
 use study::live::{Phase, SlotView, VcpuView, View};
 
 use super::machines::Machines;
-use crate::{
+use crate::lab::cell::RunSpec;
+use base::units::{Nanos, VcpuCount};
+use machine::{
     driver::Snapshot,
     guest::payload::{SharedView, SlotFigures},
-    lab::cell::RunSpec,
-    units::{Nanos, VcpuCount},
     vm::Running,
 };
 use sched::{LockActivity, VcpuIndex};

@@ -3,19 +3,19 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use super::{timeline::timeline, window::Gathering};
-use crate::{
-    clock::Moment,
-    driver::{Account, Meter, SchedReport, Snapshot},
-    lab::{
-        Interrupt,
-        cell::{CellError, RunSpec},
-    },
-    units::VcpuId,
-    vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
+use crate::lab::{
+    Interrupt,
+    cell::{CellError, RunSpec},
 };
 use base::{
     counters::MachineCounts,
     host_counts::{HostCounts, ThreadTimes},
+    units::VcpuId,
+};
+use machine::{
+    clock::Moment,
+    driver::{Account, Meter, SchedReport, Snapshot},
+    vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
 };
 use study::timeline::{Span, Timeline};
 

@@ -15,15 +15,19 @@ use locks::System;
 use thiserror::Error;
 
 use super::{Interrupt, host::cgroups::ThreadFiles};
-use crate::{
+use crate::lab::cell::live::LiveObserver;
+use base::{
+    backend::PvBackend,
+    host_counts::ThreadTimes,
+    plural::count,
+    units::{ByteSize, CpuList, Nanos, VcpuCount},
+};
+use machine::{
     driver::{Measured, SchedReport, ScheduleSpec},
     guest::{initrd::InitrdError, payload::SharedError},
-    lab::cell::live::LiveObserver,
-    units::{ByteSize, CpuList, Nanos, VcpuCount},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
     vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
 };
-use base::{backend::PvBackend, host_counts::ThreadTimes, plural::count};
 use sched::recording::Recording;
 use study::{
     point::Point,

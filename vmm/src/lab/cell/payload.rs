@@ -8,20 +8,22 @@ use std::{
 use hypercalls::payload::{MEMORY, Workload};
 
 use super::machines::{Ended, Machines};
-use crate::{
+use crate::lab::{
+    Interrupt,
+    cell::{Cell, CellError, Measurement, RunSpec, ended_early},
+};
+use base::{
+    counters::{MachineCounts, WaitCounts},
+    units::{ByteSize, VcpuCount, VcpuId},
+};
+use kvm::sys::{ram::Ram, tsc};
+use machine::{
     clock::Moment,
     driver::{Measured as Account, Meter},
     guest::payload::{PayloadSpec, SharedError, SharedView, SlotFigures, transport},
-    lab::{
-        Interrupt,
-        cell::{Cell, CellError, Measurement, RunSpec, ended_early},
-    },
-    units::{ByteSize, VcpuCount, VcpuId},
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec},
 };
-use base::counters::{MachineCounts, WaitCounts};
-use kvm::sys::{ram::Ram, tsc};
 use sched::log::Progress;
 use study::{
     latencies::Latencies, live::Phase, point::Point, store::record::Figures,

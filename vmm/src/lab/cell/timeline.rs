@@ -3,8 +3,9 @@
 use sched::log::Turn;
 use study::timeline::{Counted, Lost, Span, Timeline, Traced};
 
-use crate::{driver::SchedReport, lab::cell::RunSpec, units::Nanos, vcpu::recorder::History};
-use base::events::Event;
+use crate::lab::cell::RunSpec;
+use base::{events::Event, units::Nanos};
+use machine::{driver::SchedReport, vcpu::recorder::History};
 
 /// Builds the timeline from the records of the machines of `run` and of their schedule, if it
 /// was ours. None if the run was not traced.

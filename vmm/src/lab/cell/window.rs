@@ -3,13 +3,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{
+use base::{counters::MachineCounts, host_counts::HostCounts};
+use machine::{
     clock::Moment,
+    devices::bench::{Bench, Step},
     driver::{Account, Measured},
-    machine::bench::{Bench, Step},
     vm::Schedule,
 };
-use base::{counters::MachineCounts, host_counts::HostCounts};
 use study::{live::Phase, timeline::Span};
 
 /// The machines of a run, at the barrier and in their windows.

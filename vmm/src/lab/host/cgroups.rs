@@ -16,10 +16,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::units::{VcpuCount, VcpuId};
 use base::{
     cgroups::{Cgroups, Group},
     text,
+    units::{VcpuCount, VcpuId},
 };
 use study::point::Point;
 

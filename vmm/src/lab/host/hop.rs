@@ -12,10 +12,8 @@ use std::{
 
 use kvm::signal::pin_this_thread;
 
-use crate::{
-    lab::two_threads::{Line, both},
-    units::CpuList,
-};
+use crate::lab::two_threads::{Line, both};
+use base::units::CpuList;
 use study::stats;
 
 /// Hops of a batch, of which the median counts: an interrupt spoils one.

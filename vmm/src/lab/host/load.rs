@@ -1,6 +1,7 @@
 //! Measures how busy CPUs are, from the kernel's CPU times.
 
-use crate::{doctor::files::Files, units::CpuList};
+use crate::doctor::files::Files;
+use base::units::CpuList;
 use kvm::cpus;
 use study::store::record::Load;
 

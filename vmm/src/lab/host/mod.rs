@@ -14,8 +14,8 @@ use crate::{
         confinement::ConfinementFacts, cpu::CpuFacts, files::Files, increment, kvm::KvmFacts,
         system::SystemFacts,
     },
-    units::CpuList,
 };
+use base::units::CpuList;
 pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
 use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;

@@ -15,7 +15,7 @@ use super::{
     job::{Ended, Job, WorkerMessage},
     worker_handle::{Report, Reports, WorkerHandle},
 };
-use crate::clock;
+use machine::clock;
 use study::{
     point::HostKind,
     spec::{Experiment, PlannedCell},

@@ -8,7 +8,11 @@ use std::{
     time::Instant,
 };
 
-use base::plural::count;
+use base::{
+    chain::chain,
+    plural::count,
+    units::{ByteSize, CpuList, UnitError, VcpuCount, VcpuId},
+};
 use clap::ValueEnum;
 use hypercalls::payload;
 
@@ -27,12 +31,9 @@ use super::{
     job_lines::{LONGEST_JOB, NoReader, lines},
     live_reporter::LiveReporter,
 };
-use crate::{
-    chain::chain,
+use crate::{lab::cell::live::LiveObserver, limits};
+use machine::{
     clock,
-    lab::cell::live::LiveObserver,
-    limits,
-    units::{ByteSize, CpuList, UnitError, VcpuCount, VcpuId},
     vm::{Schedule, ScheduleError, left_behind},
 };
 use sched::recording::Recording;

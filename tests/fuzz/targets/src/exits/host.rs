@@ -13,8 +13,8 @@ use base::{counters::MachineCounts, host_counts::HostCounts, units::VcpuId};
 use halts::{HaltScheduler, Host, KickPath};
 use hypercalls::telemetry::Point;
 use kvm::sys::ram::Ram;
-use pvticket::{
-    machine::{
+use machine::{
+    devices::{
         bench::{Bench, Step},
         output::Sink,
     },

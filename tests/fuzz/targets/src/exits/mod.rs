@@ -23,8 +23,8 @@ use kvm_bindings::{
     KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_IO, KVM_EXIT_MMIO, kvm_run,
     kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
 };
-use pvticket::{
-    machine::{
+use machine::{
+    devices::{
         Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel, output::Output,
         panic::PanicWatch, serial::SerialPort,
     },

@@ -14,17 +14,20 @@ use humantime::format_duration;
 
 use super::{RunArgs, ready, shown, sweep};
 use crate::{
-    chain::chain,
     cli::{
         Usage,
         host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     },
-    clock,
     lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate},
+};
+use base::{
+    chain::chain,
+    files,
+    plural::count,
     units::{ByteSize, CpuList},
 };
-use base::{files, plural::count};
 use kvm::KvmKind;
+use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, Only, Setting, SpecError, is_simulated},

@@ -3,13 +3,10 @@
 use std::path::Path;
 
 use anyhow::bail;
-use base::{plural::count, shown};
+use base::{plural::count, shown, units::CpuList};
 
 use super::{Nodes, Plan, experiment, mode_name};
-use crate::{
-    cli::{Usage, host::HostMode, run::MOST_JOBS},
-    units::CpuList,
-};
+use crate::cli::{Usage, host::HostMode, run::MOST_JOBS};
 use study::{
     spec::Experiment,
     store::{

@@ -14,7 +14,6 @@ use super::super::{
 };
 use crate::{
     cli::{Usage, cgroups, features},
-    clock,
     lab::{
         host::{binary_facts, kernel_facts},
         sweep::{
@@ -25,6 +24,7 @@ use crate::{
     },
 };
 use base::{rng::SplitMix64, shown};
+use machine::clock;
 use study::{
     guest::kernels::Kernels,
     point::HostKind,

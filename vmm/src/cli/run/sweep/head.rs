@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{
     cli::Usage,
-    clock,
     lab::{
         host::resolve_cpus,
         run::{EMULATED_HOST, estimate_cell},
@@ -33,6 +32,7 @@ use crate::{
         },
     },
 };
+use machine::clock;
 use study::{
     point::HostKind,
     spec::Experiment,

@@ -11,7 +11,7 @@ mod task;
 use std::path::Path;
 
 use anyhow::bail;
-use base::shown::quoted;
+use base::{shown::quoted, units::CpuList};
 use clap::Args;
 
 #[cfg(feature = "testing")]
@@ -20,7 +20,6 @@ use super::{RunArgs, plan::Nodes};
 use crate::{
     cli::{Usage, print},
     lab::{host::resolve_cpus, sweep::EngineKind},
-    units::CpuList,
 };
 use head::Head;
 use study::store;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use base::{files, plural::count};
+use base::{files, plural::count, units::CpuList};
 use clap::Args;
 use rustix::{
     process::{Pid, Signal, getppid, set_parent_process_death_signal},
@@ -35,16 +35,15 @@ use crate::{
         host::{self, GuestClass, with_note_of_quota},
         say,
     },
-    clock,
     lab::{
         host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, with_files},
         run::{self, Order, Watcher},
         sweep::dir::SweepDir,
     },
     runtime, signals,
-    units::CpuList,
 };
 use kvm::KvmKind;
+use machine::clock;
 use study::{
     guest::kernels::Kernels,
     host::FileFacts,

@@ -10,7 +10,7 @@ use study::{
 };
 
 use super::{Cells, study_of};
-use crate::units::CpuList;
+use base::units::CpuList;
 
 /// Repetitions of each cell that have to be in the machine's place.
 const LEAST: usize = 3;

@@ -18,13 +18,13 @@ use super::{
     BenchError, CROWD, CROWD_GUEST_MEMORY, GUEST_MEMORY,
     smaps::{self, Outside},
 };
-use crate::{
-    clock::Moment,
+use base::{
+    io_errors::of_start,
     units::{ByteSize, Nanos, VcpuCount},
 };
-use base::io_errors::of_start;
 use confine::Seccomp;
 use kvm::sys::spawn::keep_and_die_with_us;
+use machine::clock::Moment;
 
 /// How long a booted guest is left alone before its VMM's memory is read.
 const SETTLE: Duration = Duration::from_millis(300);

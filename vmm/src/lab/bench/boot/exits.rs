@@ -14,13 +14,13 @@ use hypercalls::payload::Workload;
 use serde::Serialize;
 
 use super::BenchError;
-use crate::{
+use base::units::{CpuList, VcpuId};
+use kvm::{KvmError, Vcpu, signal};
+use machine::{
     clock::Moment,
     guest::payload::SharedView,
-    units::{CpuList, VcpuId},
     vm::{Console, MachineSpec, Vm},
 };
-use kvm::{KvmError, Vcpu, signal};
 
 /// How long each loop is measured.
 const WINDOW: Duration = Duration::from_millis(100);

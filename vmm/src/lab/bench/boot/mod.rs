@@ -24,13 +24,10 @@ use std::{io, path::PathBuf, process::ExitStatus};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{
-    guest::payload::SharedError,
-    units::{ByteSize, UnitError, VcpuCount},
-    vm::VmError,
-};
+use base::units::{ByteSize, UnitError, VcpuCount};
 use confine::{ConfineError, Files};
 use kvm::{KvmError, signal};
+use machine::{guest::payload::SharedError, vm::VmError};
 
 /// Memory of the Linux guests.
 pub const GUEST_MEMORY: ByteSize = ByteSize::mib(512);

@@ -5,7 +5,7 @@ use std::fs;
 use serde::Serialize;
 
 use super::BenchError;
-use crate::units::ByteSize;
+use base::units::ByteSize;
 
 /// Memory of a process, without the mappings of its guest's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -6,12 +6,11 @@ use std::{
 };
 
 use super::{Case, HyperError, HyperPlan, Placement, REST, Round};
-use crate::{
+use base::{counters::sum, units::VcpuCount};
+use machine::{
     guest::payload::{PayloadSpec, SharedView, transport},
-    units::VcpuCount,
     vm::{Console, GuestSpec, MachineSpec, Running, Vm},
 };
-use base::counters::sum;
 
 /// Time before the samples that count; earlier samples are overwritten.
 const WARM_UP: Duration = Duration::from_millis(20);

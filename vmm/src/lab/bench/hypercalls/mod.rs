@@ -13,18 +13,18 @@ use hypercalls::payload::Workload;
 use thiserror::Error;
 
 use super::thread_wakeup::{self, Placement, RawKind, Ticks};
-use crate::{
-    guest::payload::SharedError,
-    lab::Interrupt,
+use crate::lab::Interrupt;
+use base::{
+    backend::PvBackend,
+    counters::Counts,
     rng::SplitMix64,
     units::{CpuList, UnitError},
-    vm::VmError,
 };
-use base::{backend::PvBackend, counters::Counts};
 use kvm::{
     signal::{Class, set_own_class},
     sys::tsc,
 };
+use machine::{guest::payload::SharedError, vm::VmError};
 
 /// What to measure, and how.
 #[derive(Debug)]

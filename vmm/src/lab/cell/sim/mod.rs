@@ -17,13 +17,13 @@ use thiserror::Error;
 
 use super::{Measurement, RunSpec};
 use crate::{
-    guest::artifacts::{ArtifactError, cache_dir},
+    artifacts::{ArtifactError, cache_dir},
     lab::{Interrupt, calibrate, patience},
-    units::ByteSize,
 };
 use base::{
     files::{self, FileError},
     host_extras::{HaltPollMost, PleWindow},
+    units::ByteSize,
 };
 use sched::VcpuIndex;
 use study::{

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lab::cell::live::LiveObserver;
-use crate::units::Nanos;
+use base::units::Nanos;
 use study::spec::{Experiment, Setting};
 
 fn experiment(spec: &str) -> Experiment {

@@ -4,7 +4,7 @@ use std::mem;
 
 use thiserror::Error;
 
-use crate::units::ByteSize;
+use base::units::ByteSize;
 
 /// A line exceeds the limit, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -19,8 +19,7 @@ use tempfile::Builder;
 use thiserror::Error;
 
 use super::Submission;
-use crate::units::ByteSize;
-use base::{files, io_errors::without_path, shown};
+use base::{files, io_errors::without_path, shown, units::ByteSize};
 use study::store::sweep::PARTS;
 
 /// The directory of submissions.

@@ -1,0 +1,54 @@
+//! The monotonic clock, in a form that two processes can compare, and the time of day.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base::units::Nanos;
+use kvm::sys::clock;
+
+/// Milliseconds since 1970-01-01 00:00 UTC.
+pub fn since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A reading of `CLOCK_MONOTONIC`, which all processes of a host share: a parent may subtract its
+/// own reading from its child's. (`std::time::Instant` reads the same clock, but hides the number.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Nanos);
+
+impl Moment {
+    /// The current time.
+    pub fn now() -> Self {
+        Self(clock::monotonic())
+    }
+
+    /// A reading received from another process.
+    pub const fn from_reading(reading: Nanos) -> Self {
+        Self(reading)
+    }
+
+    /// Nanoseconds since the clock's start, to be sent to another process.
+    pub const fn reading(self) -> Nanos {
+        self.0
+    }
+
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
+    pub const fn since(self, earlier: Moment) -> Nanos {
+        Nanos(self.0.0.saturating_sub(earlier.0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_travel_and_order() {
+        let earlier = Moment::now();
+        let later = Moment::now();
+        assert!(earlier <= later);
+        assert_eq!(Moment::from_reading(earlier.reading()), earlier);
+        assert_eq!(later.since(earlier).0, later.reading().0 - earlier.reading().0);
+        assert_eq!(Moment::from_reading(Nanos(1)).since(later), Nanos(0));
+    }
+}

@@ -1,0 +1,235 @@
+//! Decodes accesses to the contract's ports. Pure: bytes in, a call out.
+
+use std::fmt;
+
+use hypercalls::{
+    ports::{self, Event},
+    telemetry::Point,
+};
+
+use base::units::{Ticket, VcpuId};
+
+/// A request made by a write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// Halt until kicked, for this ticket.
+    LockSpinning(Ticket),
+    /// Wake this vCPU, or leave a pending kick.
+    UnlockKick(VcpuId),
+    /// Wake this vCPU, which halts in KVM.
+    Doorbell(VcpuId),
+    /// Wake this vCPU, then halt until kicked.
+    KickAndHalt(VcpuId, Ticket),
+    /// Yield the slot, as asked.
+    Yield,
+    /// A lock has been looked at often enough.
+    SpunOut,
+    /// The vCPU is at this named point.
+    PreemptPoint(Point),
+    /// End the machine with this exit status.
+    Exit(u8),
+    /// The calling vCPU is done, with this status (0: success).
+    VcpuDone(u32),
+    /// A lifecycle event of the guest.
+    Event(Event),
+    /// Bytes for the command's stdout.
+    Stdout(&'a [u8]),
+    /// Bytes for the command's stderr.
+    Stderr(&'a [u8]),
+    /// Frame number of the page that output is taken from.
+    OutputPage(u32),
+    /// That many bytes of the output page, for the command's stdout.
+    StdoutPage(PageBytes),
+    /// That many bytes of the output page, for the command's stderr.
+    StderrPage(PageBytes),
+}
+
+/// A number of bytes within a page: 1 to 4096.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageBytes(u32);
+
+impl PageBytes {
+    /// Bytes per page.
+    pub const PAGE: usize = 4096;
+
+    fn new(bytes: u32) -> Option<Self> {
+        (1..=Self::PAGE as u32).contains(&bytes).then_some(Self(bytes))
+    }
+
+    /// The number of bytes.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A request made by a read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Query {
+    /// The number of stdin bytes that are ready.
+    StdinAvail,
+    /// Bytes of stdin.
+    Stdin,
+    /// May a benchmark that waits for other machines continue?
+    Gate,
+}
+
+/// An access that is not a valid call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misuse {
+    offset: u16,
+    width: u8,
+    value: Option<u32>,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Misuse { offset, width, value } = self;
+        match (expected(*offset), value) {
+            (Some((name, expected)), Some(value)) if expected == *width => {
+                write!(f, "{name} with the unknown value {value:#x}")
+            }
+            (Some((name, expected)), _) => {
+                write!(f, "{name} with accesses of {width} bytes instead of {expected}")
+            }
+            (None, _) => write!(f, "the undefined port base+{offset:#x}"),
+        }
+    }
+}
+
+impl Misuse {
+    /// The output page is not guest memory.
+    pub(crate) fn output_page(frame: u32) -> Self {
+        Self { offset: ports::OUTPUT_PAGE, width: 4, value: Some(frame) }
+    }
+}
+
+/// Name and width of the call at this offset.
+fn expected(offset: u16) -> Option<(&'static str, u8)> {
+    Some(match offset {
+        ports::LOCK_SPINNING => ("lock_spinning", 4),
+        ports::UNLOCK_KICK => ("unlock_kick", 4),
+        ports::PREEMPT_POINT => ("preempt_point", 4),
+        ports::YIELD => ("yield", 4),
+        ports::SPUN_OUT => ("spun_out", 4),
+        ports::DOORBELL => ("doorbell", 4),
+        ports::KICK_AND_HALT => ("kick_and_halt", 4),
+        ports::EXIT => ("exit", 4),
+        ports::VCPU_DONE => ("vcpu_done", 4),
+        ports::EVENT => ("event", 4),
+        ports::STDIN_AVAIL => ("stdin_avail", 4),
+        ports::GATE => ("gate", 4),
+        ports::STDOUT => ("stdout", 1),
+        ports::STDERR => ("stderr", 1),
+        ports::STDIN => ("stdin", 1),
+        ports::OUTPUT_PAGE => ("output_page", 4),
+        ports::STDOUT_PAGE => ("stdout_page", 4),
+        ports::STDERR_PAGE => ("stderr_page", 4),
+        _ => return None,
+    })
+}
+
+/// Offset from the contract's base, if the port is in its range.
+pub fn offset(port: u16) -> Option<u16> {
+    let offset = port.wrapping_sub(ports::DEFAULT_BASE);
+    (offset < ports::SPAN).then_some(offset)
+}
+
+/// Decodes one write. A run of 32-bit writes (`rep outsl`) counts as its last one: all calls of
+/// that width are idempotent or final.
+pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Misuse> {
+    let misuse = |value| Misuse { offset, width, value };
+    if expected(offset).is_none_or(|(_, expected)| expected != width) {
+        return Err(misuse(None));
+    }
+    match offset {
+        ports::STDOUT => return Ok(Call::Stdout(data)),
+        ports::STDERR => return Ok(Call::Stderr(data)),
+        _ => {}
+    }
+    let value = data.last_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(misuse(None))?;
+    match offset {
+        ports::LOCK_SPINNING => Ok(Call::LockSpinning(Ticket(value))),
+        ports::UNLOCK_KICK => Ok(Call::UnlockKick(VcpuId(value))),
+        ports::DOORBELL => Ok(Call::Doorbell(VcpuId(value))),
+        ports::KICK_AND_HALT => Ok(Call::KickAndHalt(VcpuId(value >> 16), Ticket(value & 0xffff))),
+        ports::YIELD => Ok(Call::Yield),
+        ports::SPUN_OUT => Ok(Call::SpunOut),
+        ports::PREEMPT_POINT => {
+            Point::from_raw(value).map(Call::PreemptPoint).ok_or(misuse(Some(value)))
+        }
+        ports::EXIT => Ok(Call::Exit(value as u8)),
+        ports::VCPU_DONE => Ok(Call::VcpuDone(value)),
+        ports::OUTPUT_PAGE => Ok(Call::OutputPage(value)),
+        ports::STDOUT_PAGE => {
+            PageBytes::new(value).map(Call::StdoutPage).ok_or(misuse(Some(value)))
+        }
+        ports::STDERR_PAGE => {
+            PageBytes::new(value).map(Call::StderrPage).ok_or(misuse(Some(value)))
+        }
+        ports::EVENT => Event::from_raw(value).map(Call::Event).ok_or(misuse(Some(value))),
+        _ => Err(misuse(None)),
+    }
+}
+
+/// Decodes one read.
+pub fn decode_read(offset: u16, width: u8) -> Result<Query, Misuse> {
+    match (offset, width) {
+        (ports::STDIN_AVAIL, 4) => Ok(Query::StdinAvail),
+        (ports::STDIN, 1) => Ok(Query::Stdin),
+        (ports::GATE, 4) => Ok(Query::Gate),
+        _ => Err(Misuse { offset, width, value: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_decode_by_offset_and_width() {
+        assert_eq!(
+            decode_write(ports::LOCK_SPINNING, 4, &[7, 0, 0, 0]),
+            Ok(Call::LockSpinning(Ticket(7)))
+        );
+        assert_eq!(
+            decode_write(ports::UNLOCK_KICK, 4, &[3, 0, 0, 0]),
+            Ok(Call::UnlockKick(VcpuId(3)))
+        );
+        let (kick, halt) = (&[9, 0, 3, 0], Ok(Call::KickAndHalt(VcpuId(3), Ticket(9))));
+        assert_eq!(decode_write(ports::KICK_AND_HALT, 4, kick), halt, "the low half is the ticket");
+        assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
+        assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
+        assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
+        assert_eq!(decode_read(ports::GATE, 4), Ok(Query::Gate));
+    }
+
+    #[test]
+    fn four_bytes_written_one_by_one_are_not_a_call() {
+        let error = decode_write(ports::UNLOCK_KICK, 1, &[3, 0, 0, 0]).unwrap_err();
+        assert_eq!(error.to_string(), "unlock_kick with accesses of 1 bytes instead of 4");
+    }
+
+    #[test]
+    fn misuse_names_what_is_wrong() {
+        let text = |offset, width, data: &[u8]| {
+            decode_write(offset, width, data).map(|_| ()).unwrap_err().to_string()
+        };
+        assert_eq!(text(0x3f, 1, &[0]), "the undefined port base+0x3f");
+        assert_eq!(text(ports::EVENT, 4, &[9, 0, 0, 0]), "event with the unknown value 0x9");
+        assert_eq!(text(ports::STDIN, 2, &[0, 0]), "stdin with accesses of 2 bytes instead of 1");
+        assert!(decode_read(ports::LOCK_SPINNING, 4).is_err());
+    }
+
+    #[test]
+    fn any_offset_and_width_decodes_without_panic() {
+        for port in 0..=u16::MAX {
+            let Some(offset) = offset(port) else { continue };
+            for width in [1_u8, 2, 4] {
+                let data = vec![0xff; usize::from(width)];
+                let _ = decode_write(offset, width, &data);
+                let _ = decode_write(offset, width, &[]);
+                let _ = decode_read(offset, width);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a schedule has done up to one moment, and between two moments.
+
+use super::schedule::{Driver, now};
+use base::units::Nanos;
+use sched::{accounting::Totals, event::Event, policy::Hits};
+
+/// The sums up to one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Account {
+    /// The moment, monotonic clock.
+    pub at: Nanos,
+    /// The sums, including the part so far of what is still going on.
+    pub(super) totals: Totals,
+    /// Hits and misses, for a policy that aims at certain preemptions.
+    pub(super) hits: Option<Hits>,
+}
+
+/// What happened between two moments.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// The time between them.
+    pub time: Nanos,
+    /// Sums over that time.
+    pub totals: Totals,
+    /// Hits and misses in that time, for a policy that aims at certain preemptions.
+    pub hits: Option<Hits>,
+}
+
+impl Account {
+    /// What has happened since `earlier`.
+    pub fn since(&self, earlier: &Account) -> Measured {
+        let hits = self.hits.zip(earlier.hits).map(|(now, then)| now - then);
+        Measured { time: self.at.since(earlier.at), totals: self.totals - earlier.totals, hits }
+    }
+}
+
+impl Measured {
+    /// The length of that time in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.time.0 as f64 / 1e9
+    }
+}
+
+impl std::ops::AddAssign for Measured {
+    fn add_assign(&mut self, other: Self) {
+        self.time = self.time.after(other.time);
+        self.totals += other.totals;
+        self.hits = match (self.hits, other.hits) {
+            (Some(a), Some(b)) => Some(Hits { hits: a.hits + b.hits, misses: a.misses + b.misses }),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+impl Driver {
+    /// The account now. A wait or a preemption that is still going on is included up to this
+    /// moment; the rest of it belongs to the time after.
+    pub fn account(&self) -> Account {
+        let mut inner = self.lock();
+        let now = now();
+        let inner = &mut *inner;
+        for slot in 0..inner.core.slots().len() {
+            if let Some(vcpu) = inner.core.slots()[slot] {
+                inner.core.handle(vcpu, Event::Sampled(self.sample(vcpu)), now);
+            }
+        }
+        let core = &inner.core;
+        Account { at: now, totals: core.accounting().totals_at(now), hits: core.policy().hits() }
+    }
+}

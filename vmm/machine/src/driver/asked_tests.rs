@@ -1,0 +1,110 @@
+//! A request to yield, which a schedule makes in a guest's telemetry line, lasts for one turn.
+
+use std::{
+    mem::offset_of,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+
+use hypercalls::telemetry::Line;
+use vm_memory::{Bytes, GuestAddress};
+
+use super::*;
+use base::units::{Gpa, Nanos, SlotId, VcpuId};
+use kvm::{
+    signal,
+    sys::ram::{self, Ram},
+    vcpu::TscClock,
+};
+use sched::{Event, Kicker, LockActivity, Mode, Observation, VcpuIndex, core::State};
+
+const BASE: u64 = 0x1000;
+const LOCK: u64 = 0x8000;
+
+/// Two vCPUs on one slot under `deferred`, and the memory with their lines. The first one holds a
+/// lock.
+struct World {
+    driver: Arc<Driver>,
+    memory: Ram,
+}
+
+const HOLDER: VcpuIndex = VcpuIndex(0);
+const OTHER: VcpuIndex = VcpuIndex(1);
+
+impl World {
+    fn new() -> Self {
+        let memory = ram::map(&[(GuestAddress(0), 0x10_000)], 0x1000).unwrap();
+        let slice = Nanos::millis(4);
+        let cpus = vec![signal::allowed_cpus()[0]];
+        let spec = ScheduleSpec::new("deferred:ask,3600s".parse().unwrap(), cpus, slice, 1);
+        let driver = Driver::new(&spec, &[2]).unwrap();
+        let clock = TscClock { offset: 0, khz: 1_000_000 };
+        let lines = TelemetryView::new(
+            memory.clone(),
+            Gpa(BASE),
+            |at| Some(Gpa(at)),
+            vec![clock; 8].into(),
+            Kept::Always,
+        );
+        let _ = driver.vm_scheduler(0, Some(lines), None);
+        let world = Self { driver, memory };
+        world.hold(true);
+        world.driver.tell(HOLDER, Event::Started);
+        world.driver.tell(OTHER, Event::Started);
+        world
+    }
+
+    fn hold(&self, holds: bool) {
+        let at = |offset| GuestAddress(BASE + offset as u64);
+        self.memory.store(LOCK, at(offset_of!(Line, held_lock)), SeqCst).unwrap();
+        self.memory.store(u32::from(holds), at(offset_of!(Line, held)), SeqCst).unwrap();
+    }
+
+    fn is_asked(&self) -> bool {
+        let at = GuestAddress(BASE + offset_of!(Line, yield_wanted) as u64);
+        self.memory.load::<u32>(at, SeqCst).unwrap() != 0
+    }
+
+    /// Its slice ends while it holds the lock and another vCPU waits: it is asked to yield.
+    fn ask(&self) {
+        thread::sleep(Duration::from_millis(5));
+        self.driver.tell(HOLDER, Event::Stopped(self.driver.look(HOLDER, Mode::Unknown)));
+        assert!(self.is_asked());
+        assert_eq!(self.state(), State::Running(SlotId(0)));
+    }
+
+    fn state(&self) -> State {
+        self.driver.lock().core.state(HOLDER)
+    }
+}
+
+#[test]
+fn what_was_asked_is_withdrawn_when_the_turn_ends() {
+    let world = World::new();
+    world.ask();
+    world.driver.tell(HOLDER, Event::Halted(Observation::default()));
+    assert!(!world.is_asked(), "it has halted");
+    world.driver.tell_for(
+        OTHER,
+        HOLDER,
+        Event::Kicked(Some(Kicker { vcpu: OTHER, activity: LockActivity::Free })),
+    );
+    assert_eq!(world.state(), State::Running(SlotId(0)), "its kicker makes way");
+    assert!(!world.is_asked(), "the next turn would be given up at its first unlock");
+}
+
+#[test]
+fn what_is_asked_too_late_is_withdrawn_when_the_next_turn_begins() {
+    let world = World::new();
+    world.driver.tell(HOLDER, Event::Halted(Observation::default()));
+    // A guest may write anything into its line.
+    world.driver.telemetry_of(HOLDER).unwrap().0.ask_to_yield(VcpuId(0));
+    world.driver.tell_for(
+        OTHER,
+        HOLDER,
+        Event::Kicked(Some(Kicker { vcpu: OTHER, activity: LockActivity::Free })),
+    );
+    assert_eq!(world.state(), State::Running(SlotId(0)));
+    assert!(!world.is_asked());
+}

@@ -1,0 +1,207 @@
+//! What a traced schedule keeps besides its decisions: observed vCPU activity and handoffs.
+//!
+//! Written under the core's lock, which the writer holds anyway, into buffers allocated before the
+//! first turn. When they are full, further entries are only counted: like the log of turns and the
+//! account of preemptions, this keeps the beginning.
+
+use std::fmt;
+
+use base::units::Nanos;
+use sched::{
+    event::{Event, VcpuIndex},
+    log::{Handoff, Progress, Sighting},
+};
+
+/// Capacity for each kind of entry. The kernel commits only the memory that is used.
+const ROOM: usize = 1 << 20;
+/// Interval between two readings of the VMs' progress.
+pub(super) const METER_EVERY: Nanos = Nanos::millis(1);
+
+/// Returns how many operations a VM has done. Called under the core's lock: it must only read.
+pub type Meter = Box<dyn Fn() -> u64 + Send>;
+
+/// Everything that a traced schedule kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Captured {
+    /// Observed activities, in order of time.
+    pub sightings: Vec<Sighting>,
+    /// Handoffs, in the order of their kicks.
+    pub handoffs: Vec<Handoff>,
+    /// Progress of the VMs, in order of time; read when a vCPU is observed.
+    pub progress: Vec<Progress>,
+    /// Number of sightings for which there was no room.
+    pub lost_sightings: u64,
+    /// Number of handoffs for which there was no room.
+    pub lost_handoffs: u64,
+    /// When the first turn began; the turns' times count from here.
+    pub began: Nanos,
+    /// When this record was made.
+    pub until: Nanos,
+}
+
+pub(super) struct Capture {
+    kept: Captured,
+    /// One per VM.
+    meters: Vec<Meter>,
+    /// By vCPU: the index of its unfinished handoff.
+    open: Box<[Option<usize>]>,
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture").field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
+impl Capture {
+    pub(super) fn new(vcpus: usize) -> Self {
+        let kept = Captured {
+            sightings: Vec::with_capacity(ROOM),
+            handoffs: Vec::with_capacity(ROOM),
+            progress: Vec::with_capacity(ROOM),
+            lost_sightings: 0,
+            lost_handoffs: 0,
+            began: Nanos::ZERO,
+            until: Nanos::ZERO,
+        };
+        Self { kept, meters: Vec::new(), open: vec![None; vcpus].into() }
+    }
+
+    pub(super) fn set_meters(&mut self, meters: Vec<Meter>) {
+        self.meters = meters;
+    }
+
+    fn read_meters(&mut self, now: Nanos) {
+        let progress = &mut self.kept.progress;
+        if progress.last().is_some_and(|last| now.since(last.at) < METER_EVERY) {
+            return;
+        }
+        for (vm, meter) in (0..).zip(&self.meters) {
+            if progress.len() < progress.capacity() {
+                progress.push(Progress { at: now, vm, done: meter() });
+            } else {
+                self.kept.lost_sightings += 1;
+            }
+        }
+    }
+
+    /// Everything kept up to `until`, of turns that count from `began`.
+    pub(super) fn captured(&self, began: Nanos, until: Nanos) -> Captured {
+        Captured { began, until, ..self.kept.clone() }
+    }
+
+    /// Records the activity in an event, if there is one.
+    pub(super) fn saw(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
+        let (Event::Stopped(look)
+        | Event::StoppedInHlt(look)
+        | Event::Halted(look)
+        | Event::HandedOver(_, look)
+        | Event::SpunOut(look)
+        | Event::Point(_, look)) = event
+        else {
+            return;
+        };
+        self.read_meters(now);
+        let sightings = &mut self.kept.sightings;
+        if sightings.len() == sightings.capacity() {
+            self.kept.lost_sightings += 1;
+        } else {
+            sightings.push(Sighting { at: now, vcpu, activity: look.activity });
+        }
+    }
+
+    /// A kick ends a halt of `to`.
+    pub(super) fn kicked(
+        &mut self,
+        to: VcpuIndex,
+        by: Option<VcpuIndex>,
+        released: Option<Nanos>,
+        now: Nanos,
+    ) {
+        let handoffs = &mut self.kept.handoffs;
+        self.open[to.ix()] = None;
+        if handoffs.len() == handoffs.capacity() {
+            self.kept.lost_handoffs += 1;
+        } else {
+            self.open[to.ix()] = Some(handoffs.len());
+            handoffs.push(Handoff { at: now, by, to, released, granted: None, resumed: None });
+        }
+    }
+
+    fn open(&mut self, vcpu: VcpuIndex) -> Option<&mut Handoff> {
+        self.kept.handoffs.get_mut(self.open[vcpu.ix()]?)
+    }
+
+    /// A kicked vCPU is granted a slot.
+    pub(super) fn granted(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        if let Some(handoff) = self.open(vcpu) {
+            handoff.granted = Some(now);
+        }
+    }
+
+    /// A granted vCPU has run; `resumed` is when its guest resumed, if that is known.
+    pub(super) fn resumed(&mut self, vcpu: VcpuIndex, resumed: Option<Nanos>) {
+        if let Some(handoff) = self.open(vcpu) {
+            handoff.resumed = resumed;
+        }
+        self.open[vcpu.ix()] = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sched::event::Observation;
+
+    const WHO: VcpuIndex = VcpuIndex(1);
+
+    #[test]
+    fn a_handoff_is_followed_to_the_guest() {
+        let mut capture = Capture::new(2);
+        capture.kicked(WHO, Some(VcpuIndex(0)), Some(Nanos(5)), Nanos(7));
+        capture.granted(WHO, Nanos(9));
+        capture.resumed(WHO, Some(Nanos(12)));
+        // Another turn, not preceded by a kick.
+        capture.granted(WHO, Nanos(20));
+        capture.resumed(WHO, Some(Nanos(21)));
+        let captured = capture.captured(Nanos(1), Nanos(30));
+        let expected = Handoff {
+            at: Nanos(7),
+            by: Some(VcpuIndex(0)),
+            to: WHO,
+            released: Some(Nanos(5)),
+            granted: Some(Nanos(9)),
+            resumed: Some(Nanos(12)),
+        };
+        assert_eq!(captured.handoffs, [expected]);
+        assert_eq!((captured.began, captured.until), (Nanos(1), Nanos(30)));
+    }
+
+    #[test]
+    fn progress_is_read_when_somebody_looks_but_not_more_than_once_a_millisecond() {
+        let mut capture = Capture::new(2);
+        capture.set_meters(vec![Box::new(|| 5), Box::new(|| 7)]);
+        for micros in [0, 10, 999, 1_000, 1_001, 5_000] {
+            capture.saw(WHO, &Event::Halted(Observation::default()), Nanos::micros(micros));
+        }
+        let progress = capture.captured(Nanos::ZERO, Nanos::ZERO).progress;
+        let read: Vec<_> = progress.iter().map(|its| (its.at.0, its.vm, its.done)).collect();
+        let moments = [0, 1_000_000, 5_000_000];
+        let expected: Vec<_> = moments.iter().flat_map(|at| [(*at, 0, 5), (*at, 1, 7)]).collect();
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut capture = Capture::new(2);
+        capture.kept.sightings = Vec::new();
+        capture.kept.handoffs = Vec::new();
+        capture.saw(WHO, &Event::Halted(Observation::default()), Nanos(1));
+        capture.saw(WHO, &Event::Yielded, Nanos(2));
+        capture.kicked(WHO, None, None, Nanos(3));
+        capture.granted(WHO, Nanos(4));
+        let captured = capture.captured(Nanos(0), Nanos(9));
+        assert_eq!((captured.lost_sightings, captured.lost_handoffs), (1, 1));
+        assert!(captured.sightings.is_empty() && captured.handoffs.is_empty());
+    }
+}

@@ -1,0 +1,169 @@
+//! What a vCPU did with locks, by a record of the scheduler: what [`TelemetryView`] says of a vCPU, at the
+//! moment of the record.
+//!
+//! [`TelemetryView`]: crate::driver::TelemetryView
+
+use bpf::Locks;
+use hypercalls::telemetry::{NAMED, Wait};
+
+use crate::driver::telemetry::drawn_ticket;
+use base::units::Nanos;
+use sched::event::{LockActivity, LockId};
+
+/// Low bit of a ticketlock's head: the slow-path flag.
+const FLAG: u16 = 1;
+
+fn head(word: u32) -> u16 {
+    word as u16 & !FLAG
+}
+
+fn tail(word: u32) -> u16 {
+    (word >> 16) as u16
+}
+
+/// How many releases come before that of this ticket.
+const fn ahead(ticket: u16, head: u16) -> u16 {
+    ticket.wrapping_sub(head) / 2
+}
+
+/// What the vCPU did. `since`: when its wait began; zero if that is not known. `blank`: a line that has named
+/// no lock yet says nothing.
+pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> LockActivity {
+    if let Some(holding) = holding(locks, locks.held) {
+        return holding;
+    }
+    let lock = LockId(locks.wait_lock);
+    let (wait, ticket) = Wait::parse(locks.wait);
+    match wait {
+        Wait::Nothing if blank && locks.held_lock[0] == 0 => LockActivity::Unknown,
+        Wait::Nothing => LockActivity::Free,
+        Wait::Entering => drawn(locks, at).unwrap_or(LockActivity::Entering),
+        Wait::Spinning | Wait::Halted => {
+            let distance = locks.wait_word.map(|word| ahead(ticket, head(word)));
+            let halted = wait == Wait::Halted;
+            LockActivity::Waiting { lock, ticket, distance, since, halted }
+        }
+        Wait::Outside => {
+            let queued = locks.wait_word.map(|word| ahead(tail(word), head(word)));
+            LockActivity::Outside { lock, queued, since }
+        }
+        Wait::Kicking => LockActivity::Kicking { lock, ticket },
+    }
+}
+
+/// Those of its `held` locks that it still held.
+fn holding(locks: &Locks, held: u32) -> Option<LockActivity> {
+    let depth = held.checked_sub(1)?;
+    let ix = usize::try_from(depth).unwrap_or(usize::MAX);
+    let lock = match ix {
+        0..NAMED if !is_held(locks, ix) => return holding(locks, depth),
+        0..NAMED => Some(LockId(locks.held_lock[ix])),
+        _ => None,
+    };
+    let outer = |at: usize| {
+        let its = LockId(locks.held_lock[at]);
+        (at < ix && its.0 != 0 && is_held(locks, at)).then_some(its)
+    };
+    let outer: [Option<LockId>; NAMED] = std::array::from_fn(outer);
+    Some(match outer.iter().all(Option::is_none) {
+        true => LockActivity::Holding { lock, depth: held },
+        false => LockActivity::HoldingSeveral { lock, depth: held, outer },
+    })
+}
+
+/// Does the lock at this depth serve its ticket?
+fn is_held(locks: &Locks, ix: usize) -> bool {
+    locks.held_word[ix].is_none_or(|word| head(word) == locks.held_ticket[ix])
+}
+
+/// Which ticket a vCPU has drawn that has not published it: the one that is out and that no other vCPU
+/// claims. `None`: not known.
+fn drawn(locks: &Locks, at: Nanos) -> Option<LockActivity> {
+    let (word, claimed) = (locks.wait_word?, locks.claimed?);
+    let (lock, head) = (LockId(locks.wait_lock), head(word));
+    let count = ahead(tail(word), head);
+    // The kernel looks at 64 tickets.
+    let out = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
+    drawn_ticket(lock, head, (out & !claimed).into(), count <= 64, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: LockId = LockId(0xffff_8880_0000_1000);
+    const AT: Nanos = Nanos(100);
+
+    /// A lock's word that serves `head`, with `tail` to be drawn next.
+    const fn word(head: u16, tail: u16) -> Option<u32> {
+        Some(head as u32 | (tail as u32) << 16)
+    }
+
+    fn of(locks: Locks) -> LockActivity {
+        activity(&locks, Nanos(7), AT, true)
+    }
+
+    fn waiting(wait: Wait, ticket: u16, wait_word: Option<u32>) -> Locks {
+        let (wait, wait_lock, held_lock) = (wait.word(ticket), LOCK.0, [1, 0, 0]);
+        Locks { wait, wait_lock, wait_word, held_lock, ..Locks::default() }
+    }
+
+    #[test]
+    fn a_lock_that_serves_another_ticket_is_not_held() {
+        let held = Locks {
+            held: 2,
+            held_lock: [LOCK.0, 8, 0],
+            held_ticket: [4, 6, 0],
+            held_word: [word(4, 8), word(8, 8), None],
+            ..Locks::default()
+        };
+        assert_eq!(of(held), LockActivity::Holding { lock: Some(LOCK), depth: 1 });
+        let both = Locks { held_word: [word(5, 8), None, None], ..held };
+        let outer = [Some(LOCK), None, None];
+        let several = LockActivity::HoldingSeveral { lock: Some(LockId(8)), depth: 2, outer };
+        assert_eq!(of(both), several, "the flag is no part of the ticket");
+        let none = Locks { held_word: [word(6, 8), word(8, 8), None], ..held };
+        assert_eq!(of(none), LockActivity::Free);
+        let deep = Locks { held: 5, ..none };
+        assert_eq!(of(deep), LockActivity::Holding { lock: None, depth: 5 });
+    }
+
+    #[test]
+    fn the_locks_word_tells_who_is_next() {
+        let next = of(waiting(Wait::Spinning, 0x10, word(0xe, 0x14)));
+        assert!(next.is_next(), "{next:?}");
+        let behind = of(waiting(Wait::Spinning, 0x10, word(0xc, 0x14)));
+        assert!(!behind.is_next() && behind.is_involved(), "{behind:?}");
+        let wraps = of(waiting(Wait::Halted, 0, word(0xfffe, 2)));
+        assert!(wraps.is_next(), "{wraps:?}");
+        let unknown = of(waiting(Wait::Spinning, 0x10, None));
+        assert!(!unknown.is_next() && unknown.is_involved(), "{unknown:?}");
+        assert!(of(waiting(Wait::Outside, 0, word(4, 4))).is_next());
+        assert!(!of(waiting(Wait::Outside, 0, word(4, 6))).is_next());
+    }
+
+    #[test]
+    fn a_line_without_a_lock_says_nothing_unless_it_is_always_kept() {
+        assert_eq!(of(Locks::default()), LockActivity::Unknown);
+        assert_eq!(activity(&Locks::default(), AT, AT, false), LockActivity::Free);
+    }
+
+    #[test]
+    fn a_ticket_that_nobody_claims_is_the_drawers() {
+        let entering =
+            |claimed, wait_word| of(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) });
+        // Three tickets are out, and the others have some of them.
+        let word = word(10, 16);
+        assert_eq!(entering(Some(0b111), word), LockActivity::Free, "it has drawn none");
+        let holds = LockActivity::Holding { lock: Some(LOCK), depth: 1 };
+        assert_eq!(entering(Some(0b110), word), holds);
+        let LockActivity::Waiting { ticket: 14, distance: Some(2), since: AT, .. } =
+            entering(Some(0b011), word)
+        else {
+            panic!("{:?}", entering(Some(0b011), word))
+        };
+        assert_eq!(entering(Some(0b001), word), LockActivity::Entering, "two are left");
+        assert_eq!(entering(None, word), LockActivity::Entering);
+        assert_eq!(entering(Some(0b110), None), LockActivity::Entering);
+    }
+}

@@ -1,0 +1,348 @@
+//! The account of a schedule that the host's kernel carries out: its records, given to the accounting that
+//! the other driver's core has.
+
+use std::collections::HashMap;
+
+use bpf::{Counts, Locks, Record, TurnEnd, What};
+
+use super::{activity::activity, kernel_report::BpfReport, trace::Trace};
+use crate::driver::{Histograms, Kept, Latency, Meter, SchedReport, TelemetryView, stats};
+use base::units::{Nanos, SlotId, VcpuId};
+use sched::{
+    accounting::{Accounting, Preemption, Totals},
+    event::{LockActivity, Mode, Observation, VcpuIndex},
+    log,
+    policy::Hits,
+    recording::Recording,
+};
+
+/// What the records of a schedule add up to.
+pub(super) struct Turns {
+    /// By machine: the index of its first vCPU, and how many it has.
+    machines: Box<[(u32, u32)]>,
+    /// The slot of each CPU, by the kernel's number.
+    slots: HashMap<u32, SlotId>,
+    pub(super) report: BpfReport,
+    accounting: Accounting,
+    /// By vCPU: when its turn began, while it has one.
+    running: Box<[Option<Nanos>]>,
+    /// By vCPU: since when it has waited for a slot, if its last turn ended without a halt.
+    waiting: Box<[Option<Nanos>]>,
+    /// By slot: when its last turn ended, until the next begins.
+    vacated: Box<[Option<Nanos>]>,
+    times: Histograms,
+    trace: Option<Trace>,
+}
+
+impl Turns {
+    /// Of machines with these numbers of vCPUs, on slots that are these CPUs by the kernel's number.
+    pub(super) fn new(vcpus: &[u32], cpus: impl IntoIterator<Item = usize>, traced: bool) -> Self {
+        let mut all = 0;
+        let machines = vcpus.iter().map(|count| {
+            let first = all;
+            all += count;
+            (first, *count)
+        });
+        let machines: Box<[_]> = machines.collect();
+        let slots = cpus.into_iter().zip(0..).map(|(cpu, slot)| (cpu as u32, SlotId(slot)));
+        let slots: HashMap<_, _> = slots.collect();
+        Self {
+            machines,
+            vacated: vec![None; slots.len()].into(),
+            slots,
+            report: BpfReport::default(),
+            accounting: Accounting::new(all as usize),
+            running: vec![None; all as usize].into(),
+            waiting: vec![None; all as usize].into(),
+            times: Histograms::default(),
+            trace: traced.then(Trace::default),
+        }
+    }
+
+    fn index(&self, machine: u32, vcpu: u32) -> Option<VcpuIndex> {
+        let (first, count) = *self.machines.get(machine as usize)?;
+        (vcpu < count).then(|| VcpuIndex(first + vcpu))
+    }
+
+    /// Has a trace read the machines' progress.
+    pub(super) fn meter(&mut self, meters: Vec<Meter>) {
+        if let Some(trace) = &mut self.trace {
+            trace.meters = meters;
+        }
+    }
+
+    /// Reads the machines' progress, if a trace shows it.
+    pub(super) fn read_meters(&mut self, now: Nanos) {
+        if let Some(trace) = &mut self.trace {
+            trace.read_meters(now);
+        }
+    }
+
+    /// Adds what has happened; `lines` are those of the record's machine, `now` is the time of this call.
+    pub(super) fn add(&mut self, record: &Record, lines: Option<&TelemetryView>, now: Nanos) {
+        let Some(vcpu) = self.index(record.machine, record.vcpu) else { return };
+        let see = |locks: &Locks| {
+            let since =
+                lines.and_then(|its| its.time_of(VcpuId(record.vcpu), locks.wait_since, now));
+            let blank = lines.is_none_or(|its| its.kept() == Kept::Perhaps);
+            activity(locks, since.unwrap_or_default(), record.at, blank)
+        };
+        match &record.what {
+            What::Began => {
+                self.handed_over(vcpu, record);
+                self.running[vcpu.ix()] = Some(record.at);
+                self.accounting.back(vcpu, record.at);
+                self.accounting.granted();
+            }
+            What::Seen(locks) => self.spun(vcpu, record.machine, &see(locks), record.at),
+            What::Ended { end, locks, .. } => self.ended(record, vcpu, *end, see(locks)),
+        }
+    }
+
+    /// A turn begins. The slot was handed over if the vCPU waited for it when the turn before ended there.
+    fn handed_over(&mut self, vcpu: VcpuIndex, record: &Record) {
+        let waiting = self.waiting[vcpu.ix()].take();
+        let slot =
+            self.slots.get(&record.cpu).and_then(|slot| self.vacated.get_mut(slot.0 as usize));
+        let vacated = slot.and_then(Option::take);
+        let took = vacated.filter(|at| waiting.is_some_and(|since| since < *at));
+        stats::record(&mut self.times.handover, took.map(|at| record.at.since(at)));
+    }
+
+    fn ended(&mut self, record: &Record, vcpu: VcpuIndex, end: TurnEnd, activity: LockActivity) {
+        // It makes way from within its kick: its line still says that it kicks.
+        let activity = if end == TurnEnd::MadeWay { activity.after_kick() } else { activity };
+        self.report.count(end, &activity);
+        // The turn goes on when the thread of the host is done.
+        let Some(end) = as_logged(end) else { return };
+        // The record of its beginning may be lost.
+        let began = self.running[vcpu.ix()].unwrap_or(record.began);
+        self.spun(vcpu, record.machine, &activity, record.at);
+        self.running[vcpu.ix()] = None;
+        let slot = self.slots.get(&record.cpu).copied().unwrap_or(SlotId(0));
+        if let Some(vacated) = self.vacated.get_mut(slot.0 as usize) {
+            *vacated = Some(record.at);
+        }
+        // One that is held off does not want a slot.
+        let waits = !matches!(end, log::TurnEnd::Halted | log::TurnEnd::Injected);
+        self.waiting[vcpu.ix()] = waits.then_some(record.at);
+        match end {
+            log::TurnEnd::Yield => self.accounting.yielded(),
+            end if end.is_voluntary() => {}
+            end => {
+                let look = Observation { mode: Mode::Unknown, activity };
+                let (at, off, spun) = (record.at, None, Nanos::ZERO);
+                let preemption = Preemption { at, vcpu, slot, end, look, off, spun };
+                self.accounting.preempted(preemption, record.machine);
+            }
+        }
+        if let Some(trace) = &mut self.trace {
+            let ran = record.at.since(began);
+            let free = matches!(activity, LockActivity::Free);
+            let turn = log::Turn { at: Nanos::ZERO, ran, vcpu, slot, end, point: None, free };
+            trace.add(began, turn, activity);
+        }
+    }
+
+    /// Accounts what a running vCPU did with locks until `at`.
+    fn spun(&mut self, vcpu: VcpuIndex, machine: u32, activity: &LockActivity, at: Nanos) {
+        let LockActivity::Waiting { since, halted: false, .. } = *activity else { return };
+        if let Some(began) = self.running[vcpu.ix()] {
+            self.accounting.spun(vcpu, machine, activity, since.max(began), at);
+        }
+    }
+
+    /// Brings the account up to `now`: those that run may have spun until then.
+    pub(super) fn catch_up<'a>(
+        &mut self,
+        lines: impl Fn(usize) -> Option<&'a TelemetryView>,
+        now: Nanos,
+    ) {
+        for (machine, (first, count)) in self.machines.clone().into_iter().enumerate() {
+            let Some(lines) = lines(machine) else { continue };
+            for id in 0..count {
+                let activity = lines.activity(VcpuId(id), now);
+                self.spun(VcpuIndex(first + id), machine as u32, &activity, now);
+            }
+        }
+    }
+
+    /// The sums, with the part so far of preemptions that still last.
+    pub(super) fn totals(&self, now: Nanos) -> Totals {
+        self.accounting.totals_at(now)
+    }
+
+    /// All of it, in the form of a schedule of this program. `until`: now.
+    pub(super) fn sched_report(&self, hits: Option<Hits>, until: Nanos) -> SchedReport {
+        let captured = self.trace.as_ref().map(|trace| trace.captured(until));
+        let began = captured.as_ref().map_or(Nanos::ZERO, |captured| captured.began);
+        let recording = Recording {
+            vcpus: self.running.len() as u32,
+            slots: self.slots.len() as u32,
+            spin_looks: 0,
+            lost: self.trace.as_ref().map_or(0, |trace| trace.lost) + self.report.lost,
+            turns: self.trace.as_ref().map_or_else(Vec::new, |trace| trace.turns(began)),
+        };
+        SchedReport {
+            totals: self.accounting.totals(),
+            hits,
+            counts_waste: true,
+            divergence: None,
+            lateness: Latency::default(),
+            handover: Latency::of(&self.times.handover),
+            release_to_kick: Latency::default(),
+            kick_to_grant: Latency::default(),
+            grant_to_guest: Latency::default(),
+            histograms: self.times.clone(),
+            preemptions: self.accounting.records().to_vec(),
+            recording,
+            captured,
+        }
+    }
+}
+
+/// Hits and misses, of a policy that injects.
+pub(super) const fn hits(counts: &Counts) -> Hits {
+    Hits { hits: counts.hits, misses: counts.misses }
+}
+
+/// The same end, as a schedule of this program has it; `None`: the turn goes on.
+const fn as_logged(end: TurnEnd) -> Option<log::TurnEnd> {
+    Some(match end {
+        TurnEnd::Blocked => log::TurnEnd::Halted,
+        TurnEnd::Slice => log::TurnEnd::Slice,
+        TurnEnd::Unasked => log::TurnEnd::Unasked,
+        TurnEnd::Forced => log::TurnEnd::Grace,
+        TurnEnd::Yielded => log::TurnEnd::Yield,
+        TurnEnd::MadeWay => log::TurnEnd::MadeWay,
+        TurnEnd::Injected => log::TurnEnd::Injected,
+        TurnEnd::Taken => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hypercalls::telemetry::Wait;
+
+    use super::*;
+
+    const LOCK: u64 = 0x1000;
+
+    fn record(vcpu: u32, at: u64, what: What) -> Record {
+        let (machine, cpu, began) = (0, vcpu % 2, Nanos(at));
+        Record { at: Nanos(at), machine, vcpu, cpu, began, what }
+    }
+
+    fn ended(vcpu: u32, at: u64, end: TurnEnd, locks: Locks) -> Record {
+        record(vcpu, at, What::Ended { end, grace: Nanos::ZERO, locks })
+    }
+
+    fn free() -> Locks {
+        Locks { held_lock: [LOCK, 0, 0], ..Locks::default() }
+    }
+
+    /// It holds the lock with ticket 2.
+    fn holder() -> Locks {
+        Locks {
+            held: 1,
+            held_ticket: [2, 0, 0],
+            held_word: [Some(2 | 8 << 16), None, None],
+            ..free()
+        }
+    }
+
+    /// It spins with this ticket.
+    fn waiter(ticket: u16) -> Locks {
+        let (wait, wait_word) = (Wait::Spinning.word(ticket), Some(2 | 8 << 16));
+        Locks { wait, wait_lock: LOCK, wait_word, ..free() }
+    }
+
+    fn account(records: &[Record]) -> Turns {
+        let mut turns = Turns::new(&[4], [0, 1], false);
+        for record in records {
+            turns.add(record, None, Nanos(10_000));
+        }
+        turns
+    }
+
+    #[test]
+    fn a_handover_is_to_a_vcpu_that_waited() {
+        let turn =
+            |vcpu, at, until, end| [record(vcpu, at, What::Began), ended(vcpu, until, end, free())];
+        let turns = [
+            turn(0, 0, 100, TurnEnd::Slice),
+            // The first turn of this one: it was woken, perhaps later.
+            turn(2, 107, 200, TurnEnd::Blocked),
+            turn(0, 205, 300, TurnEnd::Slice),
+            // It halted: nothing says that it waited.
+            turn(2, 350, 400, TurnEnd::Injected),
+            turn(0, 409, 500, TurnEnd::Slice),
+            turn(2, 5_000, 5_100, TurnEnd::Slice),
+            // On a CPU where no turn has ended.
+            turn(1, 5_000, 5_100, TurnEnd::Slice),
+        ];
+        let times = account(&turns.concat()).times.handover;
+        assert_eq!((times.len(), times.min(), times.max()), (2, 5, 9));
+    }
+
+    #[test]
+    fn preemptions_are_classified_as_by_the_other_driver() {
+        let mut records = Vec::new();
+        let ends = [
+            (TurnEnd::Slice, holder()),
+            (TurnEnd::Forced, holder()),
+            (TurnEnd::Injected, waiter(4)),
+            (TurnEnd::Unasked, waiter(6)),
+            (TurnEnd::MadeWay, free()),
+            // The kick has been delivered: no waiter depends on this vCPU.
+            (TurnEnd::MadeWay, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
+            // This one has its kick before it.
+            (TurnEnd::Slice, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
+            (TurnEnd::Yielded, free()),
+            (TurnEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
+        ];
+        for (at, (end, locks)) in (0..).step_by(10).zip(ends) {
+            records.extend([record(0, at, What::Began), ended(0, at + 5, end, locks)]);
+        }
+        let totals = account(&records).totals(Nanos(100));
+        let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
+        assert_eq!((grants, preemptions, lhp, lwp, queued), (9, 7, 2, 2, 1));
+        assert_eq!((totals.forced, totals.injected, totals.yields), (1, 1, 1));
+        // Each was off for five; the turns of two follow.
+        assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 10));
+    }
+
+    #[test]
+    fn spinning_for_a_preempted_holder_is_wasted_until_it_is_back() {
+        let turns = account(&[
+            record(0, 0, What::Began),
+            record(1, 10, What::Began),
+            ended(0, 100, TurnEnd::Slice, holder()),
+            record(2, 100, What::Began),
+            ended(2, 150, TurnEnd::Slice, waiter(6)),
+            record(0, 150, What::Began),
+            record(1, 150, What::Seen(waiter(4))),
+            ended(1, 300, TurnEnd::Slice, waiter(4)),
+        ]);
+        // Without a clock their waits are as old as their turns: vCPU 2 spun for 50, vCPU 1 since 100.
+        assert_eq!(turns.totals(Nanos(300)).wasted_spin_ns, 50 + 50);
+    }
+
+    #[test]
+    fn a_thread_of_the_host_interrupts_a_turn_and_does_not_end_it() {
+        let turns = account(&[
+            record(0, 0, What::Began),
+            ended(0, 40, TurnEnd::Taken, holder()),
+            ended(0, 90, TurnEnd::Slice, free()),
+        ]);
+        let totals = turns.totals(Nanos(100));
+        assert_eq!((totals.grants, totals.preemptions, totals.lhp), (1, 1, 0));
+        assert_eq!((turns.report.taken, turns.report.slice, turns.report.held), (1, 1, 1));
+    }
+
+    #[test]
+    fn records_of_unknown_vcpus_are_left_out() {
+        let turns = account(&[record(4, 0, What::Began), ended(9, 5, TurnEnd::Slice, holder())]);
+        assert_eq!(turns.totals(Nanos(10)), Totals::default());
+    }
+}

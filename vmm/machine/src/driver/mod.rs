@@ -1,0 +1,45 @@
+//! The driver: enforces the core's decisions on real vCPU threads.
+//!
+//! There is no scheduler thread. The thread whose turn ends asks the core, wakes the next vCPU's
+//! thread (on its own CPU, so that one futex handoff is the whole switch) and sleeps. A turn is
+//! ended by the thread's own timer. Its signal is blocked outside `KVM_RUN`, so an early one ends
+//! the next entry at once and none is lost. The preemption is handled when `KVM_RUN` returns
+//! because it was interrupted, and at no other exit: by then KVM has completed any pending port
+//! access.
+//!
+//! The state that lets a thread into its guest is changed under the core's lock, so that no grant
+//! can be applied late. Threads are woken after the lock is released, because a thread woken on the
+//! waker's CPU may run at once.
+
+mod account;
+mod capture;
+mod delay;
+mod idle_watcher;
+#[cfg(feature = "bpf")]
+mod in_kernel;
+mod sched_report;
+mod schedule;
+mod snapshot;
+mod spec;
+mod stats;
+mod steps;
+mod telemetry;
+mod vcpu_thread;
+mod vm_scheduler;
+mod watched;
+
+pub use account::{Account, Measured};
+pub use capture::{Captured, Meter};
+#[cfg(feature = "bpf")]
+pub use in_kernel::{BpfDriver, BpfError, BpfReport, fault as bpf_fault};
+pub use sched_report::{Latency, SchedReport};
+pub use schedule::{Blocked, Driver};
+pub use snapshot::{Seen, Snapshot};
+pub use spec::ScheduleSpec;
+pub use stats::Histograms;
+pub use telemetry::{Kept, TelemetryView, Translate};
+
+#[cfg(test)]
+mod asked_tests;
+#[cfg(test)]
+mod tests;

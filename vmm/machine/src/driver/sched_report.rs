@@ -1,0 +1,184 @@
+//! A schedule's results in figures.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::{
+    capture::Captured,
+    stats::{Histograms, Stats},
+};
+use base::units::Nanos;
+use sched::{
+    accounting::{Preemption, Totals},
+    core::Core,
+    policy::{Divergence, Hits},
+    recording::Recording,
+};
+
+/// Summary of one distribution of times, in nanoseconds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// Number of samples.
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Maximum.
+    pub max: u64,
+}
+
+impl Latency {
+    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        Self {
+            count: histogram.len(),
+            p50: histogram.value_at_quantile(0.5),
+            p99: histogram.value_at_quantile(0.99),
+            p999: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+        }
+    }
+}
+
+/// The results of a schedule.
+#[derive(Debug, Clone, Serialize)]
+pub struct SchedReport {
+    /// Sums over the run.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Hits and misses, for a policy that aims at certain preemptions.
+    pub hits: Option<Hits>,
+    /// Are the sums of wasted spinning counted?
+    pub counts_waste: bool,
+    /// How a replay differs from its recording, if this was one.
+    pub divergence: Option<Divergence>,
+    /// How late turns ended: time of the stop minus the deadline.
+    pub lateness: Latency,
+    /// From a grant until the thread is about to enter the guest; by the host's kernel: from its callback for the
+    /// thread that stops to the one for the next, if its vCPU waited by then.
+    pub handover: Latency,
+    /// From a release in the guest to its kick in the VMM.
+    pub release_to_kick: Latency,
+    /// From a kick to the grant of a slot.
+    pub kick_to_grant: Latency,
+    /// From that grant to the guest's first instruction.
+    pub grant_to_guest: Latency,
+    /// The full distributions of these times.
+    #[serde(skip)]
+    pub histograms: Histograms,
+    /// The first preemptions, one by one.
+    #[serde(rename = "preemptions_one_by_one")]
+    pub preemptions: Vec<Preemption>,
+    /// The decisions, if they were recorded.
+    #[serde(skip)]
+    pub recording: Recording,
+    /// What else a trace needs, if the schedule was traced.
+    #[serde(skip)]
+    pub captured: Option<Captured>,
+}
+
+impl SchedReport {
+    pub(super) fn new(core: &Core, stats: &Stats, vcpus: u32, now: Nanos) -> Self {
+        let histograms = stats.times.clone();
+        Self {
+            totals: core.accounting().totals(),
+            hits: core.policy().hits(),
+            counts_waste: true,
+            divergence: core.policy().divergence(),
+            lateness: Latency::of(&histograms.lateness),
+            handover: Latency::of(&histograms.handover),
+            release_to_kick: Latency::of(&histograms.release_to_kick),
+            kick_to_grant: Latency::of(&histograms.kick_to_grant),
+            grant_to_guest: Latency::of(&histograms.grant_to_guest),
+            histograms,
+            preemptions: core.accounting().records().to_vec(),
+            recording: Recording::of(core, vcpus),
+            captured: stats
+                .capture
+                .as_ref()
+                .map(|capture| capture.captured(core.log().start(), now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread, time::Duration};
+
+    use super::*;
+    use crate::{
+        driver::{Driver, ScheduleSpec},
+        vcpu::VcpuScheduler,
+    };
+    use base::units::VcpuId;
+    use kvm::signal;
+    use sched::{core::State, event::VcpuIndex, log::TurnEnd};
+
+    const ONE: VcpuId = VcpuId(0);
+
+    /// A traced schedule of one vCPU on one slot, whose thread calls `live` after its first grant.
+    fn alone(
+        live: impl FnOnce(&dyn VcpuScheduler) + Send,
+        meanwhile: impl FnOnce(&Driver, &dyn VcpuScheduler),
+    ) -> SchedReport {
+        let spec = ScheduleSpec::new(
+            "rr".parse().unwrap(),
+            vec![signal::allowed_cpus()[0]],
+            Nanos::millis(500),
+            1,
+        );
+        let driver = Driver::traced(&spec, &[1]).unwrap();
+        let scheduler: Arc<dyn VcpuScheduler> = driver.vm_scheduler(0, None, None);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                signal::block_in_this_thread().unwrap();
+                scheduler.enter(ONE).unwrap();
+                live(scheduler.as_ref());
+                scheduler.leave(ONE);
+            });
+            meanwhile(&driver, scheduler.as_ref());
+        });
+        driver.report()
+    }
+
+    #[test]
+    fn a_kick_of_a_running_vcpu_is_no_handoff_to_its_next_turn() {
+        let report = alone(
+            |scheduler| {
+                scheduler.halts().unwrap().wake(ONE, Some(ONE));
+                scheduler.yielded(ONE);
+            },
+            |_, _| {},
+        );
+        assert_eq!(report.kick_to_grant.count, 0);
+        let ends: Vec<_> = report.recording.turns.iter().map(|turn| turn.end).collect();
+        assert_eq!(ends, [TurnEnd::Yield, TurnEnd::Exited]);
+        assert!(report.captured.unwrap().handoffs.is_empty());
+    }
+
+    #[test]
+    fn a_kick_that_ends_a_halt_is_a_handoff_to_the_next_turn() {
+        let halted = |driver: &Driver| driver.lock().core.state(VcpuIndex(0)) == State::Halted;
+        let report = alone(
+            |scheduler| scheduler.halts().unwrap().halt(ONE),
+            |driver, scheduler| {
+                while !halted(driver) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                scheduler.halts().unwrap().wake(ONE, None);
+            },
+        );
+        let captured = report.captured.unwrap();
+        let [handoff] = captured.handoffs.as_slice() else { panic!("{captured:?}") };
+        let second = captured.began.after(report.recording.turns[1].at);
+        assert_eq!((handoff.by, handoff.to, handoff.granted), (None, VcpuIndex(0), Some(second)));
+        assert!(captured.began < handoff.at && handoff.at <= second && second <= captured.until);
+        assert_eq!(captured.sightings.len(), 1, "what it did when it halted");
+        assert_eq!(report.kick_to_grant.count, 1);
+    }
+}

@@ -1,0 +1,191 @@
+//! One schedule and what it knows of its machines.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU32},
+};
+
+use super::{
+    capture::{Capture, Meter},
+    sched_report::SchedReport,
+    spec::ScheduleSpec,
+    stats::Stats,
+    telemetry::TelemetryView,
+    vcpu_thread::{Unslotted, VcpuThread},
+    watched::Watched,
+};
+use crate::clock::Moment;
+use base::units::{Nanos, VcpuId};
+use sched::{
+    core::{Core, Member},
+    event::{LockActivity, Mode, Observation, VcpuIndex},
+    log::Log,
+    policy::Setup,
+};
+
+/// Tells whether a vCPU is in KVM's HLT at this moment.
+pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) core: Core,
+    pub(super) stats: Stats,
+}
+
+/// One schedule of one or several VMs.
+pub struct Driver {
+    pub(super) inner: Mutex<Inner>,
+    pub(super) threads: Box<[VcpuThread]>,
+    pub(super) unslotted: Arc<Unslotted>,
+    /// By VM: the index of its first vCPU.
+    pub(super) bases: Box<[u32]>,
+    /// By VM: its number of vCPUs.
+    pub(super) counts: Box<[u32]>,
+    pub(super) vms: Box<[u32]>,
+    pub(super) lines: Box<[OnceLock<TelemetryView>]>,
+    /// By VM, if its vCPUs can halt inside KVM: whether each of them does.
+    pub(super) blocking: Box<[OnceLock<Vec<Blocked>>]>,
+    /// vCPUs whose threads have not left; initially all of them.
+    pub(super) alive: AtomicU32,
+    /// Whether the idle watchers could be started, once they were needed; or the number of the error.
+    pub(super) idle_watchers: OnceLock<Result<(), i32>>,
+    pub(super) watched: Watched,
+    pub(super) cpus: Box<[usize]>,
+    pub(super) spin_looks: u32,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("vms", &self.vms).finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// A schedule for VMs with these numbers of vCPUs. None if scheduling is left to the host.
+    pub fn new(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
+        Self::make(spec, vcpus, false)
+    }
+
+    /// [`Driver::new`] that also keeps everything a trace needs.
+    pub fn traced(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
+        Self::make(spec, vcpus, true)
+    }
+
+    pub(super) fn make(spec: &ScheduleSpec, vcpus: &[u32], is_traced: bool) -> Option<Arc<Self>> {
+        let mut bases = Vec::new();
+        let mut vms = Vec::new();
+        for (vm, count) in (0..).zip(vcpus) {
+            bases.push(vms.len() as u32);
+            vms.extend((0..*count).map(|_| vm));
+        }
+        let setup = Setup {
+            vms: &vms,
+            slots: spec.cpus.len(),
+            slice: spec.slice,
+            seed: spec.seed,
+            recording: spec.recording.as_deref(),
+        };
+        let policy = spec.policy.make(&setup)?;
+        let members: Vec<Member> =
+            vms.iter().map(|vm| Member { vm: *vm, weight: spec.policy.weight_of(*vm) }).collect();
+        let log = if spec.record || is_traced { Log::new() } else { Log::brief() };
+        let capture = is_traced.then(|| Capture::new(members.len()));
+        let spin_looks = policy.spin_looks();
+        let unslotted = Arc::new(Unslotted::default());
+        Some(Arc::new(Self {
+            inner: Mutex::new(Inner {
+                core: Core::new(&members, spec.cpus.len(), policy, log),
+                stats: Stats::new(members.len(), capture),
+            }),
+            threads: members.iter().map(|_| VcpuThread::new(unslotted.clone())).collect(),
+            unslotted,
+            bases: bases.into(),
+            counts: vcpus.into(),
+            lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
+            blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
+            alive: AtomicU32::new(vms.len() as u32),
+            idle_watchers: OnceLock::new(),
+            watched: Watched::new(spec.cpus.len()),
+            vms: vms.into(),
+            cpus: spec.cpus.as_slice().into(),
+            spin_looks,
+        }))
+    }
+
+    /// Makes a traced schedule read each VM's progress whenever it observes a vCPU.
+    pub fn meter(&self, meters: Vec<Meter>) {
+        self.lock().stats.meter(meters);
+    }
+
+    /// Number of locks that the vCPUs of a VM have taken, if its guest counts them.
+    pub fn taken(&self, vm: usize) -> Option<u64> {
+        let lines = self.lines[vm].get()?;
+        let counts = self.members(vm).filter_map(|(_, id)| lines.taken(id));
+        counts.reduce(u64::saturating_add)
+    }
+
+    /// Everything that has happened so far.
+    pub fn report(&self) -> SchedReport {
+        let inner = self.lock();
+        SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now())
+    }
+
+    /// Takes the core's lock. Not to be called at the lowest priority: a vCPU on the same CPU would
+    /// keep the thread from releasing the lock for up to a slice.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(test)]
+        note_class();
+        inner
+    }
+
+    pub(super) fn members(&self, vm: usize) -> impl Iterator<Item = (VcpuIndex, VcpuId)> {
+        let base = self.bases[vm];
+        (0..self.counts[vm]).map(move |id| (VcpuIndex(base + id), VcpuId(id)))
+    }
+
+    pub(super) fn id_of(&self, vcpu: VcpuIndex) -> (usize, VcpuId) {
+        let vm = self.vms[vcpu.ix()] as usize;
+        (vm, VcpuId(vcpu.0 - self.bases[vm]))
+    }
+
+    pub(super) fn telemetry_of(&self, vcpu: VcpuIndex) -> Option<(&TelemetryView, VcpuId)> {
+        let (vm, id) = self.id_of(vcpu);
+        self.lines[vm].get().map(|lines| (lines, id))
+    }
+
+    pub(super) fn thread(&self, vcpu: VcpuIndex) -> &VcpuThread {
+        &self.threads[vcpu.ix()]
+    }
+
+    /// Observes a vCPU that is outside the guest.
+    pub(super) fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Observation {
+        let vcpus = self.members(self.vms[vcpu.ix()] as usize).map(|(_, id)| id);
+        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.stopped(id, vcpus, now()));
+        Observation { mode, activity: activity.unwrap_or_default() }
+    }
+
+    /// What a vCPU is doing with locks, without stopping it. It may be out of date when it is read.
+    pub(super) fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
+        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
+        activity.unwrap_or_default()
+    }
+}
+
+pub(super) fn now() -> Nanos {
+    Moment::now().reading()
+}
+
+/// How often a thread of the lowest priority has taken the core's lock.
+#[cfg(test)]
+pub(super) static LOCKED_IN_BACKGROUND: AtomicU32 = AtomicU32::new(0);
+
+/// The calling thread has the core's lock.
+#[cfg(test)]
+pub(super) fn note_class() {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    if kvm::signal::ThreadId::current().is_background() {
+        LOCKED_IN_BACKGROUND.fetch_add(1, SeqCst);
+    }
+}

@@ -1,0 +1,269 @@
+//! What is measured of a running schedule: times from one event to the next.
+
+use hdrhistogram::Histogram;
+
+use super::capture::{Capture, Meter};
+use base::units::Nanos;
+use sched::{
+    core::{Core, State},
+    event::{Action, Event, LockActivity, Observation, VcpuIndex},
+};
+
+/// The longest time that a histogram resolves, in nanoseconds: 100 s.
+const LONGEST: u64 = 100_000_000_000;
+
+/// Distributions of times in nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Histograms {
+    /// How late turns ended: time of the stop minus the deadline.
+    pub lateness: Histogram<u64>,
+    /// From a grant until the thread is about to enter the guest.
+    pub handover: Histogram<u64>,
+    /// From a release in the guest to its kick in the VMM.
+    pub release_to_kick: Histogram<u64>,
+    /// From a kick to the grant of a slot.
+    pub kick_to_grant: Histogram<u64>,
+    /// From that grant to the guest's first instruction, where it is known: not if the vCPU may have
+    /// halted again before its next event.
+    pub grant_to_guest: Histogram<u64>,
+}
+
+/// What the statistics read of a vCPU whose event is reported.
+pub(super) trait Sources {
+    /// How long the last handover to it took, unless that has been read already.
+    fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos>;
+
+    /// When it released the lock of its last kick, by its telemetry.
+    fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
+
+    /// When it resumed after its last halt, by its telemetry. None if it has been kicked since its
+    /// grant: that may not be the halt which the grant ended.
+    fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
+}
+
+/// Filled while the schedule runs; allocates only when it is created.
+#[derive(Debug)]
+pub(super) struct Stats {
+    pub(super) times: Histograms,
+    /// By vCPU: when it was kicked, until it is granted a slot.
+    kicked: Box<[Option<Nanos>]>,
+    /// By vCPU: when it was granted a slot after a kick, until its first instruction is known.
+    granted: Box<[Option<Nanos>]>,
+    /// For traced schedules only.
+    pub(super) capture: Option<Capture>,
+}
+
+impl Default for Histograms {
+    fn default() -> Self {
+        Self {
+            lateness: histogram(),
+            handover: histogram(),
+            release_to_kick: histogram(),
+            kick_to_grant: histogram(),
+            grant_to_guest: histogram(),
+        }
+    }
+}
+
+/// Is it in KVM's HLT again? Interrupts end that, too, and it has then resumed more than once.
+const fn is_in_later_halt(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Stopped(Observation { activity: LockActivity::Waiting { halted: true, .. }, .. })
+            | Event::StoppedInHlt(_)
+    )
+}
+
+fn histogram() -> Histogram<u64> {
+    // Two significant digits: an error below 1 %. These bounds are valid, so the fallback is never
+    // used.
+    Histogram::new_with_bounds(1, LONGEST, 2).unwrap_or_else(|_| Histogram::new(2).expect("2"))
+}
+
+impl Stats {
+    pub(super) fn new(vcpus: usize, capture: Option<Capture>) -> Self {
+        Self {
+            times: Histograms::default(),
+            kicked: vec![None; vcpus].into(),
+            granted: vec![None; vcpus].into(),
+            capture,
+        }
+    }
+
+    pub(super) fn meter(&mut self, meters: Vec<Meter>) {
+        if let Some(capture) = &mut self.capture {
+            capture.set_meters(meters);
+        }
+    }
+
+    /// Called before the core is told of an event.
+    pub(super) fn before(
+        &mut self,
+        vcpu: VcpuIndex,
+        event: &Event,
+        sources: &impl Sources,
+        core: &Core,
+        now: Nanos,
+    ) {
+        if let Some(capture) = &mut self.capture {
+            capture.saw(vcpu, event, now);
+        }
+        match event {
+            Event::Kicked(by) | Event::KickedInHlt(by) => {
+                return self.kicked_by(vcpu, by.map(|kicker| kicker.vcpu), sources, core, now);
+            }
+            Event::HandedOver(to, _) => self.kicked_by(*to, Some(vcpu), sources, core, now),
+            Event::Stopped(_) | Event::StoppedInHlt(_) => {
+                let deadline = core.deadline(vcpu).filter(|at| *at <= now);
+                let running = matches!(core.state(vcpu), State::Running(_));
+                let late = deadline.filter(|_| running).map(|at| now.since(at));
+                record(&mut self.times.lateness, late);
+            }
+            // Reported by other threads.
+            Event::Idle(_) | Event::Woken(_) => return,
+            _ => {}
+        }
+        record(&mut self.times.handover, sources.take_handover(vcpu));
+        if let Some(granted) = self.granted[vcpu.ix()].take() {
+            let resumed = sources.resumed_at(vcpu, now).filter(|_| !is_in_later_halt(event));
+            let resumed = resumed.filter(|resumed| *resumed >= granted);
+            record(&mut self.times.grant_to_guest, resumed.map(|resumed| resumed.since(granted)));
+            if let Some(capture) = &mut self.capture {
+                capture.resumed(vcpu, resumed);
+            }
+        }
+    }
+
+    fn kicked_by(
+        &mut self,
+        vcpu: VcpuIndex,
+        by: Option<VcpuIndex>,
+        sources: &impl Sources,
+        core: &Core,
+        now: Nanos,
+    ) {
+        let released = by.and_then(|kicker| sources.released_at(kicker, now));
+        record(&mut self.times.release_to_kick, released.map(|released| now.since(released)));
+        // A vCPU that has not halted yet will not halt because of this kick: its next grant is
+        // unrelated.
+        if !matches!(core.state(vcpu), State::Halted | State::Idle) {
+            return;
+        }
+        self.kicked[vcpu.ix()] = Some(now);
+        if let Some(capture) = &mut self.capture {
+            capture.kicked(vcpu, by, released, now);
+        }
+    }
+
+    /// Called for each action of the core.
+    pub(super) fn decided(&mut self, action: &Action, now: Nanos) {
+        if let Action::Grant(vcpu, _) = action
+            && let Some(kicked) = self.kicked[vcpu.ix()].take()
+        {
+            record(&mut self.times.kick_to_grant, Some(now.since(kicked)));
+            self.granted[vcpu.ix()] = Some(now);
+            if let Some(capture) = &mut self.capture {
+                capture.granted(*vcpu, now);
+            }
+        }
+    }
+}
+
+/// Adds a time, if there is one.
+pub(super) fn record(histogram: &mut Histogram<u64>, nanos: Option<Nanos>) {
+    if let Some(nanos) = nanos {
+        histogram.saturating_record(nanos.0.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sched::{
+        core::Member,
+        event::{LockId, Mode},
+        log::Log,
+        policy::{PolicySpec, Setup},
+    };
+
+    use super::*;
+
+    const SLICE: Nanos = Nanos(1_000);
+    const SLEEPER: VcpuIndex = VcpuIndex(0);
+    const KICKER: VcpuIndex = VcpuIndex(1);
+
+    /// A guest that says that it resumed at this time.
+    struct Resumed(u64);
+
+    impl Sources for Resumed {
+        fn take_handover(&self, _: VcpuIndex) -> Option<Nanos> {
+            None
+        }
+
+        fn released_at(&self, _: VcpuIndex, _: Nanos) -> Option<Nanos> {
+            None
+        }
+
+        fn resumed_at(&self, _: VcpuIndex, _: Nanos) -> Option<Nanos> {
+            Some(Nanos(self.0))
+        }
+    }
+
+    struct Schedule(Core, Stats);
+
+    impl Schedule {
+        fn tell(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, resumed: u64) {
+            self.1.before(vcpu, &event, &Resumed(resumed), &self.0, now);
+            let actions = self.0.handle(vcpu, event, now).to_vec();
+            actions.iter().for_each(|action| self.1.decided(action, now));
+        }
+    }
+
+    fn asleep() -> Observation {
+        let (lock, since) = (LockId(9), Nanos(1));
+        let activity =
+            LockActivity::Waiting { lock, ticket: 4, distance: Some(1), since, halted: true };
+        Observation { mode: Mode::Kernel, activity }
+    }
+
+    /// How long the guest of a vCPU took, which was kicked in KVM's HLT and granted a slot at 3000,
+    /// if this is its next event, at 4000, and its telemetry says that it resumed at `resumed`.
+    fn grant_to_guest(next: Event, resumed: u64) -> Vec<u64> {
+        let setup = Setup { vms: &[0, 0], slots: 1, slice: SLICE, seed: 1, recording: None };
+        let policy = "rr".parse::<PolicySpec>().unwrap().make(&setup).unwrap();
+        let core = Core::new(&[Member { vm: 0, weight: 1024 }; 2], 1, policy, Log::brief());
+        let mut both = Schedule(core, Stats::new(2, None));
+        let free = Observation { activity: LockActivity::Free, ..Observation::default() };
+        for vcpu in [SLEEPER, KICKER] {
+            both.tell(vcpu, Event::Started, Nanos(1), 0);
+        }
+        both.tell(SLEEPER, Event::Idle(asleep()), Nanos(1_000), 0);
+        both.tell(SLEEPER, Event::KickedInHlt(None), Nanos(2_000), 0);
+        both.tell(KICKER, Event::Stopped(free), Nanos(3_000), 0);
+        assert_eq!(both.0.slots(), [Some(SLEEPER)]);
+        both.tell(SLEEPER, next, Nanos(4_000), resumed);
+        both.1.times.grant_to_guest.iter_recorded().map(|value| value.value_iterated_to()).collect()
+    }
+
+    #[test]
+    fn it_takes_from_the_grant_to_the_first_instruction() {
+        let look = Observation { activity: LockActivity::Free, ..asleep() };
+        assert_eq!(grant_to_guest(Event::Stopped(look), 3_100), [100]);
+        assert_eq!(
+            grant_to_guest(Event::Halted(asleep()), 3_100),
+            [100],
+            "it halts for another lock"
+        );
+        assert_eq!(
+            grant_to_guest(Event::Stopped(look), 2_900),
+            [0; 0],
+            "before it, of another halt"
+        );
+    }
+
+    #[test]
+    fn of_a_vcpu_that_halts_again_in_kvm_the_first_instruction_is_not_known() {
+        for next in [Event::StoppedInHlt(asleep()), Event::Stopped(asleep())] {
+            assert_eq!(grant_to_guest(next, 3_900), [0; 0], "{next:?}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The steps of a schedule: an event goes to the core, and its actions are carried out.
+
+use arrayvec::ArrayVec;
+use hypercalls::MAX_VCPUS;
+
+use super::{
+    delay,
+    schedule::{Driver, now},
+    stats::Sources,
+};
+use base::units::Nanos;
+use kvm::signal;
+use sched::{
+    core::{Core, State},
+    event::{Action, Event, Observation, VcpuIndex},
+};
+
+/// Maximum number of actions of one step: a grant, a request to yield and a sample per slot, and
+/// little else.
+const ACTIONS: usize = 4 * MAX_VCPUS as usize + 8;
+
+/// A vCPU's state after an event, as its thread needs it.
+pub(super) struct Standing {
+    pub(super) state: State,
+    pub(super) deadline: Nanos,
+}
+
+fn standing_of(core: &Core, vcpu: VcpuIndex) -> Standing {
+    Standing { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
+}
+
+impl Sources for Driver {
+    fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos> {
+        self.thread(vcpu).take_handover()
+    }
+
+    fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
+        self.telemetry_of(vcpu).and_then(|(lines, id)| lines.released_at(id, now))
+    }
+
+    fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
+        // The line has the last one only: kicked again, it may have halted and resumed once more.
+        let lines = self.telemetry_of(vcpu).filter(|_| self.thread(vcpu).resumed_once());
+        lines.and_then(|(lines, id)| lines.resumed_at(id, now))
+    }
+}
+
+impl Driver {
+    /// Passes an event to the core and carries out its actions.
+    pub(super) fn tell(&self, vcpu: VcpuIndex, event: Event) -> Standing {
+        self.tell_for(vcpu, vcpu, event)
+    }
+
+    /// [`Driver::tell`] that returns the standing of `whose` instead.
+    pub(super) fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> Standing {
+        let mut actions = ArrayVec::<Action, ACTIONS>::new();
+        delay::maybe();
+        let (standing, is_called_out) = {
+            let mut inner = self.lock();
+            let inner = &mut *inner;
+            let now = now();
+            if let Event::Idle(look) = &event
+                && (inner.core.keeps_slot_in_hlt(vcpu, look, now)
+                    || !self.takes_slot_in_hlt(vcpu, &inner.core))
+            {
+                return standing_of(&inner.core, whose);
+            }
+            inner.stats.before(vcpu, &event, self, &inner.core, now);
+            actions.extend(inner.core.handle(vcpu, event, now).iter().copied());
+            if matches!(event, Event::StoppedInHlt(_)) && inner.core.state(vcpu) == State::Idle {
+                self.thread(vcpu).mark_unslotted();
+            }
+            for of in [vcpu, whose] {
+                if !matches!(inner.core.state(of), State::Running(_)) {
+                    self.change_turn(of, false);
+                }
+            }
+            for action in &actions {
+                inner.stats.decided(action, now);
+                match *action {
+                    Action::Grant(who, slot) => {
+                        self.change_turn(who, true);
+                        let thread = self.thread(who);
+                        thread.set_turn(now, inner.core.deadline(who));
+                        thread.grant(self.cpus[slot.0 as usize]);
+                    }
+                    // Under the lock: later, it might hit the vCPU's next turn.
+                    Action::Ask(who) => self.ask_to_yield(who),
+                    // If its thread is about to enter, it sets its alarm to the old deadline: then
+                    // its turn ends late. Only models of the host recall, and they drive no threads.
+                    Action::Recall(who) => self.thread(who).set_alarm(now),
+                    // At this moment, before any other event.
+                    Action::Sample(who) => {
+                        let sampled = Event::Sampled(self.sample(who));
+                        let further = inner.core.handle(who, sampled, now);
+                        debug_assert!(further.is_empty());
+                    }
+                    Action::Points(_) => {}
+                }
+            }
+            self.watched.publish(&inner.core);
+            // It is in the guest, or about to be, without a slot: it must come out.
+            let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
+                && self.thread(vcpu).is_unslotted()
+                && inner.core.state(vcpu) == State::Ready
+                && self.thread(vcpu).call_out();
+            (standing_of(&inner.core, whose), is_called_out)
+        };
+        if is_called_out {
+            self.thread(vcpu).signal();
+        }
+        for action in &actions {
+            delay::maybe();
+            self.carry_out(action);
+        }
+        delay::maybe();
+        standing
+    }
+
+    /// Marks a vCPU that is to lose its slot while it is in KVM's HLT. False: it has a slot but is
+    /// no longer in HLT, and keeps the slot.
+    ///
+    /// Called under the core's lock. Its thread may come out at this very moment: then either it
+    /// sees the mark, or it is seen awake here.
+    pub(super) fn takes_slot_in_hlt(&self, vcpu: VcpuIndex, core: &Core) -> bool {
+        if !matches!(core.state(vcpu), State::Running(_)) {
+            return true;
+        }
+        self.thread(vcpu).set_unslotted(true);
+        let is_blocked = self.is_blocked(vcpu);
+        match is_blocked {
+            // The end of its turn no longer matters to it.
+            true => self.thread(vcpu).set_alarm(Nanos::NEVER),
+            false => self.thread(vcpu).set_unslotted(false),
+        }
+        is_blocked
+    }
+
+    /// A turn begins or has ended. Publishes that in the vCPU's telemetry line, for the waiters
+    /// behind it, and withdraws any request to yield of the last turn.
+    pub(super) fn change_turn(&self, vcpu: VcpuIndex, begins: bool) {
+        if let Some((lines, id)) = self.telemetry_of(vcpu) {
+            lines.ask_no_more(id);
+            lines.set_off_cpu(id, !begins);
+        }
+    }
+
+    pub(super) fn ask_to_yield(&self, vcpu: VcpuIndex) {
+        if let Some((lines, id)) = self.telemetry_of(vcpu) {
+            lines.ask_to_yield(id);
+        }
+    }
+
+    pub(super) fn carry_out(&self, action: &Action) {
+        match *action {
+            Action::Grant(who, _) => self.thread(who).wake(),
+            // Done under the lock.
+            Action::Ask(_) | Action::Recall(_) | Action::Sample(_) => {}
+            Action::Points(mask) => {
+                for (vm, lines) in self.lines.iter().enumerate() {
+                    let Some(lines) = lines.get() else { continue };
+                    self.members(vm).for_each(|(_, id)| lines.set_points(id, mask));
+                }
+            }
+        }
+    }
+
+    /// Blocks the thread of `vcpu` until it has a slot or its machine stops.
+    pub(super) fn settle(&self, vcpu: VcpuIndex, mut standing: Standing) {
+        let thread = self.thread(vcpu);
+        let mut waited = false;
+        while !matches!(standing.state, State::Running(_)) {
+            let until = match standing.state {
+                State::Held(until) => Some(until),
+                _ => None,
+            };
+            waited = true;
+            if thread.wait(until, now) {
+                break;
+            }
+            standing = self.tell(vcpu, Event::HoldOver);
+        }
+        delay::maybe();
+        if thread.is_stopped() {
+            return;
+        }
+        if waited {
+            let now = now();
+            thread.came_in(now);
+            if thread.alarm() <= now {
+                // It went off while the thread slept: it belongs to an earlier turn.
+                signal::consume();
+                thread.alarm_is_over();
+            }
+            standing.deadline = thread.deadline();
+        }
+        thread.set_alarm(standing.deadline);
+    }
+
+    /// Handles an event of the calling thread's own vCPU, which may cost it its slot.
+    pub(super) fn own(&self, vcpu: VcpuIndex, event: Event) {
+        self.thread(vcpu).expect_grant();
+        let standing = self.tell(vcpu, event);
+        if matches!(event, Event::Stopped(_)) {
+            self.find_woken();
+        }
+        self.settle(vcpu, standing);
+    }
+
+    /// The calling thread's own vCPU was in KVM's HLT when its turn ended. It goes back there,
+    /// without a slot if another vCPU has taken it.
+    pub(super) fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Observation) {
+        let standing = self.tell(vcpu, Event::StoppedInHlt(look));
+        self.find_woken();
+        match standing.state {
+            State::Idle => self.thread(vcpu).lie_down(),
+            _ => self.settle(vcpu, standing),
+        }
+    }
+}

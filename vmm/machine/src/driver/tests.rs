@@ -1,0 +1,344 @@
+//! The driver under real threads, timers and signals. A guest is a loop that waits for the kick
+//! signal as `KVM_RUN` does and takes random actions.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use halts::{HaltScheduler, Halts, Host, Kicked};
+
+use super::{schedule::LOCKED_IN_BACKGROUND, *};
+use crate::vcpu::{Stopped, VcpuScheduler};
+use base::{
+    rng::SplitMix64,
+    units::{Nanos, SlotId, Ticket, VcpuCount, VcpuId},
+};
+use kvm::signal;
+use sched::{Event, VcpuIndex, core::State};
+
+/// Number of vCPUs of each of two machines.
+const VCPUS: u32 = 4;
+const SLOTS: u32 = 2;
+const SLICE: Nanos = Nanos::micros(500);
+/// Actions that each vCPU takes before it leaves.
+const STEPS: u32 = 150;
+/// Exceeded only by a hang, not by a slow machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A vCPU whose location is unknown.
+struct Nowhere;
+
+impl Stopped for Nowhere {
+    fn is_in_user_mode(&self) -> Option<bool> {
+        None
+    }
+
+    fn preempt_count(&self) -> Option<u32> {
+        None
+    }
+
+    fn is_in_hlt(&self) -> bool {
+        false
+    }
+}
+
+/// A vCPU in KVM's HLT.
+struct InHlt;
+
+impl Stopped for InHlt {
+    fn is_in_user_mode(&self) -> Option<bool> {
+        Some(false)
+    }
+
+    fn preempt_count(&self) -> Option<u32> {
+        None
+    }
+
+    fn is_in_hlt(&self) -> bool {
+        true
+    }
+}
+
+/// A machine whose vCPUs halt in KVM, too: there an interrupt wakes them in its own time.
+struct TestHost(Arc<dyn VcpuScheduler>);
+
+impl Host for TestHost {
+    type Scheduler = dyn HaltScheduler;
+
+    fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
+        self.0.halts()
+    }
+
+    fn wait(&self, _: &AtomicU32, _: u32) {
+        panic!("a schedule puts threads to sleep");
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn send_kick_msi(&self, _: VcpuId) -> bool {
+        true
+    }
+}
+
+struct World {
+    gates: Vec<Arc<dyn VcpuScheduler>>,
+    /// The machines' halts and kicks, as in the product.
+    machines: Vec<Halts<TestHost>>,
+    /// By vCPU of both machines: it is in KVM's HLT.
+    blocked: Vec<Arc<AtomicBool>>,
+    /// vCPUs whose threads may be in the guest: between the return from one gate call and the next
+    /// call.
+    inside: AtomicU32,
+    most: AtomicU32,
+    done: Vec<AtomicU32>,
+    halts: AtomicU64,
+    stops: AtomicU64,
+    over: AtomicBool,
+}
+
+impl World {
+    fn new(policy: &str) -> (Arc<Self>, Arc<Driver>) {
+        let allowed = signal::allowed_cpus();
+        let spec = ScheduleSpec {
+            policy: policy.parse().unwrap(),
+            // Two slots may share a CPU here: timing is not what is tested.
+            cpus: (0..SLOTS as usize).map(|ix| allowed[ix % allowed.len()]).collect(),
+            slice: SLICE,
+            seed: 5,
+            recording: None,
+            record: true,
+        };
+        let driver = Driver::new(&spec, &[VCPUS, VCPUS]).unwrap();
+        let blocked: Vec<Arc<AtomicBool>> = (0..2 * VCPUS).map(|_| Arc::default()).collect();
+        let blocking = |vm: usize| -> Vec<Blocked> {
+            let of_vm = blocked.iter().skip(vm * VCPUS as usize).take(VCPUS as usize).cloned();
+            of_vm.map(|flag| Box::new(move || flag.load(SeqCst)) as Blocked).collect()
+        };
+        let gates: Vec<_> =
+            (0..2).map(|vm| driver.vm_scheduler(vm, None, Some(blocking(vm)))).collect();
+        let count = VcpuCount::try_from(VCPUS).unwrap();
+        let halts = |gate: &Arc<dyn VcpuScheduler>| Halts::new(TestHost(gate.clone()), count);
+        let world = Self {
+            machines: gates.iter().map(halts).collect(),
+            gates,
+            blocked: blocked.clone(),
+            inside: AtomicU32::new(0),
+            most: AtomicU32::new(0),
+            done: (0..2 * VCPUS).map(|_| AtomicU32::new(0)).collect(),
+            halts: AtomicU64::new(0),
+            stops: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        };
+        (Arc::new(world), driver)
+    }
+
+    fn enter_guest(&self) {
+        let inside = self.inside.fetch_add(1, SeqCst) + 1;
+        self.most.fetch_max(inside, SeqCst);
+    }
+
+    fn leave_guest(&self) {
+        self.inside.fetch_sub(1, SeqCst);
+    }
+
+    /// One vCPU's life.
+    fn live(&self, vm: usize, id: VcpuId, seed: u64) {
+        signal::block_in_this_thread().unwrap();
+        delay::start(seed);
+        let mut rng = SplitMix64::new(seed);
+        let gate = &self.gates[vm];
+        gate.enter(id).unwrap();
+        self.enter_guest();
+        let mine = &self.done[vm * VCPUS as usize + id.0 as usize];
+        while mine.fetch_add(1, SeqCst) < STEPS && !self.over.load(SeqCst) {
+            let interrupted = signal::wait_for(Duration::from_micros(rng.below(400) as u64));
+            self.leave_guest();
+            match (interrupted, rng.below(9)) {
+                (true, _) => {
+                    self.stops.fetch_add(1, SeqCst);
+                    gate.interrupted(id, &Nowhere);
+                }
+                (_, 0..3) => self.halt(vm, id),
+                (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
+                (_, 4..7) => self.kick(vm, id, rng.below(VCPUS as usize) as u32),
+                (_, 7) => self.wait_for_a_reader(gate, id, rng.below(500) as u64),
+                _ => gate.yielded(id),
+            }
+            self.enter_guest();
+        }
+        self.leave_guest();
+        gate.leave(id);
+        // Halted vCPUs need a kick, and this one will not kick any more.
+        (0..VCPUS).for_each(|target| self.wake(vm, target));
+    }
+
+    fn halt(&self, vm: usize, id: VcpuId) {
+        if let Some(parked) = self.machines[vm].park(id, Ticket(0), None) {
+            self.halts.fetch_add(1, SeqCst);
+            delay::maybe();
+            parked.sleep();
+        }
+    }
+
+    /// Like KVM: HLT until an interrupt; after a signal back into HLT, with or without a slot.
+    fn sit_in_hlt(&self, gate: &Arc<dyn VcpuScheduler>, vm: usize, id: VcpuId, micros: u64) {
+        let blocked = &self.blocked[vm * VCPUS as usize + id.0 as usize];
+        let interrupt = Instant::now() + Duration::from_micros(micros);
+        loop {
+            blocked.store(true, SeqCst);
+            let left = interrupt.saturating_duration_since(Instant::now());
+            let signalled = signal::wait_for(left);
+            blocked.store(false, SeqCst);
+            delay::maybe();
+            if !signalled {
+                return gate.came_out(id);
+            }
+            gate.interrupted(id, &InHlt);
+        }
+    }
+
+    fn wait_for_a_reader(&self, gate: &Arc<dyn VcpuScheduler>, id: VcpuId, micros: u64) {
+        gate.waits(id);
+        thread::sleep(Duration::from_micros(micros));
+        gate.waited(id);
+    }
+
+    fn kick(&self, vm: usize, id: VcpuId, target: u32) {
+        let (machine, target) = (&self.machines[vm], VcpuId(target));
+        match machine.kick(target) {
+            Kicked::Parked(wakeup) => {
+                delay::maybe();
+                wakeup.deliver(Some(id));
+            }
+            Kicked::LeftPending | Kicked::Coalesced => drop(machine.send_msi(target, Some(id))),
+        }
+    }
+
+    /// A kick that no vCPU sends.
+    fn wake(&self, vm: usize, target: u32) {
+        let (machine, target) = (&self.machines[vm], VcpuId(target));
+        if machine.is_parked(target)
+            && let Kicked::Parked(wakeup) = machine.kick(target)
+        {
+            wakeup.deliver(None);
+        }
+    }
+}
+
+/// Checks that each vCPU that has a slot is running on it, whenever it is called.
+fn look(driver: &Driver) {
+    let Snapshot { vcpus, slots, .. } = driver.snapshot();
+    for (ix, seen) in vcpus.iter().enumerate() {
+        assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
+        let whose = |slot: SlotId| slots[slot.0 as usize].1;
+        match seen.state {
+            Some(State::Running(slot)) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
+            _ => assert!(slots.iter().all(|(_, whose)| *whose != Some(VcpuIndex(ix as u32)))),
+        }
+    }
+}
+
+fn run(policy: &str) {
+    let (world, driver) = World::new(policy);
+    let mut threads = Vec::new();
+    for vm in 0..2 {
+        for id in (0..VCPUS).map(VcpuId) {
+            let world = world.clone();
+            let seed = u64::from(id.0) + 100 * vm as u64;
+            threads.push(thread::spawn(move || world.live(vm, id, seed)));
+        }
+    }
+    let deadline = Instant::now() + LIMIT;
+    let all = || world.done.iter().all(|done| done.load(SeqCst) > STEPS);
+    // All vCPUs may be halted with none left to kick: the world is not a real guest, so that is not
+    // a hang. An occasional kick from outside keeps it going, and is itself under test.
+    while !threads.iter().all(|thread| thread.is_finished()) {
+        thread::sleep(Duration::from_millis(2));
+        look(&driver);
+        for (vm, target) in (0..2).flat_map(|vm| (0..VCPUS).map(move |target| (vm, target))) {
+            world.wake(vm, target);
+        }
+        if Instant::now() > deadline {
+            let stuck: Vec<String> = (0..2 * VCPUS)
+                .filter(|ix| !threads[*ix as usize].is_finished())
+                .map(|ix| {
+                    let done = world.done[ix as usize].load(SeqCst);
+                    format!("{ix}: {:?} after {done}", driver.lock().core.state(VcpuIndex(ix)))
+                })
+                .collect();
+            panic!("{policy}: hung: {stuck:?}");
+        }
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(all(), "{policy}: not all vCPUs finished");
+    assert_eq!(world.inside.load(SeqCst), 0);
+    assert!(world.most.load(SeqCst) <= SLOTS, "{policy}: more vCPUs in guests than slots");
+    let counts = (world.halts.load(SeqCst), world.stops.load(SeqCst));
+    assert!(counts.0 > 0 && counts.1 > 0, "{policy}: halts, stops: {counts:?}");
+    let report = driver.report();
+    assert!(report.totals.grants >= u64::from(2 * VCPUS));
+    assert_eq!(report.recording.turns.len() as u64 + report.recording.lost, report.totals.grants);
+}
+
+/// No preemption and no wakeup is lost, whatever is delayed: early signals, kicks that overtake
+/// halts, grants that overtake the thread on its way to sleep. And no thread waits for the core's
+/// lock behind a thread of the lowest priority that waits for a CPU.
+#[test]
+fn nothing_is_lost_whatever_is_late() {
+    for policy in ["rr", "fair", "kick-boost", "directed-yield", "deferred", "random", "gang"] {
+        run(policy);
+        let locked = LOCKED_IN_BACKGROUND.load(SeqCst);
+        assert_eq!(locked, 0, "{policy}: threads of the lowest priority took the lock");
+    }
+}
+
+/// Whatever kicks it: the slot would be idle for as long as its thread waits.
+#[test]
+fn a_vcpu_that_waits_for_a_reader_has_no_slot() {
+    let cpus = signal::allowed_cpus()[..1].into();
+    let spec = ScheduleSpec::new("rr".parse().unwrap(), cpus, SLICE, 1);
+    let driver = Driver::new(&spec, &[2]).unwrap();
+    let gate = driver.vm_scheduler(0, None, None);
+    driver.own(VcpuIndex(0), Event::Started);
+    driver.tell(VcpuIndex(1), Event::Started);
+    gate.waits(VcpuId(0));
+    assert_eq!(driver.lock().core.slots()[0], Some(VcpuIndex(1)));
+    gate.halts().unwrap().kicked_unparked(VcpuId(0), Some(VcpuId(1)));
+    gate.leave(VcpuId(1));
+    assert_eq!(driver.lock().core.slots()[0], None);
+    gate.waited(VcpuId(0));
+    assert_eq!(driver.lock().core.slots()[0], Some(VcpuIndex(0)));
+    assert_eq!(driver.report().totals.preemptions, 0);
+}
+
+#[test]
+fn a_stopped_machine_leaves_at_once_wherever_its_vcpus_are() {
+    let (world, _driver) = World::new("rr");
+    let threads: Vec<_> = (0..VCPUS)
+        .map(|id| {
+            let world = world.clone();
+            thread::spawn(move || {
+                signal::block_in_this_thread().unwrap();
+                let (gate, id) = (&world.gates[0], VcpuId(id));
+                gate.enter(id).unwrap();
+                gate.halts().unwrap().halt(id);
+                gate.leave(id);
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(20));
+    assert!(threads.iter().all(|thread| !thread.is_finished()), "they halt");
+    world.gates[0].halts().unwrap().stop();
+    let deadline = Instant::now() + LIMIT;
+    while !threads.iter().all(|thread| thread.is_finished()) {
+        assert!(Instant::now() < deadline, "a halted vCPU does not leave");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

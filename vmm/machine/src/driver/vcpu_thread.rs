@@ -1,0 +1,336 @@
+//! One vCPU thread as the driver sees it: waking, interrupting and placing it.
+
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{
+            AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, SeqCst},
+        },
+    },
+};
+
+use super::delay;
+use base::units::Nanos;
+use kvm::{
+    futex,
+    signal::{Class, ThreadId},
+    sys::timer::ThreadTimer,
+};
+
+/// [`VcpuThread::word`]: the thread has no slot.
+const OFF: u32 = 0;
+/// [`VcpuThread::word`]: the thread has a slot.
+const ON: u32 = 1;
+/// [`VcpuThread::word`]: its machine is stopping.
+const STOP: u32 = 2;
+
+/// Not pinned to any CPU yet.
+const NOWHERE: usize = usize::MAX;
+
+/// Aligned so that threads do not share cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct VcpuThread {
+    /// The futex that the thread sleeps on while it has no slot.
+    word: AtomicU32,
+    /// Zero before the thread has started and after it has left.
+    tid: AtomicI32,
+    timer: OnceLock<ThreadTimer>,
+    /// The time that the timer is set to.
+    alarm: AtomicU64,
+    /// When the turn was granted, and when it ends.
+    granted: AtomicU64,
+    deadline: AtomicU64,
+    /// Time from that grant until the thread was awake; zero once it has been read.
+    handover: AtomicU64,
+    /// It was kicked since that grant, and may have halted and resumed again.
+    kicked_again: AtomicBool,
+    cpu: AtomicUsize,
+    /// It is in KVM's HLT, or leaving it, without a slot.
+    unslotted: AtomicBool,
+    /// It is unslotted, has woken, and has been told to come out, since there is no slot for it
+    /// yet.
+    called: AtomicBool,
+    all_unslotted: Arc<Unslotted>,
+}
+
+/// How many vCPUs of a schedule are unslotted, so that a search for those that have woken ends at
+/// once if there are none.
+#[derive(Debug, Default)]
+pub(super) struct Unslotted(AtomicU32);
+
+impl Unslotted {
+    /// Is any? Never false while one is.
+    pub(super) fn any(&self) -> bool {
+        self.0.load(SeqCst) > 0
+    }
+}
+
+impl VcpuThread {
+    /// A vCPU whose thread has not started, among others that share `all_unslotted`.
+    pub(super) fn new(all_unslotted: Arc<Unslotted>) -> Self {
+        Self {
+            word: AtomicU32::new(OFF),
+            tid: AtomicI32::new(0),
+            timer: OnceLock::new(),
+            alarm: AtomicU64::new(Nanos::NEVER.0),
+            granted: AtomicU64::new(0),
+            deadline: AtomicU64::new(Nanos::NEVER.0),
+            handover: AtomicU64::new(0),
+            kicked_again: AtomicBool::new(false),
+            cpu: AtomicUsize::new(NOWHERE),
+            unslotted: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            all_unslotted,
+        }
+    }
+
+    /// Owner: registers the calling thread.
+    pub(super) fn take(&self) -> io::Result<()> {
+        let timer = ThreadTimer::new()?;
+        let _ = self.timer.set(timer);
+        self.tid.store(ThreadId::current().raw(), SeqCst);
+        Ok(())
+    }
+
+    /// Owner: the thread leaves. Its thread id must not be used afterwards.
+    pub(super) fn leave(&self) {
+        self.set_alarm(Nanos::NEVER);
+        self.tid.store(0, SeqCst);
+    }
+
+    fn thread(&self) -> Option<ThreadId> {
+        match self.tid.load(SeqCst) {
+            0 => None,
+            tid => Some(ThreadId::from_raw(tid)),
+        }
+    }
+
+    /// Owner, before it reports anything that may cost it its slot: from now on only a grant lets
+    /// it continue.
+    pub(super) fn expect_grant(&self) {
+        let _ = self.word.compare_exchange(ON, OFF, SeqCst, SeqCst);
+    }
+
+    /// Before a grant: when it was decided, and when the turn ends.
+    pub(super) fn set_turn(&self, granted: Nanos, deadline: Option<Nanos>) {
+        self.granted.store(granted.0, Relaxed);
+        self.deadline.store(deadline.unwrap_or(Nanos::NEVER).0, Relaxed);
+    }
+
+    pub(super) fn deadline(&self) -> Nanos {
+        Nanos(self.deadline.load(Relaxed))
+    }
+
+    /// Owner: it is awake and about to enter the guest.
+    pub(super) fn came_in(&self, now: Nanos) {
+        self.handover.store(now.0.saturating_sub(self.granted.load(Relaxed)), Relaxed);
+    }
+
+    /// How long the last handover to it took, unless that has been read already.
+    pub(super) fn take_handover(&self) -> Option<Nanos> {
+        match self.handover.swap(0, Relaxed) {
+            0 => None,
+            nanos => Some(Nanos(nanos)),
+        }
+    }
+
+    /// It was kicked while it had a slot.
+    pub(super) fn kicked_again(&self) {
+        self.kicked_again.store(true, Relaxed);
+    }
+
+    /// Has it resumed once at the most since its grant, as far as kicks tell?
+    pub(super) fn resumed_once(&self) -> bool {
+        !self.kicked_again.load(Relaxed)
+    }
+
+    /// Gives it the slot on `cpu`. Called under the core's lock, so that the core agrees. A thread
+    /// that is already in the guest, or in KVM's HLT, gets its normal priority and the end of the
+    /// turn set.
+    pub(super) fn grant(&self, cpu: usize) {
+        self.kicked_again.store(false, Relaxed);
+        if self.cpu.swap(cpu, Relaxed) != cpu
+            && let Some(thread) = self.thread()
+        {
+            thread.pin(cpu);
+        }
+        if self.is_unslotted() {
+            self.set_unslotted(false);
+            self.set_alarm(self.deadline());
+        }
+        let _ = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
+    }
+
+    /// After a grant, without the core's lock: wakes its thread if that sleeps.
+    pub(super) fn wake(&self) {
+        if self.thread() != Some(ThreadId::current()) {
+            futex::wake_one(&self.word);
+        }
+    }
+
+    /// Owner: sleeps until there is a grant or the machine stops (true), or until `until` has
+    /// passed (false).
+    pub(super) fn wait(&self, until: Option<Nanos>, now: impl Fn() -> Nanos) -> bool {
+        while self.word.load(Acquire) == OFF {
+            delay::maybe();
+            match until {
+                None => futex::wait(&self.word, OFF),
+                Some(until) if now() >= until => return false,
+                Some(until) => futex::wait_until(&self.word, OFF, until),
+            }
+        }
+        true
+    }
+
+    /// Its machine stops: it never waits again. At the lowest priority, which it has without a slot, or from someone
+    /// outside, it would leave KVM only on a CPU that no other thread of the host wants.
+    pub(super) fn stop(&self) {
+        self.word.store(STOP, SeqCst);
+        self.set_class(Class::Usual);
+        futex::wake_one(&self.word);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.word.load(SeqCst) == STOP
+    }
+
+    /// Makes it leave the guest.
+    pub(super) fn signal(&self) {
+        if let Some(thread) = self.thread() {
+            thread.kick();
+        }
+    }
+
+    /// Sets its timer, which sends it the signal, to this time only.
+    pub(super) fn set_alarm(&self, at: Nanos) {
+        if self.alarm.swap(at.0, Relaxed) != at.0
+            && let Some(timer) = self.timer.get()
+        {
+            timer.set(at);
+        }
+    }
+
+    /// The time that the timer is set to.
+    pub(super) fn alarm(&self) -> Nanos {
+        Nanos(self.alarm.load(Relaxed))
+    }
+
+    /// The timer has gone off and is not set any more.
+    pub(super) fn alarm_is_over(&self) {
+        self.alarm.store(Nanos::NEVER.0, Relaxed);
+    }
+
+    /// Marks it as in the guest, or in KVM's HLT, without a slot: it then runs only on an idle CPU.
+    pub(super) fn set_unslotted(&self, unslotted: bool) {
+        // Its thread may come out at this moment and clear the mark, which restores the normal
+        // class: so the background class has to be set before the mark.
+        if unslotted {
+            self.set_class(Class::Background);
+        }
+        self.called.store(false, SeqCst);
+        self.store_unslotted(unslotted);
+        if !unslotted || self.is_stopped() {
+            self.set_class(Class::Usual);
+        }
+    }
+
+    /// Owner, outside the guest: it goes back into KVM's HLT without a slot.
+    /// [`VcpuThread::lie_down`] follows after the core's lock is released.
+    pub(super) fn mark_unslotted(&self) {
+        self.called.store(false, SeqCst);
+        self.store_unslotted(true);
+    }
+
+    fn store_unslotted(&self, unslotted: bool) {
+        let all = &self.all_unslotted.0;
+        if unslotted {
+            all.fetch_add(1, SeqCst);
+        }
+        // SeqCst: ordered with what either side reads next, whether the vCPU is blocked.
+        let was_unslotted = self.unslotted.swap(unslotted, SeqCst);
+        if was_unslotted {
+            all.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Owner, after [`VcpuThread::mark_unslotted`]. It may have been granted a slot since, or
+    /// called out, or its machine may be stopping.
+    pub(super) fn lie_down(&self) {
+        self.set_class(Class::Background);
+        if !self.is_asleep() || self.is_stopped() {
+            self.set_class(Class::Usual);
+        }
+    }
+
+    /// It has woken without a slot. Gives it its normal priority, so that the signal reaches it
+    /// whatever else runs on its CPU. Called under the core's lock; false if it has been called out
+    /// before.
+    pub(super) fn call_out(&self) -> bool {
+        let is_new = !self.called.swap(true, SeqCst);
+        if is_new {
+            self.set_class(Class::Usual);
+        }
+        is_new
+    }
+
+    fn set_class(&self, class: Class) {
+        if let Some(thread) = self.thread() {
+            thread.set_class(class);
+        }
+    }
+
+    pub(super) fn is_unslotted(&self) -> bool {
+        self.unslotted.load(SeqCst)
+    }
+
+    /// It is unslotted, and has not been called out.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.is_unslotted() && !self.called.load(SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_unslotted_vcpu_is_counted_once() {
+        let all = Arc::new(Unslotted::default());
+        let [one, other] = [(); 2].map(|()| VcpuThread::new(all.clone()));
+        one.set_unslotted(false);
+        assert!(!all.any());
+        one.set_unslotted(true);
+        one.mark_unslotted();
+        other.mark_unslotted();
+        other.set_unslotted(false);
+        assert!(all.any());
+        one.set_unslotted(false);
+        assert!(!all.any());
+    }
+
+    /// Regression: only a vCPU without a slot got its class back.
+    #[test]
+    fn a_thread_that_is_to_stop_has_the_usual_class() {
+        let vcpu = VcpuThread::new(Arc::default());
+        vcpu.take().unwrap();
+        let thread = ThreadId::current();
+        thread.set_class(Class::Background);
+        assert_eq!(thread.is_background(), kvm::signal::may_leave_background());
+        vcpu.stop();
+        assert!(!thread.is_background() && !vcpu.is_unslotted());
+        vcpu.leave();
+    }
+
+    #[test]
+    fn a_kick_after_the_grant_may_be_of_another_halt() {
+        let thread = VcpuThread::new(Arc::default());
+        thread.kicked_again();
+        thread.grant(0);
+        assert!(thread.resumed_once());
+        thread.kicked_again();
+        assert!(!thread.resumed_once());
+    }
+}

@@ -1,0 +1,222 @@
+//! The calls of the vCPU threads, translated into events for the core.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+use halts::HaltScheduler;
+use hypercalls::telemetry::Point;
+
+use super::{
+    idle_watcher,
+    schedule::{Blocked, Driver, now},
+    telemetry::TelemetryView,
+};
+use crate::vcpu::{Stopped, VcpuScheduler};
+use base::units::VcpuId;
+use sched::{
+    core::State,
+    event::{Event, Kicker, LockActivity, Mode, Observation, VcpuIndex},
+};
+
+impl Driver {
+    /// The scheduler for the vCPU threads of a VM. `lines` is its telemetry, if it publishes any;
+    /// `blocking` tells for each of its vCPUs whether it is in KVM's HLT, if they can be.
+    pub fn vm_scheduler(
+        self: &Arc<Self>,
+        vm: usize,
+        lines: Option<TelemetryView>,
+        blocking: Option<Vec<Blocked>>,
+    ) -> Arc<dyn VcpuScheduler> {
+        if let Some(blocking) = blocking {
+            let _ = self.blocking[vm].set(blocking);
+        }
+        if let Some(lines) = lines {
+            self.members(vm).for_each(|(_, id)| lines.set_spin_looks(id, self.spin_looks));
+            let _ = self.lines[vm].set(lines);
+        }
+        Arc::new(VmScheduler::new(self.clone(), vm))
+    }
+}
+
+impl Driver {
+    /// Starts the idle watchers, once. If that fails, no vCPU enters.
+    fn watch_idle_slots(self: &Arc<Self>) -> io::Result<()> {
+        let start = || idle_watcher::start(self).map_err(|error| error.raw_os_error().unwrap_or(0));
+        self.idle_watchers.get_or_init(start).map_err(io::Error::from_raw_os_error)
+    }
+}
+
+/// One VM's view of the schedule.
+#[derive(Debug)]
+pub(super) struct VmScheduler {
+    driver: Arc<Driver>,
+    vm: usize,
+}
+
+impl VmScheduler {
+    pub(super) const fn new(driver: Arc<Driver>, vm: usize) -> Self {
+        Self { driver, vm }
+    }
+
+    fn index(&self, id: VcpuId) -> VcpuIndex {
+        VcpuIndex(self.driver.bases[self.vm] + id.0)
+    }
+
+    fn look_at_halt(&self, vcpu: VcpuIndex) -> Observation {
+        let mut look = self.driver.look(vcpu, Mode::Unknown);
+        if let LockActivity::Waiting { halted, .. } = &mut look.activity {
+            // It has spun until now.
+            *halted = false;
+        }
+        look
+    }
+
+    /// `target` was kicked. A kicker calls by its own thread, and may have to make way for it.
+    fn kicked(&self, target: VcpuIndex, by: Option<VcpuId>, event: fn(Option<Kicker>) -> Event) {
+        let driver = &self.driver;
+        let Some(kicker) = by.map(|id| self.index(id)) else {
+            driver.tell(target, event(None));
+            return driver.reclaim_all();
+        };
+        driver.thread(kicker).expect_grant();
+        // It is outside the guest, by this very thread: what its line says is exact.
+        let by = Kicker { vcpu: kicker, activity: driver.sample(kicker) };
+        let standing = driver.tell_for(kicker, target, event(Some(by)));
+        driver.reclaim_all();
+        driver.settle(kicker, standing);
+    }
+
+    /// The index of a vCPU number that the guest supplied; None if there is no such vCPU.
+    fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
+        (id.0 < self.driver.counts[self.vm]).then(|| self.index(id))
+    }
+}
+
+impl HaltScheduler for VmScheduler {
+    fn halt(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Halted(self.look_at_halt(vcpu)));
+    }
+
+    fn hand_over(&self, target: VcpuId, id: VcpuId) {
+        let vcpu = self.index(id);
+        let look = self.look_at_halt(vcpu);
+        let event = match self.index_if_any(target) {
+            Some(target) => Event::HandedOver(target, look),
+            None => Event::Halted(look),
+        };
+        self.driver.own(vcpu, event);
+    }
+
+    fn wake(&self, target: VcpuId, by: Option<VcpuId>) {
+        if let Some(target) = self.index_if_any(target) {
+            self.kicked(target, by, Event::Kicked);
+        }
+    }
+
+    fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>) {
+        let Some(target) = self.index_if_any(target) else { return };
+        let thread = self.driver.thread(target);
+        match thread.is_asleep() {
+            true => self.kicked(target, by, Event::KickedInHlt),
+            // With a slot it resumes without our help, and if it is called out it already waits for
+            // a slot.
+            false => thread.kicked_again(),
+        }
+    }
+
+    fn stop(&self) {
+        self.driver.members(self.vm).for_each(|(vcpu, _)| self.driver.thread(vcpu).stop());
+    }
+}
+
+impl VcpuScheduler for VmScheduler {
+    fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
+        Some(self)
+    }
+
+    fn enter(&self, id: VcpuId) -> io::Result<()> {
+        let vcpu = self.index(id);
+        self.driver.thread(vcpu).take()?;
+        if self.driver.blocking[self.vm].get().is_some() {
+            self.driver.watch_idle_slots()?;
+        }
+        self.driver.own(vcpu, Event::Started);
+        Ok(())
+    }
+
+    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped) {
+        let vcpu = self.index(id);
+        let thread = self.driver.thread(vcpu);
+        if thread.is_unslotted() {
+            return self.came_out(id);
+        }
+        if thread.alarm() <= now() {
+            thread.alarm_is_over();
+        }
+        let mode = match stopped.is_in_user_mode() {
+            Some(true) => Mode::User,
+            Some(false) => Mode::Kernel,
+            None => Mode::Unknown,
+        };
+        let mut look = self.driver.look(vcpu, mode);
+        if look.activity == LockActivity::Unknown {
+            look.activity = match stopped.preempt_count() {
+                None => LockActivity::Unknown,
+                Some(0) => LockActivity::Free,
+                Some(_) => LockActivity::Guarded,
+            };
+        }
+        match stopped.is_in_hlt() {
+            true => self.driver.stay_in_hlt(vcpu, look),
+            false => self.driver.own(vcpu, Event::Stopped(look)),
+        }
+    }
+
+    fn came_out(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        if self.driver.thread(vcpu).is_unslotted() {
+            self.driver.thread(vcpu).set_unslotted(false);
+            self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
+        }
+    }
+
+    fn yielded(&self, id: VcpuId) {
+        self.driver.own(self.index(id), Event::Yielded);
+    }
+
+    fn spun_out(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::SpunOut(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn point(&self, id: VcpuId, point: Point) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn waits(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.thread(vcpu).expect_grant();
+        self.driver.tell(vcpu, Event::Waits(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn waited(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn awaits_turn(&self, id: VcpuId) -> bool {
+        let state = self.driver.lock().core.state(self.index(id));
+        matches!(state, State::New | State::Ready | State::Held(_))
+    }
+
+    fn leave(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.tell(vcpu, Event::Exited);
+        self.driver.thread(vcpu).leave();
+        self.driver.alive.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,47 @@
+//! What the keepers read of a schedule without its lock.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use base::units::SlotId;
+use sched::{Core, VcpuIndex};
+
+/// What keepers read without the core's lock; it may be out of date.
+#[derive(Debug)]
+pub(super) struct Watched {
+    /// By slot: the vCPU that has it.
+    occupants: Box<[AtomicU32]>,
+    /// Is any vCPU waiting for a slot?
+    wanted: AtomicBool,
+}
+
+/// [`Watched::occupants`]: the slot is free.
+const NONE: u32 = u32::MAX;
+
+impl Watched {
+    pub(super) fn new(slots: usize) -> Self {
+        let occupants = (0..slots).map(|_| AtomicU32::new(NONE)).collect();
+        Self { occupants, wanted: AtomicBool::new(false) }
+    }
+
+    /// Under the core's lock, after each event. Writes only what has changed.
+    pub(super) fn publish(&self, core: &Core) {
+        for (seen, now) in self.occupants.iter().zip(core.slots()) {
+            let now = now.map_or(NONE, |vcpu| vcpu.0);
+            if seen.load(Relaxed) != now {
+                seen.store(now, Relaxed);
+            }
+        }
+        if self.wanted.load(Relaxed) != core.is_wanted() {
+            self.wanted.store(core.is_wanted(), Relaxed);
+        }
+    }
+
+    pub(super) fn occupant(&self, slot: SlotId) -> Option<VcpuIndex> {
+        let vcpu = self.occupants[slot.0 as usize].load(Relaxed);
+        (vcpu != NONE).then_some(VcpuIndex(vcpu))
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+}

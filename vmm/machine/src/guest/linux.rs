@@ -1,0 +1,119 @@
+//! Kernel parameters and memory layout of Linux guests.
+
+use base::units::Gpa;
+
+/// Kernel parameters of every boot. `reboot=k` resets through the keyboard controller's port, which
+/// ends the machine; `panic=-1` does so at once after a panic; COM2 carries the wake byte of the
+/// command's stdin. `noreplace-smp`: with one vCPU Linux would patch out its lock prefixes one by
+/// one, a sixth of the boot time in the emulated host (measured); and this way one vCPU and several
+/// run the same lock code.
+pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
+
+/// A panic before the console driver is registered says why; otherwise such a guest resets and
+/// prints nothing. It prints from here on, so `quiet` goes before it.
+pub const EARLY_CONSOLE: &str = "earlycon=uart8250,io,0x3f8";
+
+/// Virtual address of the kernel's image (`__START_KERNEL_map`, x86/x86_64/mm.rst).
+const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+/// Size of that mapping without KASLR: 512 MiB.
+const KERNEL_MAP_SIZE: u64 = 512 << 20;
+/// The direct map of all physical memory with 4-level paging and without KASLR.
+const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
+/// Size of that mapping: 64 TiB.
+const DIRECT_MAP_SIZE: u64 = 64 << 40;
+
+/// Guest-physical address of a lock of our kernel, from its virtual one: in the kernel's image or
+/// in the direct map. None for other mappings (vmalloc).
+pub fn lock_address(address: u64) -> Option<Gpa> {
+    LOCK_MAPS.into_iter().find_map(|(base, size)| offset_in(base, size, address)).map(Gpa)
+}
+
+/// Where our kernel has its locks: ranges of virtual addresses, each of which begins at guest-physical
+/// address 0.
+pub const LOCK_MAPS: [(u64, u64); 2] =
+    [(KERNEL_MAP, KERNEL_MAP_SIZE), (DIRECT_MAP, DIRECT_MAP_SIZE)];
+
+/// Is that an address of the kernel's image, without KASLR?
+pub fn is_in_image(address: u64) -> bool {
+    offset_in(KERNEL_MAP, KERNEL_MAP_SIZE, address).is_some()
+}
+
+fn offset_in(base: u64, size: u64, address: u64) -> Option<u64> {
+    address.checked_sub(base).filter(|offset| *offset < size)
+}
+
+/// Runs our init even if the initrd has no `/init` or another one.
+pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
+
+/// The parameter that leaves Linux without an I/O APIC, if there is one: its serial ports have no interrupts
+/// then (it takes the 8259s of a hardware-reduced machine for absent), and a terminal on one cannot be opened. All were
+/// tried with 6.1; `nr_cpus=0` changes nothing.
+pub fn turns_the_io_apic_off(parameters: &str) -> Option<&str> {
+    let is_such = |word: &&str| {
+        let word = word.replace('"', "");
+        match word.split_once('=') {
+            None => ["noapic", "nosmp", "nolapic", "disableapic"].contains(&word.as_str()),
+            Some(("acpi", how)) => ["off", "noirq"].contains(&how),
+            Some(("pci", how)) => how.split(',').any(|how| how == "noacpi"),
+            Some(("maxcpus", count)) => is_zero(count),
+            Some(_) => false,
+        }
+    };
+    parameters.split_ascii_whitespace().find(is_such)
+}
+
+/// Does it ask for the one CPU that the machine starts with?
+pub fn asks_for_one_cpu(parameter: &str) -> bool {
+    parameter.contains("nosmp") || parameter.contains("maxcpus")
+}
+
+/// A number as the kernel reads it (`get_option` in lib/cmdline.c): decimal, octal or hexadecimal, up to what is no digit.
+fn is_zero(number: &str) -> bool {
+    let digits = number.strip_prefix("0x").or_else(|| number.strip_prefix("0X")).unwrap_or(number);
+    let is_hexadecimal = digits.len() < number.len();
+    let is_digit =
+        |c: &char| if is_hexadecimal { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+    let read: String = digits.chars().take_while(is_digit).collect();
+    !read.is_empty() && read.chars().all(|digit| digit == '0')
+}
+
+/// The command line of a guest with nothing but our init, with these parameters.
+pub fn bare_cmdline(parameters: &str) -> String {
+    format!("{BASE_CMDLINE} {OUR_INIT} {EARLY_CONSOLE} {parameters}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_turns_the_io_apic_off_is_found_among_other_words() {
+        let found =
+            ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(turns_the_io_apic_off);
+        assert_eq!(found, [Some("noapic"), Some("maxcpus=0"), None, None]);
+        for word in [
+            "maxcpus=0x0",
+            "maxcpus=00",
+            "\"maxcpus=0\"",
+            "maxcpus=\"0\"",
+            "acpi=off",
+            "pci=nomsi,noacpi",
+            "nolapic",
+            "disableapic",
+        ] {
+            assert_eq!(turns_the_io_apic_off(&format!("quiet {word}")), Some(word));
+        }
+        for word in ["maxcpus=0x1", "maxcpus=10", "maxcpus=", "nr_cpus=0", "acpi=on", "lapic"] {
+            assert_eq!(turns_the_io_apic_off(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn locks_are_found_in_both_mappings_and_nowhere_else() {
+        assert_eq!(lock_address(0xffff_ffff_8100_0010), Some(Gpa(0x100_0010)));
+        assert_eq!(lock_address(0xffff_8880_0200_0000), Some(Gpa(0x200_0000)));
+        for elsewhere in [0, 0xffff_c900_0000_0000, u64::MAX, 0x7fff_ffff_f000] {
+            assert_eq!(lock_address(elsewhere), None, "{elsewhere:#x}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Guests: the payload, kernels, initial RAM disks.
+
+pub mod initrd;
+pub mod linux;
+pub mod payload;
+pub mod symbols;
+pub mod unpackable;

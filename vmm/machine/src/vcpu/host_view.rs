@@ -1,0 +1,162 @@
+//! What the host's kernel counts of a machine's vCPUs and says of their threads, read at any moment.
+
+use std::{fs::File, os::unix::fs::FileExt, sync::OnceLock};
+
+use crate::clock::Moment;
+use base::{
+    host_counts::{HostCounts, ThreadTimes, YieldCounts},
+    units::{Nanos, VcpuCount, VcpuId},
+};
+use kvm::{signal::ThreadClock, stats::Yields};
+
+/// The file of the calling thread with its times.
+const TIMES: &str = "/proc/thread-self/schedstat";
+/// The same with its state (proc_pid_stat(5)).
+const STATE: &str = "/proc/thread-self/stat";
+
+/// The longest text of [`TIMES`]: three numbers. Of [`STATE`] its state is within as many characters: a number, the
+/// name of at most 15 characters, a letter.
+const LONGEST: usize = 64;
+
+/// The files to read. A file that cannot be opened, because the kernel does not have it or no
+/// descriptor is left, is a count that is missing.
+#[derive(Debug, Default)]
+pub struct HostView {
+    /// By vCPU, opened by its own thread.
+    threads: Box<[OnceLock<Thread>]>,
+    is_counted: bool,
+    yields: Box<[Yields]>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    times: Option<File>,
+    state: Option<File>,
+    clock: Option<ThreadClock>,
+}
+
+impl HostView {
+    /// For the threads of so many vCPUs, whose times and states are read but not counted.
+    pub fn new(vcpus: VcpuCount) -> Self {
+        let threads = vcpus.ids().map(|_| OnceLock::new()).collect();
+        Self { threads, is_counted: false, yields: Box::default() }
+    }
+
+    /// Counts them, too, and reads KVM's counters of them.
+    #[must_use]
+    pub fn counting(self, yields: Vec<Yields>) -> Self {
+        Self { is_counted: true, yields: yields.into(), ..self }
+    }
+
+    /// The calling thread is that of this vCPU. To be called before the thread is confined.
+    pub fn enter(&self, vcpu: VcpuId) {
+        if let Some(place) = self.threads.get(vcpu.0 as usize) {
+            let times = self.is_counted.then(|| File::open(TIMES).ok()).flatten();
+            let (state, clock) = (File::open(STATE).ok(), ThreadClock::of_this_thread());
+            let _ = place.set(Thread { times, state, clock });
+        }
+    }
+
+    /// The counts since the threads began; none of the machine's threads if one is missing.
+    pub fn read(&self) -> HostCounts {
+        let window = Moment::now().reading();
+        let times = self.threads.iter().map(|thread| times(thread.get()?.times.as_ref()?));
+        let vcpus: Vec<_> = times.collect::<Option<_>>().unwrap_or_default();
+        let counted = (0..).map(VcpuId).take(vcpus.len());
+        HostCounts {
+            window,
+            runnable: counted.map(|vcpu| self.is_runnable(vcpu) == Some(true)).collect(),
+            vcpus,
+            yields: self
+                .yields
+                .iter()
+                .map(Yields::read)
+                .reduce(YieldCounts::plus)
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Has the thread of this vCPU a CPU, or does it wait for one? None: it cannot be known.
+    pub fn is_runnable(&self, vcpu: VcpuId) -> Option<bool> {
+        let file = self.threads.get(vcpu.0 as usize)?.get()?.state.as_ref()?;
+        Some(state(text(file, &mut [0; LONGEST])?)? == b'R')
+    }
+
+    /// The CPU time that the thread of this vCPU has got; None: it has not begun, or has ended.
+    pub fn cpu_time(&self, vcpu: VcpuId) -> Option<Nanos> {
+        self.threads.get(vcpu.0 as usize)?.get()?.clock?.read()
+    }
+}
+
+/// The begin of a file's text.
+fn text<'a>(file: &File, space: &'a mut [u8; LONGEST]) -> Option<&'a [u8]> {
+    let count = file.read_at(space, 0).ok()?;
+    space.get(..count)
+}
+
+fn times(file: &File) -> Option<ThreadTimes> {
+    ThreadTimes::parse(str::from_utf8(text(file, &mut [0; LONGEST])?).ok()?)
+}
+
+/// The letter after the name, which is in brackets and may contain some.
+fn state(text: &[u8]) -> Option<u8> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    text.get(end + 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::*;
+
+    /// A thread's own time, beside what the clock says.
+    #[test]
+    fn the_counts_of_a_thread_are_read_by_others() {
+        let view = HostView::new(VcpuCount::try_from(1).unwrap()).counting(Vec::new());
+        assert!(view.read().vcpus.is_empty(), "its thread has not come");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                view.enter(VcpuId(0));
+                let before = view.read();
+                let began = Moment::now();
+                while Moment::now().since(began) < Nanos::millis(30) {}
+                let counts = view.read().since(&before);
+                // Without CONFIG_SCHED_INFO all of them are zero.
+                let known = counts.total().ran.after(counts.total().waited);
+                assert!(known.0 == 0 || known >= Nanos::millis(20), "{counts:?}");
+                assert!(counts.window >= Nanos::millis(30), "{counts:?}");
+            });
+            thread::sleep(Duration::from_millis(1));
+        });
+        assert_eq!(view.read().yields, YieldCounts::default());
+    }
+
+    #[test]
+    fn the_state_is_behind_the_name() {
+        assert_eq!(state(b"71 (vcpu0) R 70 71"), Some(b'R'));
+        assert_eq!(state(b"71 (a) R (b) S 70"), Some(b'S'));
+        assert_eq!((state(b"71 (vcpu0)"), state(b"71")), (None, None));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_told_from_one_that_runs() {
+        let view = HostView::new(VcpuCount::try_from(1).unwrap());
+        assert_eq!((view.is_runnable(VcpuId(0)), view.cpu_time(VcpuId(0))), (None, None));
+        let (end, ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let view = &view;
+            scope.spawn(move || {
+                view.enter(VcpuId(0));
+                assert_eq!(view.is_runnable(VcpuId(0)), Some(true));
+                let _ = ended.recv();
+            });
+            while view.is_runnable(VcpuId(0)) != Some(false) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(view.cpu_time(VcpuId(0)).unwrap() > Nanos::ZERO);
+            assert_eq!(view.read().vcpus, [], "its times are not counted");
+            drop(end);
+        });
+    }
+}

@@ -1,0 +1,279 @@
+//! The guest's halts and kicks: the protocol of the [`halts`] crate, with injected faults, counters
+//! and recorded events.
+
+use std::{
+    sync::OnceLock,
+    thread::{self, Thread},
+    time::Duration,
+};
+
+use halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
+
+use super::{
+    fault::{Dice, HaltFate, KickFate},
+    recorder::{Recorder, Ring},
+};
+use crate::clock::Moment;
+use base::{
+    counters::{Counter, FaultCounts, VcpuCounters},
+    events::{Event, Outcome},
+    units::{Nanos, Ticket, VcpuCount, VcpuId},
+};
+use kvm::sys::tsc;
+
+/// The longest sleep without checking whether the machine is stopping.
+const NAP: Duration = Duration::from_millis(10);
+
+/// Halts and kicks of one machine. Methods with an `id` are called by the thread of that vCPU.
+#[derive(Debug)]
+pub struct Kicks<H> {
+    halts: Halts<H>,
+    counters: Box<[VcpuCounters]>,
+    recorder: Recorder,
+    faults: Option<Faults>,
+}
+
+/// Injected faults.
+#[derive(Debug)]
+struct Faults {
+    dice: Box<[Dice]>,
+    delayed: DelayedKicks,
+    /// The thread that delivers them.
+    courier: OnceLock<Thread>,
+}
+
+impl Faults {
+    /// True: the courier will deliver the kick. False: it cannot.
+    fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
+        let Some(courier) = self.courier.get() else { return false };
+        let is_posted = self.delayed.post(id, kick);
+        if is_posted {
+            courier.unpark();
+        }
+        is_posted
+    }
+}
+
+impl<H: Host> Kicks<H> {
+    /// Halts and kicks of `vcpus` vCPUs on `host`. `dice` decide about injected faults.
+    pub fn new(host: H, vcpus: VcpuCount, recorder: Recorder, dice: Option<Box<[Dice]>>) -> Self {
+        let faults =
+            |dice| Faults { dice, delayed: DelayedKicks::new(vcpus), courier: OnceLock::new() };
+        Self {
+            halts: Halts::new(host, vcpus),
+            counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
+            recorder,
+            faults: dice.map(faults),
+        }
+    }
+
+    /// The protocol.
+    pub const fn halts(&self) -> &Halts<H> {
+        &self.halts
+    }
+
+    /// What the vCPUs did.
+    pub const fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// The counters of every vCPU.
+    pub const fn counters(&self) -> &[VcpuCounters] {
+        &self.counters
+    }
+
+    fn counters_of(&self, id: VcpuId) -> &VcpuCounters {
+        &self.counters[id.0 as usize]
+    }
+
+    fn ring(&self, id: VcpuId) -> &Ring {
+        self.recorder.of(id)
+    }
+
+    /// The faults injected so far; None if none are to be injected.
+    pub fn fault_counts(&self) -> Option<FaultCounts> {
+        let faults = self.faults.as_ref()?;
+        Some(faults.dice.iter().map(Dice::counts).fold(FaultCounts::default(), |mut all, its| {
+            all += its;
+            all
+        }))
+    }
+
+    /// `lock_spinning` of vCPU `id`: sleeps until a kick or the machine's end.
+    pub fn halt(&self, id: VcpuId, ticket: Ticket) {
+        self.counters_of(id).lock_spinning.bump();
+        if let Some(faults) = &self.faults {
+            match faults.dice[id.0 as usize].halt() {
+                HaltFate::Begins(late) => self.sleep(late),
+                HaltFate::Spurious => return self.ring(id).add(Event::Spurious(ticket)),
+            }
+        }
+        self.park(id, ticket, None);
+    }
+
+    /// `unlock_kick(target)` by vCPU `id`, or its write to the doorbell of `target` that no
+    /// ioeventfd has handled.
+    pub fn kick(&self, id: VcpuId, target: VcpuId, path: KickPath) {
+        let counters = self.counters_of(id);
+        counters.unlock_kick.bump();
+        if !self.halts.has(target) {
+            return counters.unknown_target.bump();
+        }
+        match &self.faults {
+            None => self.deliver_now(id, target, path, Event::Kicks),
+            Some(faults) => self.kick_with(faults, id, target, path),
+        }
+    }
+
+    /// `unlock_kick(target)` followed by `lock_spinning` of vCPU `id`, in one exit: if `target` was
+    /// halted, it may resume on the slot that `id` leaves.
+    pub fn kick_and_halt(&self, id: VcpuId, target: VcpuId, ticket: Ticket) {
+        if self.faults.is_some() || !self.halts.has(target) {
+            self.kick(id, target, KickPath::Latch);
+            return self.halt(id, ticket);
+        }
+        let counters = self.counters_of(id);
+        counters.unlock_kick.bump();
+        let at = tsc::read();
+        let (outcome, wakeup) = self.post(target, KickPath::Latch, Some(id));
+        self.ring(id).add_at(at, Event::Kicks(target, outcome));
+        counters.lock_spinning.bump();
+        self.park(id, ticket, wakeup);
+    }
+
+    /// Ends the halt of `target`, if it is in one; to the guest it returns spuriously.
+    pub fn end_halt(&self, target: VcpuId) {
+        if let Kicked::Parked(wakeup) = self.halts.kick(target) {
+            wakeup.deliver(None);
+        }
+    }
+
+    /// Registers the thread that calls [`Kicks::deliver_due`] whenever it is unparked.
+    pub fn register_courier(&self, thread: Thread) {
+        if let Some(faults) = &self.faults {
+            let _ = faults.courier.set(thread);
+        }
+    }
+
+    /// Delivers delayed kicks that are due at `now`. Returns when the next one is due.
+    pub fn deliver_due(&self, courier: &mut Courier, now: Nanos) -> Option<Nanos> {
+        courier.round(&self.faults.as_ref()?.delayed, now, |kick| {
+            let outcome = self.deliver(kick.target, kick.path, None);
+            self.recorder.late().add(Event::Kicks(kick.target, outcome));
+        })
+    }
+
+    /// Halts `id` unless a kick is pending. `handed` is due to the vCPU that it has kicked.
+    fn park(&self, id: VcpuId, ticket: Ticket, handed: Option<Wakeup<'_, H>>) {
+        let ring = self.ring(id);
+        let Some(parked) = self.halts.park(id, ticket, handed) else {
+            return ring.add(Event::FoundKick(ticket));
+        };
+        self.counters_of(id).parked.bump();
+        ring.add(Event::Parks(ticket));
+        parked.sleep();
+        ring.add(Event::GoesOn);
+    }
+
+    /// A kick subject to injected faults.
+    fn kick_with(&self, faults: &Faults, id: VcpuId, target: VcpuId, path: KickPath) {
+        let dice = &faults.dice[id.0 as usize];
+        let KickFate { deliveries, stray } = dice.kick(target);
+        if let Some(stray) = stray {
+            self.deliver_now(id, stray, path, Event::Strays);
+        }
+        if deliveries.is_empty() {
+            self.ring(id).add(Event::Kicks(target, Outcome::Dropped));
+        }
+        for (ix, after) in deliveries.into_iter().enumerate() {
+            let due = Moment::now().reading().after(after);
+            // A kick that cannot be delayed is delivered at once.
+            let is_late = after > Nanos::ZERO && faults.post(id, DelayedKick { due, target, path });
+            match is_late {
+                _ if ix > 0 || after == Nanos::ZERO => {}
+                true => dice.count_delayed(),
+                false => dice.count_not_delayed(),
+            }
+            match is_late {
+                true => self.ring(id).add(Event::Kicks(target, Outcome::Delayed)),
+                false => self.deliver_now(id, target, path, Event::Kicks),
+            }
+        }
+    }
+
+    /// Delivers a kick of vCPU `id` and records it.
+    fn deliver_now(
+        &self,
+        id: VcpuId,
+        target: VcpuId,
+        path: KickPath,
+        event: fn(VcpuId, Outcome) -> Event,
+    ) {
+        // The target may run, and the kicker be preempted in its favour, before the outcome is
+        // known.
+        let at = tsc::read();
+        let outcome = self.deliver(target, path, Some(id));
+        self.ring(id).add_at(at, event(target, outcome));
+    }
+
+    /// Delivers a kick by vCPU `by`, or with `None` by the courier.
+    fn deliver(&self, target: VcpuId, path: KickPath, by: Option<VcpuId>) -> Outcome {
+        let (outcome, wakeup) = self.post(target, path, by);
+        if let Some(wakeup) = wakeup {
+            wakeup.deliver(by);
+        }
+        outcome
+    }
+
+    /// Takes a kick as far as it does not concern a parked target, for which it returns the wakeup
+    /// that is due.
+    fn post(
+        &self,
+        target: VcpuId,
+        path: KickPath,
+        by: Option<VcpuId>,
+    ) -> (Outcome, Option<Wakeup<'_, H>>) {
+        // A late kick is in no vCPU's counters.
+        let count = |which: fn(&VcpuCounters) -> &Counter| {
+            if let Some(id) = by {
+                which(self.counters_of(id)).bump();
+            }
+        };
+        let outcome = match path {
+            KickPath::Doorbell => Outcome::Sent,
+            KickPath::Latch => match self.halts.kick(target) {
+                Kicked::Parked(wakeup) => {
+                    count(|counters| &counters.woke_parked);
+                    return (Outcome::Woke, Some(wakeup));
+                }
+                Kicked::LeftPending => {
+                    count(|counters| &counters.left_pending);
+                    Outcome::LeftPending
+                }
+                Kicked::Coalesced => {
+                    count(|counters| &counters.coalesced);
+                    Outcome::Coalesced
+                }
+            },
+        };
+        // Not parked here: it runs, or it is in HLT with interrupts on.
+        if self.halts.send_msi(target, by) {
+            count(|counters| &counters.kick_msi);
+        }
+        (outcome, None)
+    }
+
+    /// Sleeps for `span`, or until the machine stops.
+    fn sleep(&self, span: Nanos) {
+        let mut left = Duration::from_nanos(span.0);
+        while !left.is_zero() && !self.halts.is_stopping() {
+            let nap = left.min(NAP);
+            thread::sleep(nap);
+            left -= nap;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "kicks_tests.rs"]
+mod tests;

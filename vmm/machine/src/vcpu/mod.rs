@@ -1,0 +1,163 @@
+//! A vCPU: what each exit means ([`step`]), the thread that drives it ([`thread`]), its halts and
+//! kicks ([`kicks`]), and the detection of vCPUs that wait forever ([`stuck`]) or whose threads do not
+//! leave ([`overdue`]).
+
+pub mod board;
+pub mod courier;
+pub mod fault;
+pub mod host_view;
+pub mod kicks;
+pub mod lifecycle;
+pub mod nurse;
+pub mod overdue;
+pub mod recorder;
+pub mod scheduler;
+pub mod step;
+pub mod stuck;
+pub mod thread;
+
+pub use board::{Board, MachineHost};
+pub use kicks::Kicks;
+pub use lifecycle::Lifecycle;
+pub use scheduler::{Stopped, VcpuScheduler};
+pub use thread::Place;
+
+use std::{fmt, io};
+
+use base::{chain::chain, units::VcpuId};
+use kvm::{KvmError, KvmKind, exit::Suberror};
+use stuck::Stuck;
+
+/// How a machine ended.
+#[derive(Debug)]
+pub enum End {
+    /// The guest reported an exit status.
+    Exit(u8),
+    /// Every vCPU reported that it is done; the first nonzero status, else 0.
+    Done(u32),
+    /// The guest requested a reset.
+    Reset,
+    /// The guest requested a reset as its kernel panicked, for this reason, if it is known (else it is empty).
+    Panicked(String),
+    /// The guest powered off.
+    PowerOff,
+    /// The host requested the end.
+    Stopped,
+    /// The reader of the guest's output has closed it.
+    OutputClosed,
+    /// The guest's output cannot be written for another reason.
+    OutputFailed(io::Error),
+    /// The guest or KVM failed.
+    Failed(Failure),
+}
+
+/// What failed, and where.
+#[derive(Debug)]
+pub struct Failure {
+    /// The vCPU on which it failed.
+    pub vcpu: VcpuId,
+    /// The guest's instruction pointer, if it could be read.
+    pub rip: Option<u64>,
+    /// What went wrong.
+    pub cause: Cause,
+}
+
+/// Why a vCPU cannot continue.
+#[derive(Debug)]
+pub enum Cause {
+    /// The guest faulted while it handled a double fault.
+    TripleFault,
+    /// KVM cannot emulate an instruction of the guest.
+    CannotEmulate(Vec<u8>),
+    /// Any other internal error of KVM.
+    InternalError(Suberror),
+    /// The processor refused the guest's state.
+    EntryRefused(u64),
+    /// An exit that the VMM does not handle.
+    UnknownExit(u32),
+    /// An ioctl of KVM failed.
+    Kvm(KvmError),
+    /// Its thread cannot enter its control group.
+    Cgroup(io::Error),
+    /// It waits forever.
+    Stuck(Stuck, Trace),
+}
+
+/// The last events of the vCPUs, one per line, for humans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace(pub String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.vcpu)?;
+        if let Some(rip) = self.rip.filter(|rip| !self.is_reset(*rip)) {
+            write!(f, " at {rip:#x}")?;
+        }
+        match &self.cause {
+            Cause::TripleFault => {
+                write!(f, ": triple fault; the guest's console shows what led to it")
+            }
+            Cause::CannotEmulate(bytes) => {
+                write!(f, ": this host's KVM cannot emulate the instruction")?;
+                bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))?;
+                f.write_str(instead_of_emulating(KvmKind::detect()))
+            }
+            Cause::InternalError(suberror) => write!(f, ": KVM failed with {suberror}"),
+            Cause::EntryRefused(reason) => {
+                write!(f, ": the processor refused to enter the guest (reason {reason:#x})")
+            }
+            Cause::UnknownExit(reason) => {
+                write!(f, ": KVM left the guest for reason {reason}, which is not handled")
+            }
+            Cause::Kvm(error) => write!(f, ": {}", chain(error)),
+            Cause::Cgroup(error) => write!(f, ": it cannot enter its control group: {error}"),
+            Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
+        }
+    }
+}
+
+impl Failure {
+    /// On AMD-V KVM resets a vCPU after its triple fault: it is then at the reset vector and no
+    /// longer where it faulted.
+    fn is_reset(&self, rip: u64) -> bool {
+        const RESET_VECTOR: u64 = 0xfff0;
+        matches!(self.cause, Cause::TripleFault) && rip == RESET_VECTOR
+    }
+}
+
+/// What to do where KVM cannot emulate an instruction: a software KVM fails on all of ring 0, any
+/// other only on accesses to addresses without memory.
+const fn instead_of_emulating(kind: KvmKind) -> &'static str {
+    match kind {
+        KvmKind::Hardware => {
+            "; it accesses an address without memory, where KVM takes plain loads and stores only"
+        }
+        _ => "; run it with --host emulated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(cause: Cause, rip: u64) -> String {
+        Failure { vcpu: VcpuId(0), rip: Some(rip), cause }.to_string()
+    }
+
+    #[test]
+    fn a_failure_says_what_broke_and_where() {
+        assert!(said(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
+        assert!(said(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
+        assert!(
+            said(Cause::InternalError(Suberror(3)), 0xfff0)
+                .starts_with("vCPU 0 at 0xfff0: KVM failed")
+        );
+        assert!(
+            said(Cause::InternalError(Suberror(3)), 1).contains("suberror 3: it could not deliver")
+        );
+        assert!(said(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
+        assert!(said(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
+        assert!(instead_of_emulating(KvmKind::Software).contains("--host emulated"));
+        assert!(!instead_of_emulating(KvmKind::Hardware).contains("--host emulated"));
+    }
+}

@@ -1,0 +1,173 @@
+//! Decides when a thread that was told to leave counts as stuck. Pure: times go in.
+//!
+//! On a busy host a thread may wait long for a CPU, and waiting is not being stuck. What counts is the CPU time that
+//! it got since, and the time for which it slept: two threads that wake each other all the time have kept others of the
+//! same priority off a CPU for 3.3 s (EEVDF of Linux 6.18). That wait has a far longer limit. Time in which nobody
+//! looked, because the whole process stood still, does not count.
+
+use std::fmt;
+
+use base::units::Nanos;
+
+/// A thread that wants a CPU without ever leaving is stuck after so many times its limit.
+const MOST: u64 = 15;
+
+/// Maximum time between two looks; if it is longer, the process stood still.
+const LONGEST_STEP: Nanos = Nanos::millis(500);
+
+/// What a thread was seen to do at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its CPU time since it began.
+    pub ran: Nanos,
+    /// It has a CPU, or waits for one.
+    pub is_runnable: bool,
+}
+
+/// How a thread that did not leave spent its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late {
+    /// Time since it was told.
+    pub passed: Nanos,
+    /// The part of it for which it had a CPU.
+    pub ran: Nanos,
+    /// It waits for a CPU that the host does not give it; else it sleeps, or has run all the time.
+    pub is_starved: bool,
+}
+
+/// Printed after what it did not do.
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (passed, ran) = (self.passed.seconds(), self.ran.seconds());
+        write!(f, "within {passed:.1} s, in which its thread had a CPU for {ran:.1} s; ")?;
+        f.write_str(match self.is_starved {
+            true => "it waits for one, which the host gives to others",
+            false => "it may be blocked on the output",
+        })
+    }
+}
+
+/// Watches one thread from the moment at which it is told to leave.
+#[derive(Debug, Clone, Copy)]
+pub struct Overdue {
+    limit: Nanos,
+    /// The last look, and the sum of the times between looks, each limited to [`LONGEST_STEP`].
+    looked: Nanos,
+    passed: Nanos,
+    /// Its CPU time until it was told, and at the last look.
+    before: Nanos,
+    ran: Nanos,
+    /// For how long it has slept without a break.
+    slept: Nanos,
+}
+
+impl Overdue {
+    /// It is told to leave at `now`, and has had a CPU for `ran` until then.
+    pub const fn new(limit: Nanos, now: Nanos, ran: Nanos) -> Self {
+        let (passed, slept) = (Nanos::ZERO, Nanos::ZERO);
+        Self { limit, looked: now, passed, before: ran, ran, slept }
+    }
+
+    /// It has not left at `now`. Is it stuck?
+    pub fn look(&mut self, now: Nanos, seen: Seen) -> Option<Late> {
+        let step = now.since(self.looked).min(LONGEST_STEP);
+        (self.looked, self.passed) = (now, self.passed.after(step));
+        let has_run = seen.ran > self.ran;
+        self.ran = self.ran.max(seen.ran);
+        self.slept = if has_run || seen.is_runnable { Nanos::ZERO } else { self.slept.after(step) };
+        let late = Late {
+            passed: self.passed,
+            ran: self.ran.since(self.before),
+            is_starved: seen.is_runnable && self.ran.since(self.before) <= self.limit,
+        };
+        let is_stuck = late.ran > self.limit
+            || self.slept > self.limit
+            || late.passed.0 > self.limit.0.saturating_mul(MOST);
+        is_stuck.then_some(late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Nanos = Nanos::millis(2000);
+    const BEGIN: Nanos = Nanos::millis(100_000);
+
+    fn seen(ran: u64, is_runnable: bool) -> Seen {
+        Seen { ran: Nanos::millis(7 + ran), is_runnable }
+    }
+
+    /// Looks every 5 ms at a thread whose CPU time since `BEGIN` is `ran` of the time since then, in ms, and that is
+    /// runnable when `is_runnable` says so.
+    fn found(ran: impl Fn(u64) -> u64, is_runnable: impl Fn(u64) -> bool) -> (u64, Late) {
+        let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
+        let looks = (0..20_000).map(|number| number * 5);
+        let mut stuck = looks.filter_map(|at| {
+            let now = BEGIN.after(Nanos::millis(at));
+            Some((at, overdue.look(now, seen(ran(at), is_runnable(at)))?))
+        });
+        stuck.next().unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_or_runs_is_stuck_after_the_limit() {
+        let (at, late) = found(|_| 0, |_| false);
+        assert_eq!((at, late.passed), (2005, Nanos::millis(2005)));
+        let said = late.to_string();
+        assert_eq!(
+            said,
+            "within 2.0 s, in which its thread had a CPU for 0.0 s; it may be blocked on the output"
+        );
+        let (at, late) = found(|at| at, |_| true);
+        assert_eq!((at, late.passed, late.is_starved), (2005, Nanos::millis(2005), false));
+    }
+
+    /// Regression: EEVDF ran two threads that wake each other for 3.3 s, and the third one on their CPU was given up after two.
+    #[test]
+    fn a_thread_that_gets_no_cpu_is_waited_for() {
+        let is_starved = |at| at < 3_300;
+        // Then it runs, and sleeps.
+        let ran = |at: u64| at.saturating_sub(3_300).min(100);
+        let (at, late) = found(ran, is_starved);
+        assert_eq!((at, late.ran), (3_400 + 2_005, Nanos::millis(100)));
+        let (at, late) = found(|_| 0, |_| true);
+        assert_eq!(at, 30_005);
+        assert_eq!(
+            late.to_string(),
+            "within 30.0 s, in which its thread had a CPU for 0.0 s; it waits for one, which the host gives to others"
+        );
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_cpu_has_longer() {
+        // It has a CPU for 10 of 50 ms.
+        let a_fifth = |at: u64| at / 50 * 10 + (at % 50).min(10);
+        let (at, late) = found(a_fifth, |_| false);
+        assert_eq!((at, late.ran), (10_005, Nanos::millis(2005)));
+        // It is asleep from then on.
+        assert_eq!(found(|at| a_fifth(at.min(5_000)), |_| false).0, 4_960 + 2_005);
+    }
+
+    #[test]
+    fn a_thread_that_hardly_runs_is_stuck_at_last() {
+        assert_eq!(found(|at| at / 1_000, |_| false).0, 30_005);
+    }
+
+    /// As after SIGSTOP, or where the looking thread gets no CPU either.
+    #[test]
+    fn time_in_which_nobody_looked_does_not_count() {
+        let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
+        assert_eq!(overdue.look(BEGIN.after(Nanos::millis(60_000)), seen(0, false)), None);
+        assert_eq!(overdue.look(BEGIN.after(Nanos::millis(61_000)), seen(0, false)), None);
+    }
+
+    #[test]
+    fn cpu_time_that_goes_back_is_none() {
+        let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
+        let nothing = Seen { ran: Nanos::ZERO, is_runnable: false };
+        let at = |number: u64| BEGIN.after(Nanos::millis(number * 5));
+        let stuck = (0..1_000).find_map(|number| overdue.look(at(number), nothing));
+        assert_eq!(stuck.map(|late| late.ran), Some(Nanos::ZERO));
+    }
+}

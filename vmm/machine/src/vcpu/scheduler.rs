@@ -1,0 +1,80 @@
+//! The interface by which a scheduler controls when a vCPU thread may be in its guest.
+
+use std::{fmt, io};
+
+use halts::HaltScheduler;
+use hypercalls::telemetry::Point;
+
+use base::units::VcpuId;
+
+/// A vCPU outside its guest, for schedulers that want to know more about it.
+pub trait Stopped {
+    /// Was the guest in ring 3? None: KVM does not say.
+    fn is_in_user_mode(&self) -> Option<bool>;
+
+    /// A Linux guest's `__preempt_count` on this vCPU: nonzero where its kernel has disabled
+    /// preemption, as spinlocks do in kernels that count them (`CONFIG_PREEMPT_COUNT`), and in
+    /// interrupts. None: its location is not known.
+    fn preempt_count(&self) -> Option<u32>;
+
+    /// Is it in KVM's own HLT, with no kick received yet?
+    fn is_in_hlt(&self) -> bool;
+}
+
+/// The scheduler of one machine's vCPUs, as their threads call it. Without one, the host's
+/// scheduler alone decides when a thread runs.
+///
+/// Halts and kicks, and the stop of the machine, are in [`HaltScheduler`], with the duties of both
+/// sides, if it has a part in them. Further duties of the vCPU threads:
+///
+/// * Thread `id` calls [`VcpuScheduler::enter`] once before its first entry into the guest, and
+///   [`VcpuScheduler::leave`] once at its end, even if `enter` failed or was never reached. It
+///   holds no lock when it calls.
+/// * The kick signal is blocked in the thread outside `KVM_RUN`, so that a signal that arrives
+///   early ends the next entry at once.
+/// * After every return from `KVM_RUN` it calls [`VcpuScheduler::came_out`] before it handles the
+///   exit, and then, if a signal ended the run, [`VcpuScheduler::interrupted`].
+///
+/// Further duties of the scheduler:
+///
+/// * A call of a vCPU's own thread may block. It returns when this vCPU may be in the guest, or its
+///   machine stops.
+/// * [`VcpuScheduler::awaits_turn`] may be called by any thread and does not wait for a turn.
+/// * Numbers of target vCPUs come from the guest: one that does not exist is ignored.
+pub trait VcpuScheduler: fmt::Debug + Send + Sync {
+    /// Its part in halts and kicks. None: threads sleep on their latches, and a wakeup is all that it
+    /// takes for them to go on.
+    fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)>;
+
+    /// The thread is ready; blocks until its first turn.
+    fn enter(&self, id: VcpuId) -> io::Result<()>;
+
+    /// A signal has ended `KVM_RUN`: the turn may be over.
+    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped);
+
+    /// Called after every exit, before it is handled: the vCPU may have run without a slot. One load
+    /// if it has not.
+    fn came_out(&self, id: VcpuId);
+
+    /// It yields its turn, as it was asked to.
+    fn yielded(&self, id: VcpuId);
+
+    /// It has spun on a lock for the number of looks it was given.
+    fn spun_out(&self, id: VcpuId);
+
+    /// It has reached a named point of the lock protocol.
+    fn point(&self, id: VcpuId, point: Point);
+
+    /// The thread is about to wait for something outside of the machine, such as the reader of its
+    /// guest's output, and does not enter the guest before [`VcpuScheduler::waited`]. Does not block.
+    fn waits(&self, id: VcpuId);
+
+    /// The wait is over: as [`VcpuScheduler::enter`], blocks until its next turn.
+    fn waited(&self, id: VcpuId);
+
+    /// Is it ready to run but without a CPU? Called by any thread.
+    fn awaits_turn(&self, id: VcpuId) -> bool;
+
+    /// The thread leaves for good.
+    fn leave(&self, id: VcpuId);
+}

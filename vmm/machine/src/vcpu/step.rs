@@ -1,0 +1,218 @@
+//! What an exit means for the vCPU: resume, halt or leave.
+
+use std::{
+    io::{self, ErrorKind},
+    sync::atomic::Ordering::Relaxed,
+};
+
+use halts::KickPath;
+use hypercalls::ports::Event;
+use vm_memory::{Bytes, GuestAddress};
+
+use super::{Board, Cause, End, MachineHost, VcpuScheduler};
+use crate::devices::{
+    bench::Step,
+    channel::Wake,
+    hypercall::{self, Call, Misuse, PageBytes, Query},
+    output::Output,
+    power::PowerRequest,
+};
+use base::units::VcpuId;
+use kvm::Exit;
+
+/// What the vCPU's thread does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Enter the guest again. Pending port input completes there.
+    Resume,
+    /// A signal ended the run: enter again, unless the schedule decides otherwise.
+    Interrupted,
+    /// As [`Next::Interrupted`], but the guest may not have started this vCPU yet.
+    NotStarted,
+    /// This vCPU is done.
+    Leave,
+    /// The machine ends.
+    End(End),
+    /// The vCPU cannot continue: the machine ends with a failure.
+    Fail(Cause),
+}
+
+/// Handles one exit of vCPU `id`.
+pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> Next {
+    match exit {
+        Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
+            Some(offset) => write_hypercall(board, id, offset, width, data),
+            None => match board.devices.write(port, data, &|wait| aside(board, id, wait)) {
+                Ok(request) => request.map_or(Next::Resume, |request| power(board, request)),
+                Err(error) => unwritten(error),
+            },
+        },
+        Exit::PortRead { port, width, data } => {
+            match hypercall::offset(port) {
+                Some(offset) => read_hypercall(board, id, offset, width, data),
+                None => board.devices.read(port, data),
+            }
+            Next::Resume
+        }
+        Exit::MmioRead(data) => {
+            data.fill(0);
+            Next::Resume
+        }
+        Exit::MmioWrite => Next::Resume,
+        Exit::Interrupted => Next::Interrupted,
+        Exit::NotStarted => Next::NotStarted,
+        Exit::Halt => {
+            board.vcpu_done(id, 0);
+            Next::Leave
+        }
+        Exit::TripleFault => Next::Fail(Cause::TripleFault),
+        Exit::CannotEmulate(bytes) => Next::Fail(Cause::CannotEmulate(bytes)),
+        Exit::InternalError(suberror) => Next::Fail(Cause::InternalError(suberror)),
+        Exit::EntryRefused(reason) => Next::Fail(Cause::EntryRefused(reason)),
+        Exit::Other(reason) => Next::Fail(Cause::UnknownExit(reason)),
+    }
+}
+
+fn power<H: MachineHost>(board: &Board<H>, request: PowerRequest) -> Next {
+    Next::End(match request {
+        PowerRequest::PowerOff => End::PowerOff,
+        PowerRequest::Reset => board.devices.panic.reason().map_or(End::Reset, End::Panicked),
+    })
+}
+
+fn write_hypercall<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    offset: u16,
+    width: u8,
+    data: &[u8],
+) -> Next {
+    match hypercall::decode_write(offset, width, data) {
+        Ok(Call::LockSpinning(ticket)) => board.kicks.halt(id, ticket),
+        Ok(Call::UnlockKick(target)) => board.kicks.kick(id, target, KickPath::Latch),
+        Ok(Call::Doorbell(target)) => board.kicks.kick(id, target, KickPath::Doorbell),
+        Ok(Call::KickAndHalt(target, ticket)) => board.kicks.kick_and_halt(id, target, ticket),
+        Ok(Call::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
+        Ok(Call::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
+        Ok(Call::PreemptPoint(point)) => scheduled(board, |scheduler| scheduler.point(id, point)),
+        Ok(Call::Stdout(bytes)) => return write_out(board, id, &board.devices.stdout, bytes),
+        Ok(Call::Stderr(bytes)) => return write_out(board, id, &board.devices.stderr, bytes),
+        Ok(Call::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
+        Ok(Call::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
+        Ok(Call::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
+        Ok(Call::Event(event)) => note(board, event),
+        Ok(Call::Exit(status)) => return Next::End(End::Exit(status)),
+        Ok(Call::VcpuDone(status)) => {
+            board.vcpu_done(id, status);
+            return Next::Leave;
+        }
+        Err(misuse) => count(board, id, misuse),
+    }
+    Next::Resume
+}
+
+/// A call that only a scheduler handles; ignored without one.
+fn scheduled<H: MachineHost>(board: &Board<H>, call: impl FnOnce(&dyn VcpuScheduler)) {
+    if let Some(scheduler) = board.scheduler() {
+        call(scheduler);
+    }
+}
+
+fn write_out<H: MachineHost>(board: &Board<H>, id: VcpuId, output: &Output, bytes: &[u8]) -> Next {
+    let written = output.write(bytes, &|wait| aside(board, id, wait));
+    written.map_or_else(unwritten, |()| Next::Resume)
+}
+
+/// Runs `wait`, which waits for a reader of the guest's output, without a slot.
+fn aside<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    wait: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(scheduler) = board.scheduler() else { return wait() };
+    scheduler.waits(id);
+    let waited = wait();
+    scheduler.waited(id);
+    waited
+}
+
+/// A failed write to the guest's output ends the machine.
+fn unwritten(error: io::Error) -> Next {
+    Next::End(match error.kind() {
+        ErrorKind::BrokenPipe => End::OutputClosed,
+        _ => End::OutputFailed(error),
+    })
+}
+
+fn write_page<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    output: &Output,
+    len: PageBytes,
+) -> Next {
+    let frame = board.devices.output_page.load(Relaxed);
+    let address = GuestAddress(u64::from(frame) * PageBytes::PAGE as u64);
+    let mut page = [0; PageBytes::PAGE];
+    let bytes = &mut page[..len.get()];
+    match board.memory().read_slice(bytes, address) {
+        Ok(()) => write_out(board, id, output, bytes),
+        Err(_) => {
+            count(board, id, Misuse::output_page(frame));
+            Next::Resume
+        }
+    }
+}
+
+fn read_hypercall<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    offset: u16,
+    width: u8,
+    data: &mut [u8],
+) {
+    data.fill(0);
+    match hypercall::decode_read(offset, width) {
+        Ok(Query::Stdin) => board.devices.stdin.take(data),
+        Ok(Query::StdinAvail) => fill(data, board.devices.stdin.available()),
+        Ok(Query::Gate) => {
+            let is_open = board.devices.bench.as_ref().is_none_or(|bench| bench.is_open());
+            fill(data, is_open.into());
+        }
+        Err(misuse) => count(board, id, misuse),
+    }
+}
+
+fn fill(data: &mut [u8], answer: u32) {
+    for word in data.chunks_exact_mut(size_of_val(&answer)) {
+        word.copy_from_slice(&answer.to_le_bytes());
+    }
+}
+
+fn note<H: MachineHost>(board: &Board<H>, event: Event) {
+    match event {
+        Event::InitReached => board.devices.events.init_reached(),
+        Event::ShellReady => board.devices.events.shell_ready(),
+        Event::CountersRead => board.note_counters_read(),
+        Event::BenchReady => note_bench(board, Step::Ready),
+        Event::WindowBegins => note_bench(board, Step::Begins),
+        Event::WindowEnds => note_bench(board, Step::Ends),
+        Event::Panicked => board.devices.panic.told(),
+        Event::StdinWanted => {
+            if board.devices.stdin.want() == Wake::Guest {
+                board.devices.wake_for_stdin();
+            }
+        }
+    }
+}
+
+fn note_bench<H: MachineHost>(board: &Board<H>, step: Step) {
+    if let Some(bench) = &board.devices.bench {
+        bench.step(step, board.machine_counts(), board.host.read());
+    }
+}
+
+/// Counts an invalid call of the guest, and stores the first one. It has no other effect.
+fn count<H: MachineHost>(board: &Board<H>, id: VcpuId, misuse: Misuse) {
+    board.counters(id).misuse.bump();
+    let _ = board.devices.misuse.set(misuse);
+}

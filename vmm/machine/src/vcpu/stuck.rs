@@ -1,0 +1,292 @@
+//! Detects vCPUs that wait forever. Observations of the vCPUs go in, with the time, and a verdict
+//! comes out; nothing here observes anything itself.
+//!
+//! A halted waiter resumes only when it is kicked. Two things show that no kick will come: its lock
+//! has been serving it for long, or no vCPU is left that could kick it. Slow is not stuck:
+//!
+//! * A waiter that was kicked is not *halted*, though it may wait long for its turn in a schedule.
+//! * The releaser may be preempted before it has kicked, by the schedule or by the host. While one of them
+//!   keeps a vCPU off its CPU that has not run since the waiter was first seen served, the time does
+//!   not count.
+//! * Time in which no observation was made, because the whole process stood still, does not count
+//!   either.
+
+use std::fmt;
+
+use base::units::{Nanos, Ticket, VcpuId};
+
+/// Maximum time between two observations; if it is longer, the process stood still.
+const LONGEST_STEP: Nanos = Nanos::millis(500);
+
+/// Whether a vCPU can continue without a kick.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It can, or something other than a kick will make it.
+    #[default]
+    Able,
+    /// It is halted for a lock, and no kick is pending.
+    Halted,
+    /// It is done.
+    Left,
+}
+
+/// What a waiter waits for, by its telemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// The lock's address.
+    pub lock: u64,
+    /// Its ticket; None: it waits outside a queue that was full.
+    pub ticket: Option<u16>,
+    /// Releases until it is served; None: not known. For a waiter outside the queue, zero: the
+    /// queue is empty, and no other vCPU has been admitted.
+    pub distance: Option<u16>,
+}
+
+/// One vCPU as it was observed.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Seen {
+    /// Can it continue?
+    pub standing: Standing,
+    /// Number of its exits so far.
+    pub exits: u64,
+    /// It is ready to run, but has no slot.
+    pub awaits_turn: bool,
+    /// Its thread wants a CPU of the host, or has one.
+    pub is_runnable: bool,
+    /// The CPU time that its thread has had; None: it cannot be known.
+    pub ran: Option<Nanos>,
+    /// The ticket it last halted for.
+    pub ticket: Ticket,
+    /// What it waits for, if the guest publishes telemetry.
+    pub waits: Option<Waits>,
+}
+
+/// How long to wait before a vCPU is considered stuck.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// After a halted waiter is served.
+    pub served: Nanos,
+    /// After all vCPUs have halted.
+    pub all: Nanos,
+}
+
+/// A vCPU that waits forever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// The waiter that will never be kicked.
+    pub vcpu: VcpuId,
+    /// Its ticket; None: it waits outside a queue.
+    pub ticket: Option<Ticket>,
+    /// The lock it waits for, if the guest publishes telemetry.
+    pub lock: Option<u64>,
+    /// How this is known.
+    pub proof: Proof,
+    /// For how long it has been stuck.
+    pub since: Nanos,
+}
+
+/// Why no vCPU will kick it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// Its lock serves it: the kick must have been sent, or never will be.
+    Served,
+    /// All vCPUs that have not left are halted, this many including itself.
+    NobodyLeft(usize),
+}
+
+/// Printed after the vCPU's name.
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.since.seconds();
+        match self.ticket {
+            Some(ticket) => write!(f, "waits for ticket {ticket}")?,
+            None => write!(f, "waits outside of the queue")?,
+        }
+        if let Some(lock) = self.lock {
+            write!(f, " of lock {lock:#x}")?;
+        }
+        match self.proof {
+            Proof::Served if self.ticket.is_none() => {
+                write!(f, ", which has been free for {since:.1} s: its kick was lost")
+            }
+            Proof::Served => {
+                write!(f, ", which has been served for {since:.1} s: its kick was lost")
+            }
+            Proof::NobodyLeft(1) => {
+                write!(f, ", and no vCPU has been left to kick it for {since:.1} s")
+            }
+            Proof::NobodyLeft(all) => {
+                write!(
+                    f,
+                    ", and none can kick it: all {all} vCPUs have been halted for {since:.1} s"
+                )
+            }
+        }
+    }
+}
+
+/// What is remembered of one vCPU. Times are by [`Watch::clock`].
+#[derive(Debug, Default, Clone, Copy)]
+struct Past {
+    exits: u64,
+    moved: Nanos,
+    /// Its CPU time, and when that was last seen to grow.
+    ran: Option<Nanos>,
+    grew: Nanos,
+    /// Start of the halt it is still in.
+    halted: Option<Nanos>,
+    waits: Option<(u64, Option<u16>)>,
+    served: Option<Served>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Served {
+    first: Nanos,
+    /// Start of the time that counts: restarted while another vCPU may be about to kick.
+    since: Nanos,
+}
+
+/// Detects stuck vCPUs from successive observations.
+#[derive(Debug)]
+pub struct Watch {
+    patience: Patience,
+    /// Sum of the times between observations, each limited to [`LONGEST_STEP`].
+    clock: Nanos,
+    last: Option<Nanos>,
+    past: Vec<Past>,
+}
+
+impl Watch {
+    /// A watch of `vcpus` vCPUs.
+    pub fn new(patience: Patience, vcpus: usize) -> Self {
+        Self { patience, clock: Nanos::ZERO, last: None, past: vec![Past::default(); vcpus] }
+    }
+
+    /// The current time by its own clock, for [`Watch::doubts`].
+    pub const fn clock(&self) -> Nanos {
+        self.clock
+    }
+
+    /// Takes one observation of all vCPUs, made at `now`.
+    pub fn look(&mut self, seen: &[Seen], now: Nanos) -> Option<Stuck> {
+        let step = self.last.map_or(Nanos::ZERO, |last| now.since(last));
+        self.clock = self.clock.after(step.min(LONGEST_STEP));
+        self.last = Some(now);
+        for (past, seen) in self.past.iter_mut().zip(seen) {
+            past.update(seen, self.clock);
+        }
+        for ix in 0..self.past.len() {
+            if self.past[ix].served.is_some_and(|served| self.is_excused(ix, served, seen)) {
+                self.past[ix].served = self.past[ix].served.map(|served| self.restart(served));
+            }
+        }
+        self.verdict(seen)
+    }
+
+    const fn restart(&self, served: Served) -> Served {
+        Served { since: self.clock, ..served }
+    }
+
+    /// May another vCPU that is off its CPU be about to kick it?
+    fn is_excused(&self, ix: usize, served: Served, seen: &[Seen]) -> bool {
+        let mut others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
+        others.any(|(_, (past, seen))| {
+            let is_off = seen.awaits_turn && past.moved <= served.first;
+            is_off || past.is_starved(seen, served.first)
+        })
+    }
+
+    fn verdict(&self, seen: &[Seen]) -> Option<Stuck> {
+        let served = self.longest_served();
+        if let Some((ix, since)) = served
+            && since >= self.patience.served
+        {
+            return Some(self.stuck(ix, seen, Proof::Served, since));
+        }
+        let (halted, since) = self.all_halted(seen)?;
+        if since < self.patience.all {
+            return None;
+        }
+        match served {
+            Some((ix, since)) => Some(self.stuck(ix, seen, Proof::Served, since)),
+            None => {
+                let ix = self.past.iter().position(|past| past.halted.is_some())?;
+                Some(self.stuck(ix, seen, Proof::NobodyLeft(halted), since))
+            }
+        }
+    }
+
+    fn longest_served(&self) -> Option<(usize, Nanos)> {
+        let served = self.past.iter().enumerate().filter_map(|(ix, past)| Some((ix, past.served?)));
+        let first = served.min_by_key(|(_, served)| served.since)?;
+        Some((first.0, self.clock.since(first.1.since)))
+    }
+
+    /// If all vCPUs that have not left are halted: how many, and for how long all of them have
+    /// been.
+    fn all_halted(&self, seen: &[Seen]) -> Option<(usize, Nanos)> {
+        let (mut count, mut since) = (0, Nanos::ZERO);
+        for (past, seen) in self.past.iter().zip(seen) {
+            match seen.standing {
+                Standing::Able => return None,
+                Standing::Left => {}
+                Standing::Halted => {
+                    count += 1;
+                    since = since.max(past.halted?);
+                }
+            }
+        }
+        (count > 0).then(|| (count, self.clock.since(since)))
+    }
+
+    fn stuck(&self, ix: usize, seen: &[Seen], proof: Proof, since: Nanos) -> Stuck {
+        let (lock, ticket) = match self.past[ix].waits {
+            Some((lock, ticket)) => (Some(lock), ticket.map(|ticket| Ticket(ticket.into()))),
+            None => (None, Some(seen[ix].ticket)),
+        };
+        Stuck { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
+    }
+
+    /// Was any vCPU at time `then` in a state that may still turn out to be stuck?
+    pub fn doubts(&self, seen: &[Seen], then: Nanos) -> bool {
+        let served = self.past.iter().filter_map(|past| past.served);
+        let all = self.all_halted(seen).map(|(_, since)| Nanos(self.clock.0 - since.0));
+        served.map(|served| served.first).chain(all).any(|began| began <= then)
+    }
+}
+
+impl Past {
+    /// Does it want a CPU, and has the host given it none since `then`?
+    fn is_starved(&self, seen: &Seen, then: Nanos) -> bool {
+        let is_known = seen.standing == Standing::Able && seen.ran.is_some();
+        is_known && seen.is_runnable && self.grew <= then
+    }
+
+    fn update(&mut self, seen: &Seen, clock: Nanos) {
+        let waits = seen.waits.map(|waits| (waits.lock, waits.ticket));
+        let moved = seen.exits != self.exits;
+        if moved {
+            (self.exits, self.moved) = (seen.exits, clock);
+        }
+        if moved || waits != self.waits || seen.standing != Standing::Halted {
+            (self.halted, self.served, self.waits) = (None, None, waits);
+        }
+        if seen.ran != self.ran {
+            (self.ran, self.grew) = (seen.ran, clock);
+        }
+        if seen.standing != Standing::Halted {
+            return;
+        }
+        self.halted.get_or_insert(clock);
+        match seen.waits {
+            Some(Waits { distance: Some(0), .. }) => {
+                self.served.get_or_insert(Served { first: clock, since: clock });
+            }
+            _ => self.served = None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "stuck_tests.rs"]
+mod tests;

@@ -1,0 +1,214 @@
+use super::*;
+
+const LOOK: Nanos = Nanos::millis(250);
+const LOCK: u64 = 0x20_3000;
+
+fn watch(vcpus: usize) -> Watch {
+    Watch::new(Patience { served: Nanos::millis(2000), all: Nanos::millis(2000) }, vcpus)
+}
+
+/// Halted for a ticket that is `distance` releases from being served.
+fn halted(ticket: u16, distance: Option<u16>) -> Seen {
+    let waits = Some(Waits { lock: LOCK, ticket: Some(ticket), distance });
+    Seen {
+        standing: Standing::Halted,
+        exits: 7,
+        ticket: Ticket(ticket.into()),
+        waits,
+        ..Seen::default()
+    }
+}
+
+fn runs(exits: u64) -> Seen {
+    Seen { exits, ..Seen::default() }
+}
+
+fn left() -> Seen {
+    Seen { standing: Standing::Left, ..Seen::default() }
+}
+
+fn off(exits: u64) -> Seen {
+    Seen { awaits_turn: true, ..runs(exits) }
+}
+
+/// It has a slot, and has had a CPU for `ran` ms.
+fn on(exits: u64, ran: u64, is_runnable: bool) -> Seen {
+    Seen { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
+}
+
+/// Makes `count` observations, which may depend on their number. Returns the verdict and the number
+/// of the observation that led to it.
+fn looks(watch: &mut Watch, count: u64, seen: impl Fn(u64) -> Vec<Seen>) -> Option<(u64, Stuck)> {
+    (0..count).find_map(|n| Some((n, watch.look(&seen(n), Nanos(LOOK.0 * n))?)))
+}
+
+#[test]
+fn a_served_waiter_whose_kick_was_lost_is_found_after_two_seconds() {
+    let (n, stuck) =
+        looks(&mut watch(3), 100, |n| vec![runs(n), halted(42, Some(0)), runs(n)]).unwrap();
+    assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
+    assert_eq!(
+        stuck.to_string(),
+        "waits for ticket 42 of lock 0x203000, which has been served for 2.0 s: its kick was lost"
+    );
+}
+
+#[test]
+fn a_waiter_in_the_queue_may_wait_as_long_as_it_takes() {
+    let queued = |n| vec![runs(n), halted(42, Some(1)), halted(44, None)];
+    assert_eq!(looks(&mut watch(3), 1000, queued), None);
+}
+
+#[test]
+fn a_waiter_that_goes_on_is_not_stuck() {
+    // Each observation finds a different halt: more exits, or another ticket.
+    let exits = |n| vec![runs(n), Seen { exits: n, ..halted(42, Some(0)) }];
+    assert_eq!(looks(&mut watch(2), 1000, exits), None);
+    let tickets = |n| vec![runs(n), halted(n as u16 * 2, Some(0))];
+    assert_eq!(looks(&mut watch(2), 1000, tickets), None);
+    // Kicked now and then, and then without a turn for long.
+    let turns = |n| vec![runs(n), if n % 7 < 6 { halted(42, Some(0)) } else { off(7) }];
+    assert_eq!(looks(&mut watch(2), 1000, turns), None);
+}
+
+#[test]
+fn the_releaser_may_be_off_its_cpu_before_it_kicks() {
+    // Off its CPU for 10 s; it has not run since the other was served. Then it runs, and does not
+    // kick.
+    let seen = |n| vec![if n < 40 { off(5) } else { runs(6) }, halted(42, Some(0))];
+    let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
+    assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
+    // A vCPU that has run since then and waits for its next turn is no excuse.
+    let seen = |n| vec![off(n), halted(42, Some(0))];
+    assert_eq!(looks(&mut watch(2), 1000, seen).unwrap().0, 8);
+}
+
+/// Regression: a releaser that the host kept from its CPU for two seconds passed for a lost wakeup.
+#[test]
+fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
+    // It gets no CPU for 10 s. Then it runs, and does not kick.
+    let seen = |n: u64| vec![on(5, 30 + n.saturating_sub(39), true), halted(42, Some(0))];
+    let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
+    assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
+    // One that sleeps, that has had a CPU since, or of which nothing is known, is no excuse.
+    let no_excuses: [fn(u64) -> Seen; 3] = [
+        |_| on(5, 30, false),
+        |n| on(5, 30 + n / 2, true),
+        |_| Seen { is_runnable: true, ..runs(5) },
+    ];
+    for other in no_excuses {
+        let seen = |n| vec![other(n), halted(42, Some(0))];
+        assert!(looks(&mut watch(2), 1000, seen).unwrap().0 <= 10);
+    }
+}
+
+#[test]
+fn when_all_halt_nobody_can_kick() {
+    let seen = |_| vec![left(), halted(42, Some(3)), halted(40, Some(2))];
+    let (n, stuck) = looks(&mut watch(3), 100, seen).unwrap();
+    assert_eq!((n, stuck.proof), (8, Proof::NobodyLeft(2)));
+    assert_eq!(
+        stuck.to_string(),
+        "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s"
+    );
+    // Without telemetry the ticket is the one that the guest halted with.
+    let blind = Seen { waits: None, ..halted(6, None) };
+    let (_, stuck) = looks(&mut watch(1), 100, |_| vec![blind]).unwrap();
+    assert_eq!(
+        stuck.to_string(),
+        "waits for ticket 6, and no vCPU has been left to kick it for 2.0 s"
+    );
+}
+
+#[test]
+fn who_stands_outside_of_a_free_lock_is_found() {
+    let outside = |queued| {
+        let waits = Some(Waits { lock: LOCK, ticket: None, distance: Some(queued) });
+        Seen { waits, ..halted(1, None) }
+    };
+    assert_eq!(looks(&mut watch(2), 1000, |n| vec![runs(n), outside(2)]), None, "in its turn");
+    let (n, stuck) = looks(&mut watch(2), 100, |n| vec![runs(n), outside(0)]).unwrap();
+    assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
+    assert_eq!(
+        stuck.to_string(),
+        "waits outside of the queue of lock 0x203000, which has been free for 2.0 s: its kick was lost"
+    );
+}
+
+#[test]
+fn of_all_that_halt_the_one_that_is_served_is_named() {
+    let seen = |_| vec![halted(44, Some(1)), halted(42, Some(0)), halted(46, Some(2))];
+    let (_, stuck) = looks(&mut watch(3), 100, seen).unwrap();
+    assert_eq!(
+        (stuck.vcpu, stuck.ticket, stuck.proof),
+        (VcpuId(1), Some(Ticket(42)), Proof::Served)
+    );
+}
+
+#[test]
+fn nobody_halts_for_ever_where_one_still_runs_or_all_have_left() {
+    assert_eq!(looks(&mut watch(2), 1000, |_| vec![runs(3), halted(42, None)]), None);
+    assert_eq!(looks(&mut watch(2), 1000, |_| vec![left(), left()]), None);
+    // All are halted at each observation, but never in the same halts.
+    let busy = |n| {
+        let exits = |ticket| Seen { exits: n, ..halted(ticket, Some(1)) };
+        vec![exits(2), exits(4)]
+    };
+    assert_eq!(looks(&mut watch(2), 1000, busy), None);
+}
+
+#[test]
+fn time_in_which_the_process_stood_still_does_not_count() {
+    let mut watch = watch(2);
+    let seen = [runs(1), halted(42, Some(0))];
+    assert_eq!(watch.look(&seen, Nanos::ZERO), None);
+    assert_eq!(watch.look(&seen, Nanos::millis(60_000)), None);
+    assert_eq!(watch.look(&seen, Nanos::millis(120_000)), None);
+    assert_eq!(watch.clock(), Nanos::millis(1000));
+}
+
+#[test]
+fn doubts_end_when_who_was_suspected_goes_on() {
+    let mut watch = watch(2);
+    let suspect = [runs(1), halted(42, Some(0))];
+    watch.look(&suspect, Nanos::ZERO);
+    let then = watch.clock();
+    assert!(watch.doubts(&suspect, then));
+    watch.look(&suspect, LOOK);
+    assert!(watch.doubts(&suspect, then));
+    // It halts anew: a different case.
+    let later = [runs(1), Seen { exits: 9, ..halted(44, Some(0)) }];
+    watch.look(&later, Nanos(2 * LOOK.0));
+    assert!(!watch.doubts(&later, then));
+    let all = [halted(2, Some(1)), halted(4, Some(2))];
+    watch.look(&all, Nanos(3 * LOOK.0));
+    let then = watch.clock();
+    assert!(watch.doubts(&all, then));
+}
+
+#[test]
+fn nothing_that_a_guest_says_is_too_much() {
+    let mut rng = base::rng::SplitMix64::new(5);
+    let mut watch = watch(5);
+    for _ in 0..20_000 {
+        let mut seen: Vec<Seen> = Vec::new();
+        for _ in 0..5 {
+            let word = rng.next_u64();
+            seen.push(Seen {
+                standing: [Standing::Able, Standing::Halted, Standing::Left][rng.below(3)],
+                exits: word >> 60,
+                awaits_turn: word & 1 == 0,
+                is_runnable: word & 16 == 0,
+                ran: (word & 32 == 0).then_some(Nanos(word >> 8)),
+                ticket: Ticket(word as u32),
+                waits: (word & 2 == 0).then(|| Waits {
+                    lock: rng.next_u64(),
+                    ticket: (word & 8 == 0).then_some(word as u16),
+                    distance: (word & 4 == 0).then_some((word >> 16) as u16 & 1),
+                }),
+            });
+        }
+        // Clocks that jump back and forth are tolerated, too.
+        let _ = watch.look(&seen, Nanos(rng.next_u64()));
+    }
+}

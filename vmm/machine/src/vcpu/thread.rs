@@ -1,0 +1,148 @@
+//! The thread of one vCPU: enter the guest, handle the exit, repeat.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    sync::Arc,
+    thread::{self, Builder, JoinHandle},
+    time::Duration,
+};
+
+use super::{
+    Board, Cause, End, Failure, Stopped,
+    step::{self, Next},
+};
+use base::units::CpuList;
+use confine::Class;
+use kvm::{KvmError, Vcpu, signal};
+
+/// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Pause between two entries of a vCPU that its guest has not started. KVM does not let its thread
+/// sleep if an earlier kick is pending, which only a HLT of the vCPU could consume.
+const REST: Duration = Duration::from_millis(10);
+
+/// So many times in a row KVM may refuse to run a vCPU for the moment that its guest has started: between a run and
+/// the question, another vCPU may start it.
+const REFUSALS: u32 = 8;
+
+/// Where the host runs the thread of a vCPU.
+#[derive(Debug, Default)]
+pub struct Place {
+    /// The CPUs that it may use; None: those of its process.
+    pub cpus: Option<CpuList>,
+    /// The file `cgroup.threads` of its control group; None: that of its process.
+    pub cgroup: Option<Arc<File>>,
+}
+
+/// Starts the thread of `vcpu` in its place.
+pub fn spawn(vcpu: Vcpu, board: Arc<Board>, place: Place) -> io::Result<JoinHandle<()>> {
+    Builder::new()
+        .name(format!("vcpu{}", vcpu.id().0))
+        .stack_size(STACK_BYTES)
+        .spawn(move || run(vcpu, &board, &place))
+}
+
+fn run(mut vcpu: Vcpu, board: &Board, place: &Place) {
+    board.host.enter(vcpu.id());
+    match prepare(&vcpu, place).and_then(|()| enter(&vcpu, board)) {
+        Ok(()) => {
+            // Not before: the first vCPU of a schedule starts its idle watchers.
+            confine::enter(Class::Vcpu);
+            drive(&mut vcpu, board);
+        }
+        Err(cause) => fail(&vcpu, board, cause),
+    }
+    // Also if it never entered: the schedule must not wait for it.
+    if let Some(scheduler) = board.scheduler() {
+        scheduler.leave(vcpu.id());
+    }
+}
+
+fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), Cause> {
+    let entered = board.scheduler().map_or(Ok(()), |scheduler| scheduler.enter(vcpu.id()));
+    entered.map_err(|error| Cause::Kvm(KvmError::Signal(error)))
+}
+
+fn drive(vcpu: &mut Vcpu, board: &Board) {
+    let id = vcpu.id();
+    let counters = board.counters(id);
+    let mut refusals = 0;
+    while !board.stopping() {
+        let next = match vcpu.run() {
+            Ok(exit) => {
+                counters.exits.bump();
+                if let Some(scheduler) = board.scheduler() {
+                    scheduler.came_out(id);
+                }
+                step::handle(board, id, exit)
+            }
+            Err(error) => Next::Fail(Cause::Kvm(error)),
+        };
+        let next = match next {
+            Next::NotStarted => {
+                refusals = if vcpu.awaits_start() { 0 } else { refusals + 1 };
+                if refusals != 1 {
+                    thread::sleep(REST);
+                }
+                match refusals < REFUSALS {
+                    true => next,
+                    false => Next::Fail(Cause::Kvm(KvmError::never_runs())),
+                }
+            }
+            next => {
+                refusals = 0;
+                next
+            }
+        };
+        if let (Next::Interrupted | Next::NotStarted, Some(scheduler)) = (&next, board.scheduler())
+        {
+            scheduler.interrupted(id, &Outside { vcpu, board });
+        }
+        match next {
+            Next::Resume | Next::Interrupted | Next::NotStarted => {}
+            Next::Leave => return,
+            Next::End(end) => return board.life.finish(end),
+            Next::Fail(cause) => return fail(vcpu, board, cause),
+        }
+    }
+}
+
+/// A vCPU outside the guest, after a signal ended its run.
+struct Outside<'a> {
+    vcpu: &'a Vcpu,
+    board: &'a Board,
+}
+
+impl Stopped for Outside<'_> {
+    fn is_in_user_mode(&self) -> Option<bool> {
+        self.vcpu.is_in_user_mode()
+    }
+
+    fn preempt_count(&self) -> Option<u32> {
+        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.memory()).map(|word| {
+            // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
+            word & !(1 << 31)
+        })
+    }
+
+    fn is_in_hlt(&self) -> bool {
+        self.board.vm().wiring().has_halt() && self.vcpu.is_halted()
+    }
+}
+
+fn prepare(vcpu: &Vcpu, place: &Place) -> Result<(), Cause> {
+    vcpu.arm_kick().map_err(Cause::Kvm)?;
+    if let Some(cgroup) = &place.cgroup {
+        // 0 is the thread that writes. One write is one request.
+        (&mut &**cgroup).write_all(b"0").map_err(Cause::Cgroup)?;
+    }
+    let pinned = place.cpus.as_ref().map_or(Ok(()), signal::pin_this_thread);
+    pinned.map_err(|error| Cause::Kvm(KvmError::Affinity(error)))
+}
+
+fn fail(vcpu: &Vcpu, board: &Board, cause: Cause) {
+    let rip = vcpu.regs().ok().map(|regs| regs.rip);
+    board.life.finish(End::Failed(Failure { vcpu: vcpu.id(), rip, cause }));
+}

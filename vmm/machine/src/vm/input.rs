@@ -1,0 +1,286 @@
+//! Subscribers of the event loop: the input pump, the machine's end, the interrupt.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Read},
+    os::fd::{AsRawFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use event_manager::{EventOps, EventSet, Events, MutEventSubscriber};
+use vmm_sys_util::{eventfd::EventFd, timerfd::TimerFd};
+
+use super::{
+    console::{Input, InputOwner, InputTarget},
+    line_end::LineEnd,
+};
+use crate::{
+    devices::channel::Wake,
+    vcpu::{Board, End},
+};
+use base::escape::EscapeFilter;
+
+/// Bytes read from the input at once.
+const CHUNK: usize = 4096;
+
+/// Pause between two looks whether the terminal has come back from another job. (A process that is continued in its
+/// foreground gets a signal, but none that was there all the time.)
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Pause between two times that the end of the input is typed at the guest's console: programs that the shell runs take an
+/// end each, and those that make the line raw get one only while they read.
+const TYPE_AGAIN: Duration = Duration::from_millis(250);
+
+/// The same at the console of a guest that is not ours, which may have no reader for long, or one that begins again at each
+/// end, as a login does.
+const TYPE_AGAIN_ELSEWHERE: Duration = Duration::from_secs(1);
+
+/// Everything the event loop listens to.
+#[derive(Debug)]
+pub(super) enum Subscriber {
+    /// Input to the guest.
+    Pump(Pump),
+    /// The machine has ended. The loop checks that itself; this only wakes it.
+    Ended(EventFd),
+    /// The host wants the machine to end.
+    Interrupt(OwnedFd, Arc<Board>),
+}
+
+impl MutEventSubscriber for Subscriber {
+    fn process(&mut self, events: Events, ops: &mut EventOps) {
+        match self {
+            Subscriber::Pump(pump) => pump.process(&events, ops),
+            Subscriber::Ended(event) => drop(event.read()),
+            Subscriber::Interrupt(fd, board) => {
+                board.life.finish(End::Stopped);
+                // It stays readable: handling it once is enough.
+                let _ = ops.remove(Events::empty_raw(fd.as_raw_fd()));
+            }
+        }
+    }
+
+    fn init(&mut self, ops: &mut EventOps) {
+        // Adding these descriptors fails only if epoll does not support them; the pump handles that
+        // itself.
+        match self {
+            Subscriber::Pump(pump) => pump.init(ops),
+            Subscriber::Ended(event) => drop(ops.add(Events::new(event, EventSet::IN))),
+            Subscriber::Interrupt(fd, _) => {
+                drop(ops.add(Events::new_raw(fd.as_raw_fd(), EventSet::IN)));
+            }
+        }
+    }
+}
+
+/// How the input is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    /// Not at all: not yet, or while the guest's side is full.
+    Paused,
+    /// Watched by epoll.
+    Polled,
+    /// Not pollable (a regular file): read whenever there is room.
+    Always,
+    /// Not while it is the terminal of another job: the timer looks again.
+    Background,
+    /// Not any more: it is at its end.
+    Ended,
+}
+
+/// Copies input to the guest as fast as the guest accepts it.
+#[derive(Debug)]
+pub(super) struct Pump {
+    input: Option<(File, Box<dyn InputOwner>)>,
+    target: InputTarget,
+    keys: Option<EscapeFilter>,
+    board: Arc<Board>,
+    /// Signalled when the guest has made room.
+    drained: EventFd,
+    /// Signalled when the guest's shell is ready.
+    shell: EventFd,
+    shell_ready: bool,
+    watch: Watch,
+    /// When to look, or to type the end, again.
+    timer: TimerFd,
+    typed: LineEnd,
+}
+
+impl Pump {
+    pub(super) fn new(
+        input: Input,
+        target: InputTarget,
+        keys: Option<EscapeFilter>,
+        board: Arc<Board>,
+        drained: EventFd,
+        shell: EventFd,
+    ) -> io::Result<Self> {
+        let input = match input {
+            Input::File(file, owner) => Some((file, owner)),
+            Input::AtEnd => None,
+        };
+        let timer = TimerFd::new()?;
+        Ok(Self {
+            input,
+            target,
+            keys,
+            board,
+            drained,
+            shell,
+            shell_ready: false,
+            watch: Watch::Paused,
+            timer,
+            typed: LineEnd::default(),
+        })
+    }
+
+    fn init(&mut self, ops: &mut EventOps) {
+        drop(ops.add(Events::new(&self.drained, EventSet::IN)));
+        drop(ops.add(Events::new(&self.shell, EventSet::IN)));
+        drop(ops.add(Events::new(&self.timer, EventSet::IN)));
+        match self.input {
+            Some(_) => self.resume(ops),
+            None => self.end(ops),
+        }
+    }
+
+    fn process(&mut self, events: &Events, ops: &mut EventOps) {
+        if events.fd() == self.drained.as_raw_fd() {
+            let _ = self.drained.read();
+            self.board.devices.com1.refill();
+            self.board.devices.com2.refill();
+        } else if events.fd() == self.shell.as_raw_fd() {
+            let _ = self.shell.read();
+            self.shell_ready = true;
+        } else if events.fd() == self.timer.as_raw_fd() {
+            let _ = self.timer.wait();
+            match self.watch {
+                Watch::Background => self.watch = Watch::Paused,
+                Watch::Ended => self.type_end(),
+                Watch::Paused | Watch::Polled | Watch::Always => {}
+            }
+        } else {
+            self.transfer(ops);
+        }
+        self.resume(ops);
+    }
+
+    /// Bytes that the guest's side accepts now. A raw terminal is always read: the user's escape
+    /// keys must not wait behind a busy guest.
+    fn room(&self) -> usize {
+        match self.target {
+            InputTarget::Command => self.board.devices.stdin.room(),
+            InputTarget::Shell if !self.shell_ready && self.keys.is_none() => 0,
+            InputTarget::Shell | InputTarget::Console if self.keys.is_some() => CHUNK,
+            InputTarget::Shell | InputTarget::Console => self.board.devices.com1.room(),
+        }
+    }
+
+    /// Resumes watching a paused input, if there is room.
+    fn resume(&mut self, ops: &mut EventOps) {
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == Watch::Paused)
+            && self.room() > 0
+        {
+            let added = ops.add(Events::new(input, EventSet::IN));
+            self.watch = if added.is_ok() { Watch::Polled } else { Watch::Always };
+        }
+        while self.watch == Watch::Always && self.room() > 0 {
+            self.transfer(ops);
+        }
+    }
+
+    fn unwatch(&mut self, ops: &mut EventOps, next: Watch) {
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == Watch::Polled) {
+            let _ = ops.remove(Events::empty(input));
+        }
+        self.watch = next;
+    }
+
+    fn transfer(&mut self, ops: &mut EventOps) {
+        let room = self.room().min(CHUNK);
+        if room == 0 {
+            // Without this, a pipe's hang-up would wake the loop continuously.
+            return self.unwatch(ops, Watch::Paused);
+        }
+        let Some((input, owner)) = &mut self.input else { return };
+        if !owner.is_ours() {
+            return self.look_again(ops);
+        }
+        let mut buffer = [0; CHUNK];
+        match input.read(&mut buffer[..room]) {
+            Ok(0) => self.end(ops),
+            Ok(count) => self.deliver(&buffer[..count]),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            // Another job has just got the terminal.
+            Err(_) if !owner.is_ours() => self.look_again(ops),
+            Err(error) => {
+                owner.failed(error);
+                self.end(ops);
+            }
+        }
+    }
+
+    /// Leaves the terminal to another job for a while.
+    fn look_again(&mut self, ops: &mut EventOps) {
+        self.unwatch(ops, Watch::Background);
+        self.wait(LOOK_AGAIN);
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) {
+        let mut filtered = Vec::new();
+        let bytes = match &mut self.keys {
+            None => bytes,
+            Some(filter) => {
+                let keys = filter.feed(bytes, self.shell_ready);
+                if keys.quit {
+                    self.board.life.finish(End::Stopped);
+                }
+                filtered.extend(keys.forward);
+                &filtered
+            }
+        };
+        match self.target {
+            InputTarget::Command => self.wake(self.board.devices.stdin.push(bytes)),
+            InputTarget::Shell | InputTarget::Console => {
+                let room = self.board.devices.com1.room().min(bytes.len());
+                self.typed.add(&bytes[..room]);
+                self.board.devices.com1.send(&bytes[..room]);
+            }
+        }
+    }
+
+    /// The input is at its end.
+    fn end(&mut self, ops: &mut EventOps) {
+        self.unwatch(ops, Watch::Ended);
+        match self.target {
+            InputTarget::Command => self.wake(self.board.devices.stdin.end()),
+            InputTarget::Shell | InputTarget::Console => self.type_end(),
+        }
+    }
+
+    /// Types the end of the input, once more each time until the machine has ended: programs that the shell runs take it,
+    /// too.
+    fn type_end(&mut self) {
+        let com1 = &self.board.devices.com1;
+        let is_heard = self.target != InputTarget::Shell || self.shell_ready;
+        if is_heard && com1.room() >= LineEnd::LONGEST {
+            com1.send(self.typed.end());
+        }
+        self.wait(match self.target {
+            InputTarget::Console => TYPE_AGAIN_ELSEWHERE,
+            InputTarget::Shell | InputTarget::Command => TYPE_AGAIN,
+        });
+    }
+
+    fn wait(&mut self, time: Duration) {
+        // It fails for no time that is not zero.
+        let _ = self.timer.reset(time, None);
+    }
+
+    fn wake(&self, wake: Wake) {
+        if wake == Wake::Guest {
+            self.board.devices.wake_for_stdin();
+        }
+    }
+}

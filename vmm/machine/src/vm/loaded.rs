@@ -1,0 +1,131 @@
+//! A guest in memory, and the first state of its vCPUs.
+
+use std::{fs::File, path::Path};
+
+use hypercalls::ports;
+
+use super::{
+    GuestSpec, MachineSpec, VmError,
+    ram::{self, Usage},
+};
+use crate::guest::{
+    initrd::InitrdSource,
+    payload::{PAYLOAD_ELF, SharedView},
+};
+use base::units::{Gpa, VcpuId};
+use boot::{self, BootError, InitrdPart, LinuxEntry, Ring, lapic, msrs};
+use kvm::{Vcpu, Wiring, sys::ram::Ram};
+
+/// Memory for this machine.
+pub(super) fn map_memory(spec: &MachineSpec) -> Result<Ram, VmError> {
+    let usage = match spec.guest {
+        GuestSpec::Linux { .. } => Usage::Dense,
+        GuestSpec::Payload(_) => Usage::Sparse,
+    };
+    ram::map(spec.memory, usage)
+}
+
+/// A guest in memory, and how its vCPUs start.
+pub(super) enum LoadedGuest {
+    Linux(LinuxEntry),
+    Payload(Gpa, Ring),
+}
+
+impl LoadedGuest {
+    pub(super) fn load(spec: &MachineSpec, memory: &Ram) -> Result<Self, VmError> {
+        match &spec.guest {
+            GuestSpec::Linux { kernel, initrd, cmdline } => {
+                let mut file = open(kernel)?;
+                let mut files = initrd.iter().map(OpenPart::open).collect::<Result<Vec<_>, _>>()?;
+                let mut parts: Vec<InitrdPart<'_>> =
+                    files.iter_mut().map(OpenPart::as_part).collect();
+                let entry = boot::load_linux(memory, &mut file, &mut parts, cmdline, spec.vcpus);
+                let entry = entry.map_err(|error| match error {
+                    BootError::Kernel(why) => VmError::Kernel(kernel.clone(), why),
+                    other => other.into(),
+                })?;
+                Ok(Self::Linux(entry))
+            }
+            GuestSpec::Payload(payload) => {
+                let ring = if payload.needs_ring_0() { Ring::Kernel } else { Ring::User };
+                let entry = boot::load_payload(memory, PAYLOAD_ELF, ring)?;
+                SharedView::new(memory).write_params(
+                    payload,
+                    spec.vcpus,
+                    ports::DEFAULT_BASE,
+                    spec.oversight.telemetry(),
+                )?;
+                Ok(Self::Payload(entry, ring))
+            }
+        }
+    }
+
+    pub(super) fn wiring(&self) -> Wiring {
+        match self {
+            Self::Linux(_) | Self::Payload(_, Ring::Kernel) => Wiring::Full,
+            Self::Payload(_, Ring::User) => Wiring::Bare,
+        }
+    }
+
+    pub(super) fn set_registers(&self, vcpu: &Vcpu, xcr0: Option<u64>) -> Result<(), VmError> {
+        let mut sregs = vcpu.sregs()?;
+        match self {
+            Self::Linux(entry) => {
+                vcpu.set_msrs(&msrs::boot_msrs())?;
+                // The value that Linux sets itself. QEMU's emulated AMD-V does not intercept
+                // XSETBV: KVM would keep loading the reset value at every entry, and the kernel
+                // would find its state inconsistent and AVX unusable.
+                if let Some(xcr0) = xcr0 {
+                    vcpu.set_xcr0(xcr0)?;
+                }
+                let mut lapic = vcpu.lapic()?;
+                lapic::set_local_pins(&mut lapic);
+                vcpu.set_lapic(&lapic)?;
+                if vcpu.id() != VcpuId(0) {
+                    return Ok(()); // starts by INIT and SIPI
+                }
+                let regs = boot::linux_registers(&mut sregs, entry);
+                vcpu.set_sregs(&sregs)?;
+                vcpu.set_regs(&regs)?;
+            }
+            Self::Payload(entry, ring) => {
+                let regs = boot::payload_registers(&mut sregs, vcpu.id(), *entry, *ring);
+                vcpu.set_sregs(&sregs)?;
+                vcpu.set_regs(&regs)?;
+                if self.wiring().has_halt() {
+                    let mut apic = vcpu.lapic()?;
+                    lapic::enable(&mut apic);
+                    vcpu.set_lapic(&apic)?;
+                    vcpu.set_runnable()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A part of the initrd, opened.
+enum OpenPart<'a> {
+    File(File, &'a Path),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> OpenPart<'a> {
+    fn open(source: &'a InitrdSource) -> Result<Self, VmError> {
+        match source {
+            InitrdSource::File(path) => Ok(Self::File(open(path)?, path)),
+            InitrdSource::Bytes(bytes) => Ok(Self::Bytes(bytes)),
+        }
+    }
+
+    fn as_part(&mut self) -> InitrdPart<'_> {
+        match self {
+            Self::File(file, name) => InitrdPart::File(file, name),
+            Self::Bytes(bytes) => InitrdPart::Bytes(bytes),
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File, VmError> {
+    File::open(path).map_err(|error| VmError::Open(path.into(), error))
+}

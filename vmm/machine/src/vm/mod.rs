@@ -1,0 +1,70 @@
+//! A whole machine: [`MachineSpec`] -> [`Vm`] -> [`Running`] -> [`Report`].
+
+mod allowance;
+mod build;
+pub mod console;
+mod input;
+pub mod left_behind;
+mod line_end;
+mod loaded;
+mod oversight;
+mod ram;
+mod run;
+pub mod schedule;
+pub mod spec;
+mod watchdog;
+
+pub use allowance::{Allowance, Limited};
+pub use build::{Vm, check_guest};
+pub use console::{Console, Input, InputOwner, InputTarget, Loss, Outlet};
+pub use oversight::{Oversight, Purpose};
+pub use run::{Report, Running, Stopper};
+pub use schedule::{Done, Schedule, ScheduleError};
+pub use spec::{GuestSpec, MachineSpec};
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use crate::{guest::payload::SharedError, vcpu::overdue::Late};
+use base::units::{ByteSize, VcpuId};
+use boot::{BootError, ImageError};
+use kvm::KvmError;
+
+/// Why a machine could not be built, or failed outside the guest.
+#[derive(Debug, Error)]
+pub enum VmError {
+    /// KVM refused an operation.
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
+    /// The kernel cannot be booted.
+    #[error("kernel {0}")]
+    Kernel(PathBuf, #[source] ImageError),
+    /// The initrd cannot be booted.
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    /// A file cannot be opened.
+    #[error("cannot read {0}")]
+    Open(PathBuf, #[source] io::Error),
+    /// The payload's shared memory block is invalid.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// Guest memory cannot be allocated.
+    #[error("cannot map {0} of guest memory: ask for less with --mem ({1})")]
+    Memory(ByteSize, String),
+    /// An event descriptor or thread cannot be created.
+    #[error("cannot set up {0}")]
+    SetUp(&'static str, #[source] io::Error),
+    /// The schedule.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The event loop failed.
+    #[error("the event loop failed")]
+    EventLoop(#[source] event_manager::Error),
+    /// A vCPU thread did not leave in time.
+    #[error("{0} did not stop {1}")]
+    Stuck(VcpuId, Late),
+    /// One of an earlier machine still has not left.
+    #[error("{0} of an earlier machine still runs: nothing can be measured beside it")]
+    LeftBehind(VcpuId),
+}

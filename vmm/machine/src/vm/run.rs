@@ -1,0 +1,367 @@
+//! A running machine: the event loop, the end, the report.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use event_manager::{EventManager, SubscriberOps};
+
+use super::{VmError, input::Subscriber, left_behind, watchdog::Watchdog};
+use crate::{
+    clock::Moment,
+    devices::hypercall::Misuse,
+    vcpu::{
+        Board, End, Place,
+        host_view::HostView,
+        overdue::{Overdue, Seen},
+        recorder::History,
+        thread as vcpu_thread,
+    },
+};
+use base::{
+    counters::{Counts, FaultCounts, MachineCounts, sum},
+    host_counts::HostCounts,
+    plural::count,
+    units::{Nanos, VcpuId},
+};
+use kvm::{
+    Vcpu, signal,
+    stats::VcpuStats,
+    sys::{program::release_unused_pages, ram::Ram},
+    vcpu::TscClock,
+};
+
+/// Maximum CPU time for a vCPU thread to leave, and maximum time for which it may sleep. One that wants a CPU and gets
+/// none has longer ([`Overdue`]). Signals end a machine within three seconds, if the host runs its threads.
+const TEARDOWN: Nanos = Nanos::millis(2000);
+
+/// A started machine. Dropping it without [`Running::wait`] stops it.
+#[derive(Debug)]
+pub struct Running {
+    board: Arc<Board>,
+    threads: Vec<(VcpuId, JoinHandle<()>)>,
+    subscribers: Vec<Subscriber>,
+    kvm_stats: Vec<VcpuStats>,
+    /// Threads that do not belong to a vCPU.
+    helpers: Vec<JoinHandle<()>>,
+    watchdog: Option<Arc<Watchdog>>,
+    /// By vCPU: its time stamp counter, where they were asked for.
+    clocks: Box<[TscClock]>,
+    started: Moment,
+}
+
+/// Ends a machine that another thread waits for.
+#[derive(Debug)]
+pub struct Stopper(Arc<Board>);
+
+impl Stopper {
+    /// Ends it, as [`Running::stop`] does.
+    pub fn stop(&self) {
+        self.0.life.finish(End::Stopped);
+    }
+}
+
+/// The results of a machine.
+#[derive(Debug)]
+pub struct Report {
+    /// How it ended.
+    pub end: End,
+    /// Time from the first vCPU's start to the end.
+    pub ran: Nanos,
+    /// When `/init` started, if it did.
+    pub init_at: Option<Moment>,
+    /// Time from the first vCPU's start to `/init`.
+    pub init_after: Option<Nanos>,
+    /// Each vCPU's counts at the end.
+    pub counts: Box<[Counts]>,
+    /// Each vCPU's counts when the guest last read its own lock counters.
+    pub at_counters_read: Option<Box<[Counts]>>,
+    /// KVM's own counters, summed over the vCPUs; empty unless they were asked for.
+    pub kvm: BTreeMap<String, u64>,
+    /// The guest's first misuse of a hypercall port.
+    pub misuse: Option<Misuse>,
+    /// The faults injected, if any were asked for.
+    pub faults: Option<FaultCounts>,
+    /// Everything that the vCPUs did, if the machine was traced.
+    pub history: Option<History>,
+}
+
+impl Report {
+    /// The counts of all vCPUs together.
+    pub fn total(&self) -> Counts {
+        sum(&self.counts)
+    }
+
+    /// One line about the guest's misuse of the hypercalls, if there was any.
+    pub fn complaint(&self) -> Option<String> {
+        let total = self.total();
+        let mut parts = Vec::new();
+        if total.unknown_target > 0 {
+            parts.push(format!(
+                "kicked vCPUs that do not exist {} (ignored; kick by APIC id, 0 to {})",
+                count(total.unknown_target, "time"),
+                self.counts.len() - 1
+            ));
+        }
+        if let Some(first) = self.misuse {
+            parts.push(format!(
+                "misused hypercall ports {} (ignored), first {first}",
+                count(total.misuse, "time")
+            ));
+        }
+        (!parts.is_empty()).then(|| format!("the guest {}", parts.join("; it ")))
+    }
+}
+
+impl Running {
+    pub(super) fn new(
+        board: Arc<Board>,
+        subscribers: Vec<Subscriber>,
+        kvm_stats: Vec<VcpuStats>,
+        clocks: Box<[TscClock]>,
+    ) -> Self {
+        Self {
+            board,
+            threads: Vec::new(),
+            subscribers,
+            kvm_stats,
+            helpers: Vec::new(),
+            watchdog: None,
+            clocks,
+            started: Moment::now(),
+        }
+    }
+
+    /// Starts a helper thread of the machine.
+    pub(super) fn help(
+        &mut self,
+        start: impl FnOnce(Arc<Board>) -> io::Result<JoinHandle<()>>,
+    ) -> Result<(), VmError> {
+        let thread = start(self.board.clone())
+            .map_err(|error| VmError::SetUp("a thread of the machine", error))?;
+        self.helpers.push(thread);
+        Ok(())
+    }
+
+    /// Starts its watchdog.
+    pub(super) fn watch(&mut self, watchdog: Arc<Watchdog>) -> Result<(), VmError> {
+        self.help(|_| watchdog.start())?;
+        self.watchdog = Some(watchdog);
+        Ok(())
+    }
+
+    /// Starts one vCPU's thread.
+    pub(super) fn spawn(&mut self, vcpu: Vcpu, place: Place) -> Result<(), VmError> {
+        let id = vcpu.id();
+        // The machine may end before the thread itself has blocked the kick signal: blocked here,
+        // it is inherited and blocked there from the start.
+        signal::block_in_this_thread()?;
+        let thread = vcpu_thread::spawn(vcpu, self.board.clone(), place)
+            .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
+        self.threads.push((id, thread));
+        Ok(())
+    }
+
+    /// The guest's memory.
+    pub fn memory(&self) -> &Ram {
+        self.board.memory()
+    }
+
+    /// How many ticks ago this vCPU's time stamp counter had the value `then`, when the host's
+    /// counter shows `host`. None for implausible values, and if the counters were not asked for
+    /// ([`PayloadSpec::timed`](crate::guest::payload::PayloadSpec::timed)).
+    pub fn ticks_since(&self, vcpu: VcpuId, then: u64, host: u64) -> Option<u64> {
+        self.clocks.get(vcpu.0 as usize)?.ticks_since(then, host)
+    }
+
+    /// The current counts of every vCPU.
+    pub fn counts(&self) -> Box<[Counts]> {
+        self.board.counts()
+    }
+
+    /// Has the machine ended?
+    pub fn has_ended(&self) -> bool {
+        self.board.life.has_ended()
+    }
+
+    /// The current counts of the whole machine.
+    pub fn machine_counts(&self) -> MachineCounts {
+        self.board.machine_counts()
+    }
+
+    /// What the host's kernel has counted of the machine so far, if that was asked for.
+    pub fn host_counts(&self) -> HostCounts {
+        self.board.host.read()
+    }
+
+    /// The watchdog for vCPUs that wait forever, if there is one.
+    pub fn watchdog(&self) -> Option<&Watchdog> {
+        self.watchdog.as_deref()
+    }
+
+    /// Has it failed?
+    pub fn has_failed(&self) -> bool {
+        self.board.life.has_failed()
+    }
+
+    /// Ends the machine from the host; [`Running::wait`] then returns soon.
+    pub fn stop(&self) {
+        self.board.life.finish(End::Stopped);
+    }
+
+    /// What ends it while another thread waits for it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.board.clone())
+    }
+
+    /// Serves the machine's input until it ends, then tears it down.
+    pub fn wait(mut self) -> Result<Report, VmError> {
+        self.serve()?;
+        let (end, at) = self.board.life.take_end().unwrap_or((End::Stopped, Moment::now()));
+        let kvm = self.read_kvm_stats();
+        self.teardown()?;
+        let init_at = self.board.devices.events.init_time();
+        Ok(Report {
+            end,
+            ran: at.since(self.started),
+            init_at,
+            init_after: init_at.map(|init| init.since(self.started)),
+            counts: self.board.counts(),
+            at_counters_read: self.board.at_counters_read(),
+            kvm,
+            misuse: self.board.devices.misuse.get().copied(),
+            faults: self.board.kicks.fault_counts(),
+            history: self.board.history(),
+        })
+    }
+
+    fn serve(&mut self) -> Result<(), VmError> {
+        let mut manager = EventManager::new().map_err(VmError::EventLoop)?;
+        for subscriber in self.subscribers.drain(..) {
+            manager.add_subscriber(subscriber);
+        }
+        let mut trim = Trim::new();
+        while !self.board.life.has_ended() {
+            let timeout = trim.due_in().map_or(-1, |due| due.as_millis() as i32);
+            match manager.run_with_timeout(timeout) {
+                Ok(_) => trim.look(),
+                Err(event_manager::Error::Epoll(error)) if error.errno() == libc::EINTR => {}
+                Err(error) => return Err(VmError::EventLoop(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_kvm_stats(&self) -> BTreeMap<String, u64> {
+        let mut total = BTreeMap::new();
+        for counters in self.kvm_stats.iter().filter_map(|stats| stats.read().ok()) {
+            for (name, value) in counters {
+                *total.entry(name).or_default() += value;
+            }
+        }
+        total
+    }
+
+    /// Makes every vCPU thread leave. The signal is sent repeatedly until the thread has ended,
+    /// because a signal between two `KVM_RUN`s ends only the next one.
+    fn teardown(&mut self) -> Result<(), VmError> {
+        self.board.stop();
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            // It checks whether the machine is stopping whenever it is unparked, and does not
+            // block.
+            let _ = helper.join();
+        }
+        let now = Moment::now().reading();
+        let mut leaving: Vec<Leaving> =
+            self.threads.drain(..).map(|(id, thread)| Leaving::new(id, thread, now)).collect();
+        let mut pause = Duration::from_micros(50);
+        loop {
+            leaving.retain(|vcpu| !vcpu.thread.is_finished());
+            if leaving.is_empty() {
+                return Ok(());
+            }
+            let board = &self.board;
+            if let Err(stuck) = leaving.iter_mut().try_for_each(|vcpu| vcpu.hurry(&board.host)) {
+                for vcpu in leaving {
+                    left_behind::add(vcpu.id, vcpu.thread, self.board.clone());
+                }
+                return Err(stuck);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A vCPU whose thread was told to leave.
+struct Leaving {
+    id: VcpuId,
+    thread: JoinHandle<()>,
+    overdue: Overdue,
+}
+
+impl Leaving {
+    fn new(id: VcpuId, thread: JoinHandle<()>, now: Nanos) -> Self {
+        let ran = signal::cpu_time(&thread).unwrap_or_default();
+        Self { id, thread, overdue: Overdue::new(TEARDOWN, now, ran) }
+    }
+
+    /// Sends it the signal again; an error if it is stuck.
+    fn hurry(&mut self, host: &HostView) -> Result<(), VmError> {
+        signal::kick(&self.thread);
+        // A thread without a CPU time has just ended.
+        let ran = signal::cpu_time(&self.thread).unwrap_or_default();
+        let is_runnable = host.is_runnable(self.id).unwrap_or_default();
+        match self.overdue.look(Moment::now().reading(), Seen { ran, is_runnable }) {
+            Some(late) => Err(VmError::Stuck(self.id, late)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// First age of a machine at which unused pages of the program are given back; repeated whenever
+/// the age has doubled. They are what set up the machine and booted its guest.
+const FIRST_TRIM: Duration = Duration::from_millis(100);
+
+/// No pages are given back beyond this age.
+const LAST_TRIM: Duration = Duration::from_secs(3600);
+
+/// Gives back the pages of the program that are no longer used. Each page that is needed again
+/// costs a minor fault: some tens of them at most, a few microseconds each, whenever the machine's
+/// age has doubled. A guest that ends within [`FIRST_TRIM`] pays nothing.
+struct Trim {
+    started: Instant,
+    next: Duration,
+}
+
+impl Trim {
+    fn new() -> Self {
+        Self { started: Instant::now(), next: FIRST_TRIM }
+    }
+
+    /// Time until the next trim, rounded up; None: there is none.
+    fn due_in(&self) -> Option<Duration> {
+        let left = self.next.saturating_sub(self.started.elapsed()) + Duration::from_millis(1);
+        (self.next <= LAST_TRIM).then_some(left)
+    }
+
+    fn look(&mut self) {
+        if self.next <= LAST_TRIM && self.started.elapsed() >= self.next {
+            self.next *= 2;
+            release_unused_pages();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After `wait` there is nothing left to do. Otherwise a stuck thread is not reported; it
+        // can only be blocked on output.
+        let _ = self.teardown();
+    }
+}

@@ -1,8 +1,0 @@
-//! Guests: the payload, kernels, initial RAM disks.
-
-pub mod artifacts;
-pub mod initrd;
-pub mod linux;
-pub mod payload;
-pub mod symbols;
-pub mod unpackable;
