@@ -24,6 +24,7 @@ const CRATES: &[(&str, &str)] = &[
     ("locks", "guest-kernel-config/locks"),
     ("machine", "vmm/machine"),
     ("model", "guest-kernel-config/locks/model"),
+    ("os", "vmm/os"),
     ("pvticket", "vmm/src"),
     ("report", "vmm/report"),
     ("sched", "vmm/sched"),

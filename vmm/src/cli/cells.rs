@@ -36,12 +36,14 @@ use crate::{
             worker::{self, Tools},
         },
     },
+};
+use base::{sched_features, text, units::ByteSize};
+use confine::{Class, Files, Needs};
+use os::{
     memory::{Memory, in_mib},
     signals,
     streams::Stream,
 };
-use base::{sched_features, text, units::ByteSize};
-use confine::{Class, Files, Needs};
 use report::perfetto;
 use sched::driver::DriverKind;
 use study::{

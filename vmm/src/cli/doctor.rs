@@ -9,13 +9,12 @@ use super::{
     print,
 };
 use crate::{
-    artifacts,
     doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls},
     emulated::Pieces,
-    streams::print_json,
 };
 use base::chain::chain;
 use kvm::KvmKind;
+use os::{artifacts, streams::print_json};
 use study::point::HostKernel;
 
 /// Report what this host supports, where guests will run and why, and what to install or change for

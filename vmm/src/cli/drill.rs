@@ -23,9 +23,9 @@ use super::{
     confinement::{self, SeccompArgs},
     say,
 };
-use crate::terminal::{Hold, RawTerminal};
 use confine::{Class, Files, Needs};
 use kvm::sys::trace;
+use os::terminal::{Hold, RawTerminal};
 
 /// Try as a vCPU thread what an intruder would: for tests.
 #[derive(Debug, Args)]

@@ -12,11 +12,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{Usage, confinement, host::HostKernelArgs, inside::Inside};
-use crate::{
-    artifacts::{self, ArtifactError},
-    emulated::StdinMode,
-};
+use crate::emulated::StdinMode;
 use base::{program, units::ByteSize};
+use os::artifacts::{self, ArtifactError};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
 /// built kernel and busybox are available there

@@ -11,7 +11,7 @@ use base::{files, plural::count};
 use clap::Args;
 
 use super::{Usage, print, report::each_once, say};
-use crate::{
+use os::{
     results,
     streams::{print_json, print_raw},
 };

@@ -3,13 +3,13 @@
 use clap::Args;
 
 use super::Usage;
-use crate::streams::{self, Stream};
 use base::{
     backend::PvBackend,
     faults::{Fault, FaultSpec},
     shown,
 };
 use machine::vcpu::Trace;
+use os::streams::{self, Stream};
 
 /// Options for injected faults.
 #[derive(Debug, Clone, Args)]

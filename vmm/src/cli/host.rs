@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use thiserror::Error;
 
 use super::{Usage, say};
-use crate::cpu_quota::CpuQuota;
 use base::units::CpuList;
 use kvm::{
     KvmKind,
     host::{DEV_KVM, has_flag},
 };
+use os::cpu_quota::CpuQuota;
 use study::{host::HostFacts, point::HostKernel};
 
 /// What the user asked for.

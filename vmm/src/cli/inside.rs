@@ -13,13 +13,13 @@ use super::{
     FAILURE, say,
     task::{self, Task},
 };
-use crate::{
+use crate::emulated::{self, Errand, StdinMode, Supervision};
+use base::{files, units::ByteSize};
+use os::{
     artifacts::{self, GUEST_DISK},
-    emulated::{self, Errand, StdinMode, Supervision},
     memory::{Memory, in_mib},
     results::Target,
 };
-use base::{files, units::ByteSize};
 use study::{guest::kernels::Kernels, point::HostKernel};
 
 /// The cache directory there.

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use anyhow::Context;
 use clap::Args;
 
-use crate::keeper;
+use os::keeper;
 
 /// Name a result once stdin says that it is complete: for boot, which opens no directory.
 #[derive(Debug, Args)]

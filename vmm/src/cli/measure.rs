@@ -14,16 +14,14 @@ use super::{
     host::{HostKernelArgs, HostMode},
     run::{KernelFiles, Plan, Progress, Request, Traced, Workers, orders},
 };
-use crate::{
-    lab::run::{self, Summary, Watcher},
-    runtime, signals,
-};
+use crate::lab::run::{self, Summary, Watcher};
 use base::{
     io_errors::without_path,
     plural::{agree, count},
     units::CpuList,
 };
 use machine::vcpu::Trace;
+use os::{runtime, signals};
 use study::{
     findings::{RunRecord, Study},
     spec::Only,

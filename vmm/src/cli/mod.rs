@@ -50,13 +50,13 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
-use crate::{
-    emulated::agent,
+use crate::emulated::agent;
+use base::units::UnitError;
+use kvm::{signal, sys::inherited};
+use os::{
     limits,
     streams::{self, print, say},
 };
-use base::units::UnitError;
-use kvm::{signal, sys::inherited};
 use study::plan::PlanError;
 
 /// Exit status of a usage error.

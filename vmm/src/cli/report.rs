@@ -11,11 +11,11 @@ use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print, say};
-use crate::{results, streams};
 use base::{
     plural::{agree, count},
     shown,
 };
+use os::{results, streams};
 use report::{
     brief::{self, Brief},
     html,

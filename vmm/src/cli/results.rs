@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 
-use crate::results::Target;
+use os::results::Target;
 
 /// A file for a result, checked before anything runs. It keeps its old contents until the complete
 /// result replaces them.

@@ -18,11 +18,7 @@ use super::{
     say,
     schedule::{PolicyList, write_record},
 };
-use crate::{
-    lab::cell::sim::{SimCellError, machine, machine_text},
-    results,
-    signals::{self, Interrupt},
-};
+use crate::lab::cell::sim::{SimCellError, machine, machine_text};
 use ::sim::{
     Brake, Machine,
     search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
@@ -34,6 +30,10 @@ use base::{
     plural::{count, noun, one_to},
     shown::quoted,
     units::{ByteSize, Nanos},
+};
+use os::{
+    results,
+    signals::{self, Interrupt},
 };
 use report::si::si;
 use sched::PolicySpec;

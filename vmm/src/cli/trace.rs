@@ -11,8 +11,8 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{Usage, print, system_map};
-use crate::streams::print_json;
 use machine::guest::symbols::Symbols;
+use os::streams::print_json;
 use report::{perfetto, trace_text};
 
 /// Summarize a timeline made with --trace: the worst handoffs and preemptions. (The file itself

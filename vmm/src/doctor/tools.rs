@@ -9,12 +9,9 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{
-    artifacts,
-    emulated::{Pieces, PiecesError, QEMU, find_qemu},
-    owners::stranger,
-};
+use crate::emulated::{Pieces, PiecesError, QEMU, find_qemu};
 use base::chain::chain;
+use os::{artifacts, owners::stranger};
 use study::point::HostKernel;
 
 /// A program that pvticket or its build uses.

@@ -12,8 +12,8 @@ use super::{
     session::watch::{Freeze, GiveUp},
     wire::WireError,
 };
-use crate::{memory::in_mib, runtime::RuntimeError, signals};
 use base::units::ByteSize;
+use os::{memory::in_mib, runtime::RuntimeError, signals};
 
 /// The least memory in which it boots, with a reserve (measured: 96 MiB, without files).
 pub const SMALLEST: ByteSize = ByteSize::mib(128);

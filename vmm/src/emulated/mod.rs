@@ -38,8 +38,8 @@ pub use session::watch::{Freeze, Limits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
-use crate::{artifacts::cache_dir, owners::stranger, runtime};
 use base::units::ByteSize;
+use os::{artifacts::cache_dir, owners::stranger, runtime};
 use study::point::HostKernel;
 
 /// What to run in the emulated host, and with which resources.

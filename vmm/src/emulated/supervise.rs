@@ -9,11 +9,11 @@ use super::{
     },
     streams::{output::Seen, stdin::Input},
 };
-use crate::{
+use base::shown;
+use os::{
     signals::{self, Interrupt},
     streams::{self, Stream},
 };
-use base::shown;
 
 /// Runs the errand. The calling thread must live until it is done: QEMU dies with it.
 pub async fn supervise(

@@ -16,5 +16,5 @@ pub mod soak;
 pub mod sweep;
 mod two_threads;
 
-pub use crate::signals::Interrupt;
 pub use cell::{Cell, CellError, Measurement, linux::LinuxCell, payload::PayloadCell};
+pub use os::signals::Interrupt;

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
 use crate::{
-    artifacts,
     cli::{
         host::{self, GuestClass, with_note_of_quota},
         inside::Inside,
@@ -22,6 +21,7 @@ use crate::{
 };
 use base::units::{ByteSize, VcpuCount};
 use kvm::{KvmKind, host::is_emulated};
+use os::artifacts;
 use study::point::HostKernel;
 
 /// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
 use crate::{
-    artifacts,
     cli::{
         Usage,
         host::{self, GuestClass, Place, with_note_of_quota},
@@ -25,11 +24,11 @@ use crate::{
         },
         host::{gather_facts, resolve_cpus},
     },
-    signals,
     tables::confinement as tables,
 };
 use confine::Seccomp;
 use kvm::KvmKind;
+use os::{artifacts, signals};
 use study::{plan::Seconds, point::HostKernel};
 
 /// Measure what confinement costs: exits, kicks, halts and boots with it and without, in turn.

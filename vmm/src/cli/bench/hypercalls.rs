@@ -24,7 +24,6 @@ use crate::{
         bench::hypercalls::{self, Case, HyperPlan},
         host::{gather_facts, resolve_cpus},
     },
-    signals,
     tables::hypercalls as tables,
 };
 use base::{
@@ -34,6 +33,7 @@ use base::{
 };
 use confine::Files;
 use kvm::KvmKind;
+use os::signals;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes

@@ -9,16 +9,12 @@ use super::{
     plan::{Mode, Plan},
     schedule::{self, Account},
 };
-use crate::{
-    cli::{
-        confinement, driver,
-        fault::show,
-        host::{self, GuestClass},
-        results::ResultFile,
-        say,
-    },
-    signals, streams,
-    terminal::{self, Hold, RawTerminal},
+use crate::cli::{
+    confinement, driver,
+    fault::show,
+    host::{self, GuestClass},
+    results::ResultFile,
+    say,
 };
 use base::counters::sum;
 use confine::{Class, Files, Needs};
@@ -30,6 +26,10 @@ use machine::{
         Allowance, Console, Input, InputOwner, Limited, Loss, Outlet, Report, Running, Schedule,
         Stopper, VmError,
     },
+};
+use os::{
+    signals, streams,
+    terminal::{self, Hold, RawTerminal},
 };
 
 /// Exit status when the reader of the output has closed it: 128 + SIGPIPE.

@@ -6,9 +6,9 @@ use super::plan::Plan;
 use crate::{
     cli::{Usage, inside::Inside, task::Task},
     emulated::{OutputMode, StdinMode},
-    terminal::{Hold, RawTerminal},
 };
 use base::units::ByteSize;
+use os::terminal::{Hold, RawTerminal};
 use study::point::HostKernel;
 
 /// Boots in the emulated host and returns the exit status.

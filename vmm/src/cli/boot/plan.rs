@@ -14,11 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
-use crate::{
-    artifacts,
-    cli::{Usage, driver, kernel, say, schedule::SchedulePlan, system_map},
-    memory::Memory,
-};
+use crate::cli::{Usage, driver, kernel, say, schedule::SchedulePlan, system_map};
 use base::{
     backend::PvBackend,
     faults::FaultSpec,
@@ -36,6 +32,7 @@ use machine::{
     vcpu::fault::FaultPlan,
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
+use os::{artifacts, memory::Memory};
 use sched::driver::DriverKind;
 
 /// What runs as the guest's init.

@@ -14,13 +14,13 @@ use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
-use crate::{
-    lab::host::resolve_cpus,
+use crate::lab::host::resolve_cpus;
+use ::sim::published::Table;
+use asked::Asked;
+use os::{
     results,
     signals::{self, Interrupt},
 };
-use ::sim::published::Table;
-use asked::Asked;
 use report::{html, words::reproduction as words};
 use saved::{Options, Saved};
 use study::plan::Seconds;

@@ -8,7 +8,8 @@ use std::{
 use base::plural::noun;
 use indicatif::ProgressBar;
 
-use crate::{cli::bar, streams::say};
+use crate::cli::bar;
+use os::streams::say;
 
 /// Shows the progress on stderr.
 pub(super) struct Display {

@@ -5,9 +5,10 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::{cli::Usage, results};
+use crate::cli::Usage;
 use ::sim::{Effort, predict::Predicted};
 use base::{files, units::ByteSize};
+use os::results;
 
 /// The file in the folder.
 const FILE: &str = "reproduce.json";

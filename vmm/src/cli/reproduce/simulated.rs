@@ -19,13 +19,14 @@ use super::{
     progress::Display,
     saved::{FitText, Saved, Simulated},
 };
-use crate::{lab::patience, signals::Interrupt};
+use crate::lab::patience;
 use ::sim::{
     Effort,
     predict::{Fit, PredictError, Predicted, Predictor, predicted},
     published::{Cell, Table},
 };
 use base::chain::chain;
+use os::signals::Interrupt;
 use report::si::si;
 
 /// Interval between two looks for an interrupt.

@@ -25,12 +25,12 @@ use super::{
     host::{HostKernelArgs, HostMode},
     print, report, say,
 };
-use crate::{
-    lab::run::{self, Order, Summary, control::serve, status::Board},
+use crate::lab::run::{self, Order, Summary, control::serve, status::Board};
+use open_run::OpenRun;
+use os::{
     runtime,
     signals::{self, Interrupt},
 };
-use open_run::OpenRun;
 use study::spec::only::One;
 use tee::Tee;
 

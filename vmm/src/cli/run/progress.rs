@@ -13,9 +13,9 @@ use super::plan::spoken;
 use crate::{
     cli::bar::on_stderr,
     lab::run::{Order, Watcher, estimate, estimate_cell},
-    streams::say,
 };
 use base::{plural::noun, shown};
+use os::streams::say;
 use study::{
     point::Point,
     spec::{Experiment, PlannedCell},

@@ -15,7 +15,6 @@ use tokio::process::Command;
 
 use super::open_run::OpenRun;
 use crate::{
-    artifacts::{built_kernel, stock_kernel},
     cli::{Usage, cells::Setup, cgroups, inside, kernel, say},
     lab::{
         LinuxCell,
@@ -25,11 +24,14 @@ use crate::{
             job::{Bytes, Extras},
         },
     },
-    memory::{Memory, in_mib},
 };
 use base::{
     plural::count,
     units::{ByteSize, CpuList},
+};
+use os::{
+    artifacts::{built_kernel, stock_kernel},
+    memory::{Memory, in_mib},
 };
 use study::{
     guest::kernels::{self, Flavour, Kernels},

@@ -8,7 +8,7 @@ use std::{
 use base::files;
 use thiserror::Error;
 
-use crate::owners::{Stranger, stranger};
+use os::owners::{Stranger, stranger};
 
 /// Environment variable: the folder that has `guest-kernel-config`.
 const VARIABLE: &str = "PVTICKET_DATA";

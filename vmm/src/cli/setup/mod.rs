@@ -17,7 +17,7 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 
 use super::{FAILURE, bar, print, say};
-use crate::{
+use os::{
     artifacts,
     owners::stranger,
     signals::{self, Interrupt},

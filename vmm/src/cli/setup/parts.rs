@@ -4,10 +4,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::script::Script;
-use crate::{
-    artifacts::{self, GUEST_DISK, KERNEL, STOCK_KERNEL},
-    emulated::Pieces,
-};
+use crate::emulated::Pieces;
+use os::artifacts::{self, GUEST_DISK, KERNEL, STOCK_KERNEL};
 use study::point::HostKernel;
 
 /// Something in the cache that guests need.

@@ -13,8 +13,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 
-use crate::signals::Interrupt;
 use base::io_errors::of_start;
+use os::signals::Interrupt;
 
 /// Pause between two looks at the interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -10,10 +10,10 @@ use crate::{
     lab::{
         Interrupt, calibrate, cell::sim::calibrated as machine_of_this_host, host::resolve_cpus,
     },
-    results, signals,
 };
 use base::units::CpuList;
 use kvm::KvmKind;
+use os::{results, signals};
 
 /// Measure what cache lines, exits and switches cost on this host and how often it takes a CPU away, and
 /// write its machine file: then --machine this simulates it. Takes some seconds, which nothing else

@@ -16,11 +16,9 @@ use anyhow::Context;
 use clap::Args;
 
 use super::print;
-use crate::{
-    lab::run::control::{Answer, Wish},
-    signals::{self, Interrupt},
-};
+use crate::lab::run::control::{Answer, Wish};
 use feed::{Feed, FeedError, wait};
+use os::signals::{self, Interrupt};
 use report::top::{Samples, Size, frame};
 use screen::{Key, Screen};
 use study::status::{RunState, Status};

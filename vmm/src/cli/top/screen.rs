@@ -4,7 +4,7 @@ use std::{io, os::fd::BorrowedFd};
 
 use rustix::{io::Errno, stdio, termios::tcgetwinsize};
 
-use crate::{
+use os::{
     streams::{self, Stream},
     terminal::{self, Hold, RawTerminal},
 };

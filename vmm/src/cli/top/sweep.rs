@@ -12,10 +12,8 @@ use super::{
     feed::wait,
     screen::{Key, Screen},
 };
-use crate::{
-    cli::{print, run},
-    signals::{self, Interrupt},
-};
+use crate::cli::{print, run};
+use os::signals::{self, Interrupt};
 use study::store;
 
 /// Interval between two looks. Each asks the engine once.

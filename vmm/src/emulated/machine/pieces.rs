@@ -8,12 +8,12 @@ use std::{
 use rustix::fs::{Access, access};
 use thiserror::Error;
 
-use crate::{
+use base::files::{self, FileError};
+use kvm::sys::tsc::Rate;
+use os::{
     artifacts::{ArtifactError, cache_dir},
     owners::{Stranger, stranger, stranger_within},
 };
-use base::files::{self, FileError};
-use kvm::sys::tsc::Rate;
 use study::point::HostKernel;
 
 /// Modules that the machine needs, unless they are built into its kernel; their dependencies are read

@@ -9,14 +9,12 @@ use super::{
     Event, Outcome, Session,
     evidence::{Evidence, interrogate},
 };
-use crate::{
-    emulated::{
-        EmulatedError, Freeze,
-        error::{Kept, LargestFile},
-        streams::{output::Seen, stdin::Input},
-    },
-    memory::Memory,
+use crate::emulated::{
+    EmulatedError, Freeze,
+    error::{Kept, LargestFile},
+    streams::{output::Seen, stdin::Input},
 };
+use os::memory::Memory;
 
 /// SIGKILL.
 const KILL: i32 = Signal::KILL.as_raw();

@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use crate::emulated::wire::Decoder;
-use crate::streams;
-pub use crate::streams::Stream;
+use os::streams;
+pub use os::streams::Stream;
 
 /// The most bytes of a captured stream: the machine's output is not trusted.
 const MOST_KEPT: usize = 16 << 20;

@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::results::Pending;
 use base::units::ByteSize;
+use os::results::Pending;
 
 /// A result file that the errand did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]

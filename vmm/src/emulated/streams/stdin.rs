@@ -19,8 +19,9 @@ use tokio::{
 };
 
 use super::output::Seen;
-use crate::{emulated::wire::frame, streams, terminal};
+use crate::emulated::wire::frame;
 use base::escape::EscapeFilter;
+use os::{streams, terminal};
 
 /// The most bytes of input that are kept for a restart.
 const KEPT: usize = 16 << 20;

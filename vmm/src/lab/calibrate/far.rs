@@ -3,11 +3,9 @@
 use kvm::cpus::kernels;
 
 use super::pairs::LINE;
-use crate::{
-    doctor::files::Files,
-    memory::{Memory, in_mib},
-};
+use crate::doctor::files::Files;
 use base::units::{ByteSize, CpuList};
+use os::memory::{Memory, in_mib};
 
 /// The shortest chain, unless there is no memory for it.
 const LEAST: ByteSize = ByteSize::mib(128);

@@ -8,17 +8,15 @@ mod load;
 
 use std::{path::Path, thread, time::Duration};
 
-use crate::{
-    cpu_quota::CpuQuota,
-    doctor::{
-        confinement::ConfinementFacts, cpu::CpuFacts, files::Files, increment, kvm::KvmFacts,
-        system::SystemFacts,
-    },
+use crate::doctor::{
+    confinement::ConfinementFacts, cpu::CpuFacts, files::Files, increment, kvm::KvmFacts,
+    system::SystemFacts,
 };
 use base::units::CpuList;
 pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
 use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;
+use os::cpu_quota::CpuQuota;
 use study::{
     host::HostFacts,
     plan::{PlanError, choose_cpus},

@@ -31,11 +31,12 @@ use super::{
     job_lines::{LONGEST_JOB, NoReader, lines},
     live_reporter::LiveReporter,
 };
-use crate::{lab::cell::live::LiveObserver, limits};
+use crate::lab::cell::live::LiveObserver;
 use machine::{
     clock,
     vm::{Schedule, ScheduleError, left_behind},
 };
+use os::limits;
 use sched::recording::Recording;
 use study::{
     guest::{kernels::Kernels, workload::GuestWorkload},

@@ -14,7 +14,7 @@ use super::{
     job::{Job, WorkerMessage},
     worker::MOST_TRACE,
 };
-use crate::memory::Memory;
+use os::memory::Memory;
 
 /// How many of the last lines of a worker's stderr are kept.
 const LAST_WORDS: usize = 4;

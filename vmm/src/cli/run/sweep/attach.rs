@@ -32,8 +32,8 @@ use crate::{
             slurm::array,
         },
     },
-    signals::{self, Interrupt},
 };
+use os::signals::{self, Interrupt};
 use study::store::{
     self,
     record::Outcome,

@@ -13,8 +13,8 @@ use indicatif::ProgressBar;
 use crate::{
     cli::bar::on_stderr,
     lab::sweep::{Activity, progress::State},
-    streams::say,
 };
+use os::streams::say;
 
 /// Shows the progress on stderr.
 #[derive(Debug)]

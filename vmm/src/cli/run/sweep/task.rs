@@ -40,10 +40,10 @@ use crate::{
         run::{self, Order, Watcher},
         sweep::dir::SweepDir,
     },
-    runtime, signals,
 };
 use kvm::KvmKind;
 use machine::clock;
+use os::{runtime, signals};
 use study::{
     guest::kernels::Kernels,
     host::FileFacts,

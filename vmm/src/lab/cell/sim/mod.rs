@@ -16,15 +16,13 @@ use sim::{
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
-use crate::{
-    artifacts::{ArtifactError, cache_dir},
-    lab::{Interrupt, calibrate, patience},
-};
+use crate::lab::{Interrupt, calibrate, patience};
 use base::{
     files::{self, FileError},
     host_extras::{HaltPollMost, PleWindow},
     units::ByteSize,
 };
+use os::artifacts::{ArtifactError, cache_dir};
 use sched::VcpuIndex;
 use study::{
     live::{Phase, SlotView, VcpuView, View},

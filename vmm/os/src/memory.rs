@@ -51,9 +51,8 @@ impl Memory {
         }
     }
 
-    /// Memory of a host, for tests.
-    #[cfg(test)]
-    pub(crate) const fn of_host(size: ByteSize) -> Self {
+    /// A host's memory of this size, without limits of a control group.
+    pub const fn of_host(size: ByteSize) -> Self {
         Self { size, is_of_group: false, high: None }
     }
 

@@ -63,7 +63,7 @@ impl Interrupt {
     }
 
     /// A flag with a descriptor.
-    pub(crate) fn with_bell() -> io::Result<Self> {
+    pub fn with_bell() -> io::Result<Self> {
         let (heard, rung) = UnixStream::pair()?;
         Ok(Self { flag: Arc::default(), bell: Some(Arc::new(Bell { heard, rung })) })
     }
