@@ -26,8 +26,8 @@ files() {
         bzimage) echo vmm/boot/src/bzimage.rs vmm/boot/src/linux.rs ;;
         initrd) echo vmm/boot/src/initrd.rs vmm/boot/src/newc.rs ;;
         cmdline) echo vmm/boot/src/zero_page.rs ;;
-        wire) echo vmm/src/emulated/wire/mod.rs ;;
-        agent) echo vmm/src/emulated/wire/bytes.rs ;;
+        wire) echo vmm/emulated/src/wire/mod.rs ;;
+        agent) echo vmm/emulated/src/wire/bytes.rs ;;
         recording) echo vmm/sched/src/recording.rs vmm/sched/src/policy/replay.rs ;;
         trace) echo vmm/report/src/perfetto/read.rs vmm/report/src/perfetto/digest.rs \
             vmm/report/src/perfetto/resume.rs ;;

@@ -15,6 +15,7 @@ const CRATES: &[(&str, &str)] = &[
     ("bpf", "vmm/bpf"),
     ("cli", "vmm/src/cli"),
     ("confine", "vmm/confine"),
+    ("emulated", "vmm/emulated"),
     ("fuzz", "tests/fuzz"),
     ("guest-bench", "guest-kernel-config/guest-bench"),
     ("guest-init", "guest-kernel-config/guest-init"),

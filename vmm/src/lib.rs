@@ -8,6 +8,5 @@
 
 pub mod cli;
 pub mod doctor;
-pub mod emulated;
 pub mod lab;
 pub mod tables;

@@ -21,24 +21,22 @@ use super::{
     say,
     schedule::{RECORDING_INSIDE, read_recording},
 };
-use crate::{
-    emulated::StdinMode,
-    lab::{
-        Interrupt,
-        host::{
-            cgroups::{OpenGroups, VmGroups, make_on_own_machine},
-            features::FeatureSwitch,
-        },
-        run::{
-            job::Job,
-            only_job::OnlyJob,
-            relay,
-            worker::{self, Tools},
-        },
+use crate::lab::{
+    Interrupt,
+    host::{
+        cgroups::{OpenGroups, VmGroups, make_on_own_machine},
+        features::FeatureSwitch,
+    },
+    run::{
+        job::Job,
+        only_job::OnlyJob,
+        relay,
+        worker::{self, Tools},
     },
 };
 use base::{sched_features, text, units::ByteSize};
 use confine::{Class, Files, Needs};
+use emulated::StdinMode;
 use os::{
     memory::{Memory, in_mib},
     signals,

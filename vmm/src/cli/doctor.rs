@@ -8,11 +8,9 @@ use super::{
     host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     print,
 };
-use crate::{
-    doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls},
-    emulated::Pieces,
-};
+use crate::doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls};
 use base::chain::chain;
+use emulated::Pieces;
 use kvm::KvmKind;
 use os::{artifacts, streams::print_json};
 use study::point::HostKernel;

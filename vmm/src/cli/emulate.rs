@@ -12,8 +12,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{Usage, confinement, host::HostKernelArgs, inside::Inside};
-use crate::emulated::StdinMode;
 use base::{program, units::ByteSize};
+use emulated::StdinMode;
 use os::artifacts::{self, ArtifactError};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The

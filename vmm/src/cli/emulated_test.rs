@@ -5,8 +5,8 @@ use std::{ffi::OsString, path::PathBuf, time::Instant};
 use clap::Args;
 
 use super::{host::HostKernelArgs, say};
-use crate::emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest};
 use base::{chain::chain, units::ByteSize};
+use emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest};
 use os::streams;
 
 /// Does what the words say (see `emulated/selftest.rs`), here or in the emulated host.

@@ -13,8 +13,8 @@ use super::{
     FAILURE, say,
     task::{self, Task},
 };
-use crate::emulated::{self, Errand, StdinMode, Supervision};
 use base::{files, units::ByteSize};
+use emulated::{self, Errand, StdinMode, Supervision};
 use os::{
     artifacts::{self, GUEST_DISK},
     memory::{Memory, in_mib},

@@ -50,8 +50,8 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
-use crate::emulated::agent;
 use base::units::UnitError;
+use emulated::agent;
 use kvm::{signal, sys::inherited};
 use os::{
     limits,

@@ -3,7 +3,8 @@
 use std::{env, ffi::OsString};
 
 use super::{Usage, cells, confinement::SeccompArgs, host::HostKernelArgs};
-use crate::{emulated::Supervision, lab::sweep::slurm};
+use crate::lab::sweep::slurm;
+use emulated::Supervision;
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 

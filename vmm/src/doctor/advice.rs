@@ -1,7 +1,7 @@
 //! The next steps for a host. Pure: facts in, sentences out.
 
 use super::{Facts, GuestRuns, cpu_list, tools::Tool};
-use crate::emulated::QEMU;
+use emulated::QEMU;
 use kvm::KvmKind;
 
 /// The next steps, most useful first; never empty.

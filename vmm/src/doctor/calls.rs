@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::emulated::limits_of_qemu;
 use confine::{
     BackendError, Class, Needs,
     table::{Pass, denied_to_child, passes},
 };
+use emulated::limits_of_qemu;
 
 /// What is above the table.
 const LEGEND: &str = "\

@@ -7,8 +7,8 @@ use super::{
     kvm::KvmFacts, sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact,
     tools::CacheFacts, tools::Tool,
 };
-use crate::emulated::default_cpus;
 use base::plural::count;
+use emulated::default_cpus;
 use kvm::KvmKind;
 use study::host::IncrementFacts;
 

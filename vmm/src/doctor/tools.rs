@@ -9,8 +9,8 @@ use std::{
 
 use serde::Serialize;
 
-use crate::emulated::{Pieces, PiecesError, QEMU, find_qemu};
 use base::chain::chain;
+use emulated::{Pieces, PiecesError, QEMU, find_qemu};
 use os::{artifacts, owners::stranger};
 use study::point::HostKernel;
 

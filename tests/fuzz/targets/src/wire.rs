@@ -1,6 +1,6 @@
 //! The protocol between supervisor and agent of the emulated host.
 
-use pvticket::emulated::wire::{
+use emulated::wire::{
     Beat, Decoder, Done, FromAgent, Job, MAX_FRAME, ToAgent, decode, decode_to_agent, encode,
     encode_to_agent, frame, read_frame,
 };

@@ -15,7 +15,6 @@ use crate::{
         print, say,
         task::Task,
     },
-    emulated::OutputMode,
     lab::{
         Interrupt,
         bench::{
@@ -27,6 +26,7 @@ use crate::{
     tables::confinement as tables,
 };
 use confine::Seccomp;
+use emulated::OutputMode;
 use kvm::KvmKind;
 use os::{artifacts, signals};
 use study::{plan::Seconds, point::HostKernel};

@@ -18,7 +18,6 @@ use crate::{
         say,
         task::Task,
     },
-    emulated::OutputMode,
     lab::{
         Interrupt,
         bench::hypercalls::{self, Case, HyperPlan},
@@ -32,6 +31,7 @@ use base::{
     units::{ByteSize, CpuList},
 };
 use confine::Files;
+use emulated::OutputMode;
 use kvm::KvmKind;
 use os::signals;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};

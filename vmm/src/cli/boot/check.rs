@@ -3,9 +3,9 @@
 use super::plan::Plan;
 use crate::{
     cli::{host::Place, results::ResultFile},
-    emulated,
     lab::host::resolve_cpus,
 };
+use emulated;
 use machine::vm::check_guest;
 
 impl Plan {

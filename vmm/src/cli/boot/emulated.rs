@@ -3,11 +3,9 @@
 use anyhow::Context;
 
 use super::plan::Plan;
-use crate::{
-    cli::{Usage, inside::Inside, task::Task},
-    emulated::{OutputMode, StdinMode},
-};
+use crate::cli::{Usage, inside::Inside, task::Task};
 use base::units::ByteSize;
+use emulated::{OutputMode, StdinMode};
 use os::terminal::{Hold, RawTerminal};
 use study::point::HostKernel;
 

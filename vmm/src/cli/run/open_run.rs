@@ -25,10 +25,10 @@ use crate::{
         schedule::recording,
         trace,
     },
-    emulated::Pieces,
     lab::host::{cgroups::CgroupTree, gather_facts, with_files},
 };
 use base::units::CpuList;
+use emulated::Pieces;
 use machine::clock;
 use study::{
     guest::kernels::Kernels,

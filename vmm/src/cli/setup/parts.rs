@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::script::Script;
-use crate::emulated::Pieces;
+use emulated::Pieces;
 use os::artifacts::{self, GUEST_DISK, KERNEL, STOCK_KERNEL};
 use study::point::HostKernel;
 

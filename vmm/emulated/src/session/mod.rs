@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     Clock, EmulatedError, Errand, Finished, Freeze, Supervision, Timing,
     error::Kept,
-    machine::{Machine, Size, image::Image, pieces::Pieces},
+    qemu::{Machine, Size, image::Image, pieces::Pieces},
     streams::{
         output::{self, Seen, Stream, UserStream},
         results::Results,

@@ -2,7 +2,7 @@
 
 use super::{
     EmulatedError, Errand, Finished, Freeze, Supervision,
-    machine::{image::Image, pieces::Pieces},
+    qemu::{image::Image, pieces::Pieces},
     session::{
         Outcome, Session,
         watch::{Decision, Repeatable, after_freeze},

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    super::{machine::image::MODULES, wire::PORTS},
+    super::{qemu::image::MODULES, wire::PORTS},
     Failure, when,
 };
 

@@ -10,7 +10,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::emulated::wire::Beat;
+use crate::wire::Beat;
 
 /// How long the emulated host may go without a sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::emulated::wire::Decoder;
+use crate::wire::Decoder;
 use os::streams;
 pub use os::streams::Stream;
 
@@ -33,7 +33,7 @@ pub enum OutputMode {
     Live,
     /// Passed on at once, and may appear twice: progress, logs.
     Progress,
-    /// Captured, and returned in [`Finished`](crate::emulated::Finished).
+    /// Captured, and returned in [`Finished`](crate::Finished).
     Capture,
 }
 
@@ -131,7 +131,7 @@ pub struct UserStream(io::Error);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulated::wire::frame;
+    use crate::wire::frame;
 
     fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<Vec<u8>>, bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -8,7 +8,7 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    machine::{MachineError, image::ImageError, pieces::PiecesError},
+    qemu::{MachineError, image::ImageError, pieces::PiecesError},
     session::watch::{Freeze, GiveUp},
     wire::WireError,
 };

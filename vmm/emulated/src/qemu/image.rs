@@ -18,7 +18,7 @@ use base::{
 };
 
 use super::pieces::Module;
-use crate::emulated::Errand;
+use crate::Errand;
 use boot::cpio::{Archive, CpioError};
 
 /// The folder of the modules in it; their names give their order.

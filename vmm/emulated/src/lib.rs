@@ -14,9 +14,13 @@
 //! Otherwise, and when all restarts are used up, `run` fails with [`EmulatedError::Frozen`], which
 //! no errand can cause. Result files appear only when the errand has ended.
 
+#![forbid(unsafe_code)]
+// print!/eprint! panic on a closed stream: the agent prints on its console.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod agent;
 mod error;
-mod machine;
+mod qemu;
 pub mod selftest;
 mod session;
 mod streams;
@@ -32,8 +36,8 @@ use std::{
 };
 
 pub use error::EmulatedError;
-pub use machine::confinement::limits_of_qemu;
-pub use machine::pieces::{Pieces, PiecesError, QEMU, find_qemu};
+pub use qemu::confinement::limits_of_qemu;
+pub use qemu::pieces::{Pieces, PiecesError, QEMU, find_qemu};
 pub use session::watch::{Freeze, Limits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
@@ -217,7 +221,7 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
         return Err(EmulatedError::TooSmall(errand.memory));
     }
     let pieces = Pieces::find(errand.kernel)?;
-    let image = machine::image::Image::pack(&pieces.modules, errand)?;
+    let image = qemu::image::Image::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
     // A thread may be blocked on a user who does not read; it is left behind.

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::output::Seen;
-use crate::emulated::wire::frame;
+use crate::wire::frame;
 use base::escape::EscapeFilter;
 use os::{streams, terminal};
 
@@ -186,7 +186,7 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulated::wire::Decoder;
+    use crate::wire::Decoder;
 
     fn given(input: &Input) -> Vec<Vec<u8>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

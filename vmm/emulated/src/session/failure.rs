@@ -9,7 +9,7 @@ use super::{
     Event, Outcome, Session,
     evidence::{Evidence, interrogate},
 };
-use crate::emulated::{
+use crate::{
     EmulatedError, Freeze,
     error::{Kept, LargestFile},
     streams::{output::Seen, stdin::Input},
