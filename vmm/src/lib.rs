@@ -7,6 +7,3 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod cli;
-pub mod doctor;
-pub mod lab;
-pub mod tables;

@@ -21,7 +21,10 @@ use super::{
     say,
     schedule::{RECORDING_INSIDE, read_recording},
 };
-use crate::lab::{
+use base::{sched_features, text, units::ByteSize};
+use confine::{Class, Files, Needs};
+use emulated::StdinMode;
+use lab::{
     Interrupt,
     host::{
         cgroups::{OpenGroups, VmGroups, make_on_own_machine},
@@ -34,9 +37,6 @@ use crate::lab::{
         worker::{self, Tools},
     },
 };
-use base::{sched_features, text, units::ByteSize};
-use confine::{Class, Files, Needs};
-use emulated::StdinMode;
 use os::{
     memory::{Memory, in_mib},
     signals,

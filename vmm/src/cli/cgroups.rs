@@ -1,8 +1,8 @@
 //! `cgroups`: control groups of a run, and whether this host allows them.
 
 use super::Usage;
-use crate::lab::host::cgroups::{CgroupTree, VmGroups};
 use base::chain::chain;
+use lab::host::cgroups::{CgroupTree, VmGroups};
 use study::point::{HostKind, Point};
 
 /// What the points on a host need, each once.

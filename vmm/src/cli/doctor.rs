@@ -8,8 +8,8 @@ use super::{
     host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     print,
 };
-use crate::doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls};
 use base::chain::chain;
+use doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls};
 use emulated::Pieces;
 use kvm::KvmKind;
 use os::{artifacts, streams::print_json};

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::Usage;
 #[cfg(feature = "bpf")]
-use crate::doctor::{files::Files, sched_ext::SchedExtFacts};
+use doctor::{files::Files, sched_ext::SchedExtFacts};
 use sched::{driver::DriverKind, policy::InKernel};
 use study::point::{HostKernel, HostKind, Point};
 

@@ -1,8 +1,8 @@
 //! `sched-features`: features of the host's scheduler, and whether they can be switched.
 
 use super::Usage;
-use crate::lab::host::features::FeatureSwitch;
 use base::sched_features::{FILE, OF_LINUX_6_1, OF_LINUX_7, SchedFeatures};
+use lab::host::features::FeatureSwitch;
 use study::point::{HostKernel, HostKind, Point};
 
 /// Switches features of this host back when a run ends, also if a worker was killed and could not.

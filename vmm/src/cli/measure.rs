@@ -14,12 +14,12 @@ use super::{
     host::{HostKernelArgs, HostMode},
     run::{KernelFiles, Plan, Progress, Request, Traced, Workers, orders},
 };
-use crate::lab::run::{self, Summary, Watcher};
 use base::{
     io_errors::without_path,
     plural::{agree, count},
     units::CpuList,
 };
+use lab::run::{self, Summary, Watcher};
 use machine::vcpu::Trace;
 use os::{runtime, signals};
 use study::{

@@ -12,13 +12,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Usage, inside::Inside, results::ResultFile, say};
-use crate::lab::host::resolve_cpus;
 use base::{
     files,
     plural::count,
     text,
     units::{CpuList, Nanos, VcpuCount},
 };
+use lab::host::resolve_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,

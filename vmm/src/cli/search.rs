@@ -18,7 +18,6 @@ use super::{
     say,
     schedule::{PolicyList, write_record},
 };
-use crate::lab::cell::sim::{SimCellError, machine, machine_text};
 use ::sim::{
     Brake, Machine,
     search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
@@ -31,6 +30,7 @@ use base::{
     shown::quoted,
     units::{ByteSize, Nanos},
 };
+use lab::cell::sim::{SimCellError, machine, machine_text};
 use os::{
     results,
     signals::{self, Interrupt},

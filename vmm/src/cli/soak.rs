@@ -15,14 +15,14 @@ use super::{
     run::{KernelFiles, Traced},
     say,
 };
-use crate::lab::{
-    host::resolve_cpus,
-    soak::{Soak, SoakPlan, Tally},
-};
 use base::{
     faults::{Fault, FaultSpec},
     plural::{agree, count, noun},
     units::{CpuList, Nanos, VcpuCount},
+};
+use lab::{
+    host::resolve_cpus,
+    soak::{Soak, SoakPlan, Tally},
 };
 use report::{faults::in_a_line, si::si};
 use sched::{PolicySpec, accounting::Totals, driver::DriverKind, policy::DEFAULT_SLICE};

@@ -3,8 +3,8 @@
 use std::{env, ffi::OsString};
 
 use super::{Usage, cells, confinement::SeccompArgs, host::HostKernelArgs};
-use crate::lab::sweep::slurm;
 use emulated::Supervision;
+use lab::sweep::slurm;
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 

@@ -1,9 +1,7 @@
 //! The control socket: both ends of it.
 
-use pvticket::{
-    cli::testing::heard,
-    lab::run::control::{Answer, LONGEST_REQUEST, Lines, Request, Wish},
-};
+use lab::run::control::{Answer, LONGEST_REQUEST, Lines, Request, Wish};
+use pvticket::cli::testing::heard;
 
 use crate::input::{Input, is_one_line};
 

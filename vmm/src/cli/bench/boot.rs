@@ -6,21 +6,19 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
-use crate::{
-    cli::{
-        host::{self, GuestClass, with_note_of_quota},
-        inside::Inside,
-        kernel, print, say,
-        task::Task,
-    },
-    lab::{
-        bench::boot::{self, BenchPlan},
-        host::{gather_facts, resolve_cpus},
-    },
-    tables::boot::{self as tables, Place},
+use crate::cli::{
+    host::{self, GuestClass, with_note_of_quota},
+    inside::Inside,
+    kernel, print, say,
+    task::Task,
 };
 use base::units::{ByteSize, VcpuCount};
 use kvm::{KvmKind, host::is_emulated};
+use lab::{
+    bench::boot::{self, BenchPlan},
+    host::{gather_facts, resolve_cpus},
+    tables::boot::{self as tables, Place},
+};
 use os::artifacts;
 use study::point::HostKernel;
 

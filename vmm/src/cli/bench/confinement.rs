@@ -7,27 +7,25 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
-use crate::{
-    cli::{
-        Usage,
-        host::{self, GuestClass, Place, with_note_of_quota},
-        inside::Inside,
-        print, say,
-        task::Task,
-    },
-    lab::{
-        Interrupt,
-        bench::{
-            boot::GUEST_MEMORY,
-            confinement::{self, ConfinementPlan},
-        },
-        host::{gather_facts, resolve_cpus},
-    },
-    tables::confinement as tables,
+use crate::cli::{
+    Usage,
+    host::{self, GuestClass, Place, with_note_of_quota},
+    inside::Inside,
+    print, say,
+    task::Task,
 };
 use confine::Seccomp;
 use emulated::OutputMode;
 use kvm::KvmKind;
+use lab::{
+    Interrupt,
+    bench::{
+        boot::GUEST_MEMORY,
+        confinement::{self, ConfinementPlan},
+    },
+    host::{gather_facts, resolve_cpus},
+    tables::confinement as tables,
+};
 use os::{artifacts, signals};
 use study::{plan::Seconds, point::HostKernel};
 

@@ -7,23 +7,15 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
-use crate::{
-    cli::{
-        Usage,
-        host::{self, GuestClass, HostKernelArgs, HostMode, Place, with_note_of_quota},
-        inside::Inside,
-        measure::{Measured, finish, measure_plan, plan_of},
-        print,
-        run::Traced,
-        say,
-        task::Task,
-    },
-    lab::{
-        Interrupt,
-        bench::hypercalls::{self, Case, HyperPlan},
-        host::{gather_facts, resolve_cpus},
-    },
-    tables::hypercalls as tables,
+use crate::cli::{
+    Usage,
+    host::{self, GuestClass, HostKernelArgs, HostMode, Place, with_note_of_quota},
+    inside::Inside,
+    measure::{Measured, finish, measure_plan, plan_of},
+    print,
+    run::Traced,
+    say,
+    task::Task,
 };
 use base::{
     backend::PvBackend,
@@ -33,11 +25,17 @@ use base::{
 use confine::Files;
 use emulated::OutputMode;
 use kvm::KvmKind;
+use lab::{
+    Interrupt,
+    bench::hypercalls::{self, Case, HyperPlan},
+    host::{gather_facts, resolve_cpus},
+    tables::hypercalls as tables,
+};
 use os::signals;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
-/// between them, within a second (lab/host/hop.rs), and cases that are compared should meet the same place.
+/// between them, within a second (`lab::host::hop`), and cases that are compared should meet the same place.
 const PARTS: u32 = 4;
 
 /// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first

@@ -7,21 +7,19 @@ use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Scheduled, keep};
-use crate::{
-    cli::{
-        Usage,
-        compare::Guest,
-        measure::{finish, measure_plan, plan_of},
-        print,
-        run::{Plan, Traced},
+use crate::cli::{
+    Usage,
+    compare::Guest,
+    measure::{finish, measure_plan, plan_of},
+    print,
+    run::{Plan, Traced},
+};
+use lab::{
+    bench::{
+        boot::exits,
+        thread_wakeup::{self, Placement},
     },
-    lab::{
-        bench::{
-            boot::exits,
-            thread_wakeup::{self, Placement},
-        },
-        host::resolve_cpus,
-    },
+    host::resolve_cpus,
 };
 use report::sched_bench::{self, HostCosts};
 use study::{

@@ -5,17 +5,15 @@ use std::slice;
 use clap::Args;
 
 use super::{Scheduled, keep};
-use crate::{
-    cli::{
-        Usage,
-        measure::{finish, measure_plan, plan_of},
-        print,
-        run::Traced,
-        schedule::PolicyList,
-    },
-    lab::host::resolve_cpus,
+use crate::cli::{
+    Usage,
+    measure::{finish, measure_plan, plan_of},
+    print,
+    run::Traced,
+    schedule::PolicyList,
 };
 use base::units::VcpuCount;
+use lab::host::resolve_cpus;
 use report::trace_bench;
 use study::{
     findings::Study,

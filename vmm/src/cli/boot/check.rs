@@ -1,11 +1,9 @@
 //! What is checked before a boot begins, and all that `--dry-run` checks.
 
 use super::plan::Plan;
-use crate::{
-    cli::{host::Place, results::ResultFile},
-    lab::host::resolve_cpus,
-};
+use crate::cli::{host::Place, results::ResultFile};
 use emulated;
+use lab::host::resolve_cpus;
 use machine::vm::check_guest;
 
 impl Plan {

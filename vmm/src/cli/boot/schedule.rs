@@ -2,12 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::cli::{results::ResultFile, schedule::write_record};
+use lab::tables::schedule::in_a_line;
 #[cfg(feature = "bpf")]
-use crate::tables::schedule::in_kernel;
-use crate::{
-    cli::{results::ResultFile, schedule::write_record},
-    tables::schedule::in_a_line,
-};
+use lab::tables::schedule::in_kernel;
 use machine::vm::{Done, Schedule};
 
 /// What a schedule did.

@@ -3,14 +3,11 @@
 use locks::System;
 
 use super::{CompareArgs, Guest, HostExtras, What, workload::WorkloadName};
-use crate::{
-    cli::{
-        Usage,
-        driver::check_record,
-        host::{self, GuestClass, Place},
-        run::{Plan, Request},
-    },
-    lab::{cell::sim::machine, host::resolve_cpus},
+use crate::cli::{
+    Usage,
+    driver::check_record,
+    host::{self, GuestClass, Place},
+    run::{Plan, Request},
 };
 use base::{
     backend::PvBackend,
@@ -19,6 +16,7 @@ use base::{
     units::{CpuList, VcpuCount},
 };
 use kvm::{KvmKind, host::is_emulated};
+use lab::{cell::sim::machine, host::resolve_cpus};
 use sched::PolicySpec;
 use study::{
     guest::{kernels, systems::Systems, workload::GuestWorkload},

@@ -14,9 +14,9 @@ use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
-use crate::lab::host::resolve_cpus;
 use ::sim::published::Table;
 use asked::Asked;
+use lab::host::resolve_cpus;
 use os::{
     results,
     signals::{self, Interrupt},

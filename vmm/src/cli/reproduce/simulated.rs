@@ -19,13 +19,13 @@ use super::{
     progress::Display,
     saved::{FitText, Saved, Simulated},
 };
-use crate::lab::patience;
 use ::sim::{
     Effort,
     predict::{Fit, PredictError, Predicted, Predictor, predicted},
     published::{Cell, Table},
 };
 use base::chain::chain;
+use lab::patience;
 use os::signals::Interrupt;
 use report::si::si;
 

@@ -25,7 +25,7 @@ use super::{
     host::{HostKernelArgs, HostMode},
     print, report, say,
 };
-use crate::lab::run::{self, Order, Summary, control::serve, status::Board};
+use lab::run::{self, Order, Summary, control::serve, status::Board};
 use open_run::OpenRun;
 use os::{
     runtime,

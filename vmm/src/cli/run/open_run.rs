@@ -16,19 +16,17 @@ use super::{
     plan::Plan,
     workers::{self, KernelFiles},
 };
-use crate::{
-    cli::{
-        Usage, cgroups, driver,
-        features::{self, Restorer},
-        host::with_note_of_quota,
-        say,
-        schedule::recording,
-        trace,
-    },
-    lab::host::{cgroups::CgroupTree, gather_facts, with_files},
+use crate::cli::{
+    Usage, cgroups, driver,
+    features::{self, Restorer},
+    host::with_note_of_quota,
+    say,
+    schedule::recording,
+    trace,
 };
 use base::units::CpuList;
 use emulated::Pieces;
+use lab::host::{cgroups::CgroupTree, gather_facts, with_files};
 use machine::clock;
 use study::{
     guest::kernels::Kernels,

@@ -10,11 +10,9 @@ use std::{
 use indicatif::ProgressBar;
 
 use super::plan::spoken;
-use crate::{
-    cli::bar::on_stderr,
-    lab::run::{Order, Watcher, estimate, estimate_cell},
-};
+use crate::cli::bar::on_stderr;
 use base::{plural::noun, shown};
+use lab::run::{Order, Watcher, estimate, estimate_cell};
 use os::streams::say;
 use study::{
     point::Point,

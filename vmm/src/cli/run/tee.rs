@@ -1,7 +1,7 @@
 //! Reports a run's events to the progress display and to the control socket.
 
 use super::Progress;
-use crate::lab::run::{Order, Watcher, status::Board};
+use lab::run::{Order, Watcher, status::Board};
 use study::{live::Live, point::Point, spec::PlannedCell, store::record::CellLine};
 
 /// Passes every event on to both.

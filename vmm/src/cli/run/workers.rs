@@ -14,20 +14,18 @@ use clap::Args;
 use tokio::process::Command;
 
 use super::open_run::OpenRun;
-use crate::{
-    cli::{Usage, cells::Setup, cgroups, inside, kernel, say},
-    lab::{
-        LinuxCell,
-        host::cgroups::CgroupTree,
-        run::{
-            WorkerPool,
-            job::{Bytes, Extras},
-        },
-    },
-};
+use crate::cli::{Usage, cells::Setup, cgroups, inside, kernel, say};
 use base::{
     plural::count,
     units::{ByteSize, CpuList},
+};
+use lab::{
+    LinuxCell,
+    host::cgroups::CgroupTree,
+    run::{
+        WorkerPool,
+        job::{Bytes, Extras},
+    },
 };
 use os::{
     artifacts::{built_kernel, stock_kernel},

@@ -5,14 +5,12 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::{
-    cli::{Usage, print, say},
-    lab::{
-        Interrupt, calibrate, cell::sim::calibrated as machine_of_this_host, host::resolve_cpus,
-    },
-};
+use crate::cli::{Usage, print, say};
 use base::units::CpuList;
 use kvm::KvmKind;
+use lab::{
+    Interrupt, calibrate, cell::sim::calibrated as machine_of_this_host, host::resolve_cpus,
+};
 use os::{results, signals};
 
 /// Measure what cache lines, exits and switches cost on this host and how often it takes a CPU away, and

@@ -11,16 +11,14 @@ use std::{
 
 use base::{plural::count, units::CpuList};
 
-use crate::{
-    cli::{
-        host::{HostKernelArgs, HostMode},
-        measure::{finish, measure_plan, plan_of},
-        print,
-        run::Traced,
-    },
-    lab::{calibrate, cell::sim::machine, host::resolve_cpus},
+use crate::cli::{
+    host::{HostKernelArgs, HostMode},
+    measure::{finish, measure_plan, plan_of},
+    print,
+    run::Traced,
 };
 use ::sim::{Machine, Noise, Picos};
+use lab::{calibrate, cell::sim::machine, host::resolve_cpus};
 use report::si::si;
 use study::{
     findings::{PointStudy, RunRecord, Study},

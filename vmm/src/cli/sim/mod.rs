@@ -10,12 +10,12 @@ use base::plural::{agree, count};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Usage, print};
-use crate::lab::{self, cell::sim as simulated, patience};
 use ::sim::{
     Brake,
     validate::{Effort, Row, rung1, rung3, rung4},
 };
 use calibrate::CalibrateArgs;
+use lab::{self, cell::sim as simulated, patience};
 
 /// Everything about the simulator of machines with many CPUs (see vmm/sim/README.md).
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use rustix::{
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::lab::run::control::{Answer, LONGEST_ANSWER, Lines, Request, TooLong, Wish};
+use lab::run::control::{Answer, LONGEST_ANSWER, Lines, Request, TooLong, Wish};
 use study::status::VERSION;
 
 /// A run that cannot be watched.

@@ -16,8 +16,8 @@ use anyhow::Context;
 use clap::Args;
 
 use super::print;
-use crate::lab::run::control::{Answer, Wish};
 use feed::{Feed, FeedError, wait};
+use lab::run::control::{Answer, Wish};
 use os::signals::{self, Interrupt};
 use report::top::{Samples, Size, frame};
 use screen::{Key, Screen};

@@ -13,12 +13,9 @@ use anyhow::bail;
 use humantime::format_duration;
 
 use super::{RunArgs, ready, shown, sweep};
-use crate::{
-    cli::{
-        Usage,
-        host::{self, GuestClass, HostKernelArgs, HostMode, Place},
-    },
-    lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate},
+use crate::cli::{
+    Usage,
+    host::{self, GuestClass, HostKernelArgs, HostMode, Place},
 };
 use base::{
     chain::chain,
@@ -27,6 +24,7 @@ use base::{
     units::{ByteSize, CpuList},
 };
 use kvm::KvmKind;
+use lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate};
 use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},

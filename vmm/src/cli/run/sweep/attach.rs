@@ -21,16 +21,14 @@ use super::{
     screen::{Activities, Screen},
     shown,
 };
-use crate::{
-    cli::{print, say},
-    lab::{
-        run::Summary,
-        sweep::{
-            Activity, Cancel, Engine, EngineError, EngineKind, Submission,
-            dir::SweepDir,
-            progress::{State, Tracker},
-            slurm::array,
-        },
+use crate::cli::{print, say};
+use lab::{
+    run::Summary,
+    sweep::{
+        Activity, Cancel, Engine, EngineError, EngineKind, Submission,
+        dir::SweepDir,
+        progress::{State, Tracker},
+        slurm::array,
     },
 };
 use os::signals::{self, Interrupt};

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use base::{plural::count, shown::quoted};
 
 use super::{super::plan::spoken, head::Head};
-use crate::lab::sweep::{
+use lab::sweep::{
     EngineError, EngineKind,
     dir::SweepDir,
     slurm::{Shape, array, options, text as script},

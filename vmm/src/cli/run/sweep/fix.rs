@@ -12,18 +12,16 @@ use super::super::{
     plan::Plan,
     workers::{KernelFiles, kernels},
 };
-use crate::{
-    cli::{Usage, cgroups, features},
-    lab::{
-        host::{binary_facts, kernel_facts},
-        sweep::{
-            EngineKind,
-            dir::{JOBS, SweepDir},
-            units::{is_simulated, units},
-        },
+use crate::cli::{Usage, cgroups, features};
+use base::{rng::SplitMix64, shown};
+use lab::{
+    host::{binary_facts, kernel_facts},
+    sweep::{
+        EngineKind,
+        dir::{JOBS, SweepDir},
+        units::{is_simulated, units},
     },
 };
-use base::{rng::SplitMix64, shown};
 use machine::clock;
 use study::{
     guest::kernels::Kernels,

@@ -18,18 +18,16 @@ use super::{
     },
     SweepArgs, fix, nodes,
 };
-use crate::{
-    cli::Usage,
-    lab::{
-        host::resolve_cpus,
-        run::{EMULATED_HOST, estimate_cell},
-        sweep::{
-            Engine, EngineKind, Submission,
-            dir::{SweepDir, name_of},
-            local::Local,
-            slurm::{self, Shape, Slurm},
-            units::is_simulated,
-        },
+use crate::cli::Usage;
+use lab::{
+    host::resolve_cpus,
+    run::{EMULATED_HOST, estimate_cell},
+    sweep::{
+        Engine, EngineKind, Submission,
+        dir::{SweepDir, name_of},
+        local::Local,
+        slurm::{self, Shape, Slurm},
+        units::is_simulated,
     },
 };
 use machine::clock;

@@ -17,11 +17,9 @@ use clap::Args;
 #[cfg(feature = "testing")]
 use super::Plan;
 use super::{RunArgs, plan::Nodes};
-use crate::{
-    cli::{Usage, print},
-    lab::{host::resolve_cpus, sweep::EngineKind},
-};
+use crate::cli::{Usage, print};
 use head::Head;
+use lab::{host::resolve_cpus, sweep::EngineKind};
 use study::store;
 
 pub(in crate::cli) use status::status;

@@ -10,10 +10,8 @@ use base::plural::{count, noun};
 use humantime::format_duration;
 use indicatif::ProgressBar;
 
-use crate::{
-    cli::bar::on_stderr,
-    lab::sweep::{Activity, progress::State},
-};
+use crate::cli::bar::on_stderr;
+use lab::sweep::{Activity, progress::State};
 use os::streams::say;
 
 /// Shows the progress on stderr.

@@ -8,13 +8,13 @@ use super::{
     nodes,
     screen::{self, Activities},
 };
-use crate::lab::sweep::{
+use base::plural::{agree, count};
+use lab::sweep::{
     Activity, Engine, EngineKind,
     dir::SweepDir,
     progress::{State, Tracker},
     slurm::{Shape, Slurm, array},
 };
-use base::plural::{agree, count};
 use study::store::{
     self, Contents,
     record::Outcome,

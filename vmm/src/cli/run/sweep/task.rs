@@ -29,19 +29,17 @@ use super::{
     head::stored_engine,
     nodes, shown,
 };
-use crate::{
-    cli::{
-        Usage,
-        host::{self, GuestClass, with_note_of_quota},
-        say,
-    },
-    lab::{
-        host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, with_files},
-        run::{self, Order, Watcher},
-        sweep::dir::SweepDir,
-    },
+use crate::cli::{
+    Usage,
+    host::{self, GuestClass, with_note_of_quota},
+    say,
 };
 use kvm::KvmKind;
+use lab::{
+    host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, with_files},
+    run::{self, Order, Watcher},
+    sweep::dir::SweepDir,
+};
 use machine::clock;
 use os::{runtime, signals};
 use study::{

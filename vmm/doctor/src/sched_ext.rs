@@ -1,0 +1,165 @@
+//! Can a scheduler written in BPF be loaded here (`sched_ext`, Linux 6.12 and later)?
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::files::Files;
+
+/// Facts about `sched_ext` on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SchedExtFacts {
+    /// What the kernel says: `disabled` if no scheduler is loaded, or `enabling`, `enabled`,
+    /// `disabling`. `None`: this kernel has no `sched_ext`.
+    pub state: Option<String>,
+    /// The name of the scheduler that is loaded.
+    pub scheduler: Option<String>,
+    /// Does the kernel describe its types (BTF)? Programs are fitted to them when they are loaded.
+    pub btf: bool,
+    /// May this process load such programs?
+    pub allowed: bool,
+}
+
+/// Why no scheduler can be loaded. Displayed as what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The kernel was built without `sched_ext`, or is older than it.
+    NoKernelSupport,
+    /// The kernel has no BTF.
+    NoBtf,
+    /// This process lacks capabilities.
+    NotAllowed,
+    /// Another scheduler is loaded, or on its way; its name if it has one. There can be one only.
+    Taken(Option<String>),
+}
+
+impl SchedExtFacts {
+    /// Reads this host's kernel and this process's capabilities.
+    pub fn read(files: &Files) -> Self {
+        Self {
+            state: files.text("/sys/kernel/sched_ext/state"),
+            scheduler: files.text("/sys/kernel/sched_ext/root/ops").filter(|name| !name.is_empty()),
+            btf: files.exists("/sys/kernel/btf/vmlinux"),
+            allowed: files.text("/proc/self/status").is_some_and(|status| may_load(&status))
+                && files.text("/proc/self/uid_map").is_some_and(|map| is_initial(&map)),
+        }
+    }
+
+    /// All that is in the way; none if a scheduler can be loaded.
+    pub fn obstacles(&self) -> Vec<Obstacle> {
+        let kernel = match self.state.as_deref() {
+            None => Some(Obstacle::NoKernelSupport),
+            Some("disabled") => None,
+            Some(_) => Some(Obstacle::Taken(self.scheduler.clone())),
+        };
+        let btf = (!self.btf).then_some(Obstacle::NoBtf);
+        let rights = (!self.allowed).then_some(Obstacle::NotAllowed);
+        [kernel, btf, rights].into_iter().flatten().collect()
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKernelSupport => f.write_str(
+                "a kernel with CONFIG_SCHED_CLASS_EXT, 6.12 or newer; the emulated host has one with \
+                 --host-kernel 7 (pvticket setup host-7)",
+            ),
+            Self::NoBtf => f.write_str("a kernel with CONFIG_DEBUG_INFO_BTF"),
+            Self::NotAllowed => f.write_str(
+                "root, or CAP_BPF and CAP_PERFMON, outside of any container with users of its own",
+            ),
+            Self::Taken(Some(name)) => write!(f, "end the scheduler {name}, which is loaded"),
+            Self::Taken(None) => f.write_str("end the scheduler that is loaded"),
+        }
+    }
+}
+
+/// Are these the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
+/// kernel/bpf/syscall.c)?
+fn may_load(status: &str) -> bool {
+    /// Bits of include/uapi/linux/capability.h.
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON: u64 = 1 << 38;
+    const BPF: u64 = 1 << 39;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let has = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    has & SYS_ADMIN != 0 || has & (PERFMON | BPF) == PERFMON | BPF
+}
+
+/// Is this the map of the initial user namespace (`user_namespaces(7)`)? Capabilities of others do not
+/// count for BPF.
+fn is_initial(uid_map: &str) -> bool {
+    uid_map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::made_up;
+
+    const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");
+    const BTF: (&str, &str) = ("sys/kernel/btf/vmlinux", "\u{1}");
+    const ROOT: (&str, &str) =
+        ("proc/self/status", "Name:\tpvticket\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n");
+    const USERS: (&str, &str) = ("proc/self/uid_map", "         0          0 4294967295\n");
+
+    fn obstacles(name: &str, files: &[(&str, &str)]) -> Vec<Obstacle> {
+        SchedExtFacts::read(&made_up::host(name, files)).obstacles()
+    }
+
+    #[test]
+    fn a_kernel_7_can() {
+        assert_eq!(obstacles("scx-7", &[STATE, BTF, ROOT, USERS]), []);
+    }
+
+    #[test]
+    fn a_kernel_6_1_cannot() {
+        let found = obstacles("scx-6.1", &[BTF, ROOT, USERS]);
+        assert_eq!(found, [Obstacle::NoKernelSupport]);
+        let what = found[0].to_string();
+        assert!(what.contains("6.12") && what.contains("--host-kernel 7"), "{what}");
+    }
+
+    #[test]
+    fn a_kernel_without_btf_cannot() {
+        let found = obstacles("scx-no-btf", &[STATE, ROOT, USERS]);
+        assert_eq!(found, [Obstacle::NoBtf]);
+        assert!(found[0].to_string().contains("CONFIG_DEBUG_INFO_BTF"));
+    }
+
+    #[test]
+    fn rights_are_needed() {
+        let with = |name: &str, capabilities: &str, users: &str| {
+            let status = format!("CapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n");
+            let files = [STATE, BTF, ("proc/self/status", &status), ("proc/self/uid_map", users)];
+            obstacles(name, &files)
+        };
+        assert_eq!(with("scx-none", "0000000000000000", USERS.1), [Obstacle::NotAllowed]);
+        assert_eq!(with("scx-bpf", "0000008000000000", USERS.1), [Obstacle::NotAllowed]);
+        assert_eq!(with("scx-both", "000000c000000000", USERS.1), []);
+        assert_eq!(with("scx-admin", "0000000000200000", USERS.1), []);
+        let container = "         0     100000      65536\n";
+        assert_eq!(with("scx-container", "000001ffffffffff", container), [Obstacle::NotAllowed]);
+    }
+
+    #[test]
+    fn there_is_one_scheduler_at_a_time() {
+        let enabled = ("sys/kernel/sched_ext/state", "enabled\n");
+        let other = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
+        let found = obstacles("scx-other", &[enabled, other, BTF, ROOT, USERS]);
+        assert_eq!(found, [Obstacle::Taken(Some("lavd_1.0".into()))]);
+        assert_eq!(found[0].to_string(), "end the scheduler lavd_1.0, which is loaded");
+        let enabling = ("sys/kernel/sched_ext/state", "enabling\n");
+        let found = obstacles("scx-enabling", &[enabling, BTF, ROOT, USERS]);
+        assert_eq!(found, [Obstacle::Taken(None)]);
+    }
+
+    #[test]
+    fn every_obstacle_is_told() {
+        assert_eq!(
+            obstacles("scx-nothing", &[]),
+            [Obstacle::NoKernelSupport, Obstacle::NoBtf, Obstacle::NotAllowed]
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! The report as text.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{
+    Facts, GuestRuns, Report, confinement::ConfinementFacts, cpu::CpuFacts, cpu_list,
+    sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact, tools::CacheFacts, tools::Tool,
+    virtualization::KvmFacts,
+};
+use base::plural::count;
+use emulated::default_cpus;
+use kvm::KvmKind;
+use study::host::IncrementFacts;
+
+/// Why the emulated host has one CPU more than its guests use.
+const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
+
+/// Width of a row's name.
+const NAME: usize = 22;
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Facts { kvm, cpu, increment, system, confinement, sched_ext, tools, cache, artifacts } =
+            &self.facts;
+        section(f, "KVM", &kvm_rows(kvm))?;
+        section(f, "CPU", &[cpu_rows(cpu), vec![increment_row(increment)]].concat())?;
+        section(f, "System", &system_rows(system, cpu))?;
+        section(f, "Confinement of machines", &confinement_rows(confinement))?;
+        section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
+        section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
+        let ours: Vec<Row> =
+            cache_row(cache).into_iter().chain(artifacts.iter().map(artifact_row)).collect();
+        section(f, "Ours", &ours)?;
+        section(f, "Where guests run", &place_rows(&self.guests))?;
+        writeln!(f, "What to do next")?;
+        self.next.iter().try_for_each(|step| writeln!(f, "  - {step}"))
+    }
+}
+
+type Row = (String, String);
+
+fn row(name: &str, value: impl Into<String>) -> Row {
+    (name.into(), value.into())
+}
+
+fn section(f: &mut Formatter<'_>, title: &str, rows: &[Row]) -> fmt::Result {
+    writeln!(f, "{title}")?;
+    rows.iter().try_for_each(|(name, value)| writeln!(f, "  {name:<NAME$} {value}"))?;
+    writeln!(f)
+}
+
+fn known(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "unknown".into(), |value| value.to_string())
+}
+
+fn yes_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
+    let kind = match kvm.known {
+        KvmKind::Hardware => "hardware: VT-x or AMD-V; every guest runs",
+        KvmKind::Software => "software: ring-3 guests run natively, guest kernels do not",
+        KvmKind::Absent => "none: there is no /dev/kvm",
+        KvmKind::Denied => "no permission to open /dev/kvm",
+    };
+    let mut rows = vec![row("kind", kind)];
+    if let Some(module) = &kvm.module {
+        rows.push(row("module", module.as_str()));
+    }
+    if let Some(capabilities) = &kvm.capabilities {
+        let (version, vcpus) = (capabilities.api_version, capabilities.max_vcpus);
+        let features = &capabilities.features;
+        let named = |wanted: bool| {
+            let names = features.iter().filter(|(_, there)| **there == wanted);
+            names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
+        };
+        rows.push(row(
+            "API",
+            format!("version {version}, up to {} a machine", count(vcpus, "vCPU")),
+        ));
+        rows.push(row("can", named(true)));
+        if features.values().any(|there| !there) {
+            rows.push(row("cannot", named(false)));
+        }
+    }
+    if let Some(nanos) = kvm.halt_poll_ns {
+        let text = if nanos == 0 { "off".into() } else { format!("{} us", nanos / 1000) };
+        rows.push(row("halt polling", text));
+    }
+    let settings = [
+        ("pause-loop exiting", kvm.pause_loop_exiting),
+        ("APICv / AVIC", kvm.interrupt_virtualization),
+        ("nested guests", kvm.nested),
+    ];
+    let told = settings.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
+    rows.extend(told.map(|(name, value)| row(name, yes_no(value))));
+    rows
+}
+
+fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
+    let named = |wanted: bool| {
+        let names = cpu.flags.iter().filter(|(_, there)| **there == wanted);
+        names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
+    };
+    let vendor = cpu.vendor.as_deref().unwrap_or("unknown vendor");
+    let smt = match cpu.smt {
+        Some(true) => "on: hardware threads share cores",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    let mut rows = vec![
+        row("model", format!("{} ({vendor})", known(cpu.model.as_ref()))),
+        row("flags", named(true)),
+        row("without", named(false)),
+        row(
+            "CPUs",
+            format!("{} on line, this process may use {}", cpu.online, cpu_list(&cpu.allowed)),
+        ),
+        row("SMT", smt),
+    ];
+    if cpu.spared > 0 {
+        rows.push(row("kept free of guests", format!("{KEPT_FREE}: its CPU 1 is CPU 0 here")));
+    }
+    if !cpu.governors.is_empty() {
+        let governors: Vec<&str> = cpu.governors.iter().map(String::as_str).collect();
+        rows.push(row("frequency governor", governors.join(", ")));
+    }
+    rows
+}
+
+fn increment_row(increment: &IncrementFacts) -> Row {
+    let IncrementFacts { picos, p99, two_lines } = *increment;
+    let mut text = format!("{:.2} ns; p99 of batches {p99:.2} times", picos as f64 / 1e3);
+    if let Some(times) = two_lines {
+        text += &format!(", two lines {times:.2} times one");
+    }
+    if !increment.is_steady() {
+        text +=
+            ": it has two speeds, or the CPU other work; figures without contention are of that";
+    }
+    row("work of a payload", text)
+}
+
+fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {
+    let mut rows = vec![
+        row(
+            "kernel",
+            format!(
+                "{}, preemption {}",
+                known(system.kernel.as_ref()),
+                known(system.preemption.as_ref())
+            ),
+        ),
+        row("clock source", known(system.clocksource.as_ref())),
+        row("huge pages", known(system.transparent_huge_pages.as_ref())),
+    ];
+    if let Some(above) = cpu.hypervisor.as_ref().or(system.hypervisor_type.as_ref()) {
+        rows.push(row("runs under", format!("{above}: this host is a VM itself")));
+    }
+    if let Some(steal) = system.steal_percent {
+        rows.push(row("stolen CPU time", format!("{steal} % since boot")));
+    }
+    rows
+}
+
+fn confinement_rows(facts: &ConfinementFacts) -> Vec<Row> {
+    let landlock = match facts.landlock {
+        0 => "not limited".into(),
+        version => format!("limited by Landlock, version {version}"),
+    };
+    let mut rows = vec![
+        row("system calls", if facts.seccomp { "filtered by thread" } else { "not filtered" }),
+        row("files", landlock),
+    ];
+    rows.extend(facts.missing.iter().map(|part| row("this kernel lacks", *part)));
+    rows
+}
+
+fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<Row> {
+    let loaded = match (facts.state.as_deref(), &facts.scheduler) {
+        (None, _) => "not in this kernel".into(),
+        (Some("disabled"), _) => "yes; none is loaded".into(),
+        (Some(state), None) => format!("yes; {state}"),
+        (Some(state), Some(name)) => format!("yes; {state}: {name}"),
+    };
+    let usable = if facts.obstacles().is_empty() { "yes" } else { "no: see below" };
+    vec![
+        row("sched_ext", loaded),
+        row("types (BTF)", yes_no(facts.btf)),
+        row("may be loaded", yes_no(facts.allowed)),
+        row("usable", usable),
+    ]
+}
+
+fn tool_row(tool: &Tool) -> Row {
+    let found = match (&tool.path, &tool.version) {
+        (None, _) => format!("not found ({})", tool.purpose),
+        (Some(path), None) => path.display().to_string(),
+        (Some(path), Some(version)) => format!("{version:<10} {}", path.display()),
+    };
+    row(tool.name, found)
+}
+
+fn cache_row(cache: &CacheFacts) -> Option<Row> {
+    let folder = cache.folder.as_ref()?.display();
+    let stranger = cache.stranger.as_ref().map_or_else(String::new, |who| format!("; {who}"));
+    Some(row("cache", format!("{folder}{stranger}")))
+}
+
+fn artifact_row(artifact: &Artifact) -> Row {
+    let place = artifact.path.as_ref().map(|path| path.display().to_string());
+    row(artifact.name, place.unwrap_or_else(|| "missing".into()))
+}
+
+fn place_rows(guests: &[GuestRuns]) -> Vec<Row> {
+    let mut rows: Vec<Row> = guests.iter().map(guest_row).collect();
+    if guests.iter().any(|guest| guest.host == "emulated") {
+        let cpus = default_cpus();
+        rows.push(row(
+            "emulated CPUs",
+            format!("{cpus} for guests; one more is kept free of them: {KEPT_FREE}"),
+        ));
+    }
+    rows
+}
+
+fn guest_row(guest: &GuestRuns) -> Row {
+    let ready = if guest.missing.is_empty() { "" } else { "; not yet: see below" };
+    row(guest.guest, format!("{:<9} {}{ready}", guest.host, guest.why))
+}

@@ -1,0 +1,125 @@
+//! Memory of a VMM process without its guest's, from `/proc/PID/smaps`.
+
+use std::fs;
+
+use serde::Serialize;
+
+use super::BenchError;
+use base::units::ByteSize;
+
+/// Memory of a process, without the mappings of its guest's memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Outside {
+    /// Resident set in KiB: every page that is mapped, shared or not. The cost of the process if it
+    /// is the only one that runs its program.
+    pub rss_kib: u64,
+    /// Proportional set size in KiB: each page counts divided by the number of its users.
+    pub pss_kib: u64,
+    /// Anonymous pages in KiB, which cannot be shared.
+    pub anonymous_kib: u64,
+}
+
+/// The memory of process `pid`, whose guest has `guest` of memory.
+pub fn outside(pid: u32, guest: ByteSize) -> Result<Outside, BenchError> {
+    let path = format!("/proc/{pid}/smaps");
+    let text = fs::read_to_string(&path).map_err(|error| BenchError::Read(path, error))?;
+    let (outside, excluded) = sum(&text);
+    match excluded == guest.0 {
+        true => Ok(outside),
+        false => Err(BenchError::GuestMemory { found: ByteSize(excluded), expected: guest }),
+    }
+}
+
+#[derive(Default)]
+struct Mapping {
+    size: u64,
+    nameless: bool,
+    held: Outside,
+}
+
+/// The memory outside, and the size of what was taken for guest memory: nameless mappings that are
+/// excluded from core dumps (`kvm::sys::advice`).
+fn sum(smaps: &str) -> (Outside, u64) {
+    let (mut total, mut excluded) = (Outside::default(), 0);
+    let mut mapping = Mapping::default();
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        match words.next() {
+            Some("Rss:") => mapping.held.rss_kib = kib(words.next()),
+            Some("Pss:") => mapping.held.pss_kib = kib(words.next()),
+            Some("Anonymous:") => mapping.held.anonymous_kib = kib(words.next()),
+            // The last line of each mapping.
+            Some("VmFlags:") if mapping.nameless && words.any(|flag| flag == "dd") => {
+                excluded += mapping.size;
+            }
+            Some("VmFlags:") => {
+                total.rss_kib += mapping.held.rss_kib;
+                total.pss_kib += mapping.held.pss_kib;
+                total.anonymous_kib += mapping.held.anonymous_kib;
+            }
+            Some(first) => {
+                // A mapping's first line: range, permissions, offset, device, inode, name.
+                if let Some(size) = range_size(first) {
+                    mapping = Mapping { size, nameless: words.nth(4).is_none(), ..mapping };
+                }
+            }
+            None => {}
+        }
+    }
+    (total, excluded)
+}
+
+fn kib(word: Option<&str>) -> u64 {
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+fn range_size(word: &str) -> Option<u64> {
+    let (start, end) = word.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    address(end)?.checked_sub(address(start)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+00400000-00480000 r-xp 00000000 00:02 12                         /pvticket
+Size:                512 kB
+Rss:                 400 kB
+Pss:                 300 kB
+Pss_Dirty:             7 kB
+Anonymous:             4 kB
+VmFlags: rd ex mr mw me
+7f0000000000-7f0020000000 rw-p 00000000 00:00 0 
+Size:             524288 kB
+Rss:               60000 kB
+Pss:               60000 kB
+Anonymous:         60000 kB
+VmFlags: rd wr mr mw me nr dd
+7f0020000000-7f0020040000 rw-p 00000000 00:00 0 
+Rss:                  12 kB
+Pss:                  12 kB
+Anonymous:            12 kB
+VmFlags: rd wr mr mw me
+7ffc00000000-7ffc00004000 r--p 00000000 00:00 0                  [vvar]
+Rss:                   4 kB
+Pss:                   1 kB
+Anonymous:             0 kB
+VmFlags: rd mr pf io de dd
+";
+
+    #[test]
+    fn guest_memory_is_left_out_and_nothing_else() {
+        let (outside, excluded) = sum(SMAPS);
+        assert_eq!(outside, Outside { rss_kib: 416, pss_kib: 313, anonymous_kib: 16 });
+        assert_eq!(excluded, 512 << 20);
+    }
+
+    #[test]
+    fn this_process_has_no_guest() {
+        assert!(outside(std::process::id(), ByteSize(0)).unwrap().pss_kib > 0);
+        let error = outside(std::process::id(), ByteSize::mib(1)).unwrap_err();
+        assert!(error.to_string().contains("1 MiB"), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Costs of lines that go between two CPUs.
+
+use std::{
+    hint::black_box,
+    io,
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+use base::{rng::SplitMix64, units::CpuList};
+use kvm::signal::pin_this_thread;
+
+use crate::two_threads::{Line, both};
+
+/// Nanoseconds, each, of which those of stores are without the locked instruction itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    /// A load of a line that the other CPU has modified.
+    pub(super) load_modified: f64,
+    /// A store to a line that the other CPU has modified.
+    pub(super) store_modified: f64,
+    /// A store to a line that both CPUs have.
+    pub(super) store_shared: f64,
+}
+
+/// Lines that go to and fro: they fit the first-level cache of either CPU, of whose sets they use every
+/// other one.
+const LINES: usize = 128;
+
+/// Bytes of a line of a chain.
+pub(super) const LINE: usize = size_of::<Line>();
+
+/// How often they do in a round.
+const TIMES: usize = 40;
+
+/// Lines, each of which names the next in a random order that no prefetcher knows. Loads through
+/// them wait for each other. The upper half of a word counts its writes.
+pub(super) struct Chain(Box<[Line]>);
+
+/// One write of a line. A read-modify-write that changes nothing would be compiled to a load, for which a line
+/// need not move.
+const WRITE: u64 = 1 << 32;
+
+impl Chain {
+    /// A ring of `lines` lines.
+    pub(super) fn new(lines: usize, seed: u64) -> Self {
+        let mut order: Vec<u64> = (0..lines as u64).collect();
+        SplitMix64::new(seed).shuffle(&mut order);
+        let chain = (0..lines).map(|_| Line(AtomicU64::new(0))).collect::<Box<[_]>>();
+        for (at, line) in order.iter().enumerate() {
+            chain[*line as usize].0.store(order[(at + 1) % lines], SeqCst);
+        }
+        Self(chain)
+    }
+
+    pub(super) fn lines(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Loads `count` lines, one after the other, beginning with line `from`. Returns the line that follows them.
+    pub(super) fn load(&self, from: usize, count: usize) -> usize {
+        self.visit(from, count, |word| word.load(SeqCst))
+    }
+
+    pub(super) fn load_all(&self) {
+        black_box(self.load(0, self.0.len()));
+    }
+
+    /// Writes all lines, in the order of the ring, which makes them this CPU's alone.
+    fn own_all(&self) {
+        black_box(self.visit(0, self.0.len(), |word| word.fetch_add(WRITE, SeqCst)));
+    }
+
+    fn visit(&self, from: usize, count: usize, read: impl Fn(&AtomicU64) -> u64) -> usize {
+        (0..count).fold(from, |at, _| (read(&self.0[at].0) % WRITE) as usize)
+    }
+}
+
+/// Nanoseconds since `began`, each of `count`.
+pub(super) fn nanos_each(began: Instant, count: usize) -> f64 {
+    began.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Measures between these two CPUs `rounds` times.
+pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> {
+    let (chain, barrier) = (Chain::new(LINES, 3), Barrier::new(2));
+    let (chain, barrier) = (&chain, &barrier);
+    // Both are pinned before the first barrier, or none comes to it.
+    let pinned = |cpu| pin_this_thread(&CpuList::of(cpu));
+    let other = || {
+        let pinned = pinned(cpus[1]);
+        barrier.wait();
+        for _ in 0..rounds * TIMES {
+            chain.own_all();
+            barrier.wait();
+            barrier.wait();
+            chain.load_all();
+            barrier.wait();
+            barrier.wait();
+            chain.own_all();
+            barrier.wait();
+            barrier.wait();
+        }
+        pinned
+    };
+    let mine = || {
+        let pinned = pinned(cpus[0]);
+        barrier.wait();
+        let found = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
+        pinned.map(|()| found)
+    };
+    both(mine, other).map(|(found, ())| found)
+}
+
+/// One round of the measuring CPU. At its first barrier the other one has written all lines, at the third it has read
+/// what this one has read, at the fifth it has written them again.
+///
+/// Both have to read before a store to what both have: some processors hand a written line to its first reader
+/// for good, as who reads it often writes it next. (Measured without the other's look, such a store cost nothing on an AMD EPYC.)
+fn round(chain: &Chain, barrier: &Barrier) -> Pair {
+    let each = |operation: &dyn Fn()| {
+        let began = Instant::now();
+        operation();
+        nanos_each(began, LINES)
+    };
+    let [mut loads, mut shared, mut modified, mut own] = [[0.0; TIMES]; 4];
+    for time in 0..TIMES {
+        barrier.wait();
+        loads[time] = each(&|| chain.load_all());
+        barrier.wait();
+        barrier.wait();
+        shared[time] = each(&|| chain.own_all());
+        barrier.wait();
+        barrier.wait();
+        modified[time] = each(&|| chain.own_all());
+        own[time] = each(&|| chain.own_all());
+        barrier.wait();
+    }
+    let [loads, shared, modified, own] =
+        [loads, shared, modified, own].map(|all| super::median(&all));
+    Pair {
+        load_modified: loads,
+        store_modified: (modified - own).max(0.0),
+        store_shared: (shared - own).max(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_owns_all_lines_has_written_each() {
+        let chain = Chain::new(16, 3);
+        let writes = || chain.0.iter().map(|line| line.0.load(SeqCst) / WRITE).collect::<Vec<_>>();
+        for times in 1..=3 {
+            chain.own_all();
+            assert_eq!(writes(), [times; 16]);
+        }
+    }
+
+    #[test]
+    fn a_load_goes_on_where_the_last_one_ended() {
+        let chain = Chain::new(16, 3);
+        chain.own_all();
+        let mut at = 0;
+        let mut seen = vec![at];
+        for _ in 0..15 {
+            at = chain.load(at, 1);
+            seen.push(at);
+        }
+        assert_eq!(chain.load(at, 1), 0, "a ring");
+        seen.sort_unstable();
+        assert_eq!(seen, (0..16).collect::<Vec<_>>());
+    }
+}

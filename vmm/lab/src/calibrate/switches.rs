@@ -1,0 +1,46 @@
+//! What it takes from the end of one vCPU's turn to the entry of the next vCPU on the same CPU.
+//!
+//! A futex handoff between two threads is a part of it only: the thread that is woken also sets the timer of its turn, and
+//! enters KVM.
+
+use study::{
+    point::HostKind,
+    spec::{Experiment, Setting},
+};
+
+use super::CalibrateError;
+use crate::{
+    Interrupt,
+    cell::{Cell, CellError, RunSpec, payload::PayloadCell},
+};
+use base::units::CpuList;
+use hypercalls::payload::Workload;
+
+/// Two vCPUs that take no lock, by turns in one slot: a hundred switches in a round.
+const SPEC: &str = "vcpus = 2\nslots = 1\nlocks = \"ticket\"\nworkloads = \"switch\"\npolicies = \"rr\"\n\
+                    slice = \"1ms\"\nseconds = 0.1\nwarm-up = 0.01\nrepetitions = 1\n";
+
+/// The median switch of each round, in nanoseconds, on the first of `cpus`.
+pub(super) fn measure(
+    cpus: &CpuList,
+    rounds: usize,
+    interrupt: &Interrupt,
+) -> Result<Vec<f64>, CalibrateError> {
+    let cpus = CpuList::of(cpus.cpus()[0]);
+    let place = |_: &str, _, _| Ok(HostKind::Direct);
+    let setting = Setting { cpus: &cpus, place: &place };
+    let Experiment { points, method, .. } =
+        Experiment::parse(SPEC, "switch", &setting).map_err(CalibrateError::Spec)?;
+    let run = RunSpec::new(&points[0], &method, &cpus);
+    (0..rounds).map(|_| round(&run, interrupt)).collect()
+}
+
+fn round(run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<f64, CalibrateError> {
+    let cell = PayloadCell { workload: Workload::Switch };
+    let measured = cell.run(run, interrupt).map_err(|error| match error {
+        CellError::Interrupted => CalibrateError::Interrupted,
+        error => CalibrateError::Switch(error),
+    })?;
+    let handover = measured.figures.schedule.and_then(|schedule| schedule.handover.percentiles());
+    handover.map(|times| times.p50.0 as f64).ok_or(CalibrateError::NoSwitch)
+}

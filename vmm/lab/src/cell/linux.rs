@@ -1,0 +1,231 @@
+//! Measures a workload in Linux guests.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use study::guest::workload::GuestWorkload;
+
+use super::{
+    linux_outcome::Outcome,
+    machines::{Ended, Machines},
+    window::Windows,
+};
+use crate::{
+    Interrupt,
+    cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
+};
+use base::units::ByteSize;
+use machine::{
+    devices::output::Sink,
+    guest::{
+        initrd::{self, GuestRoot},
+        linux,
+    },
+    vcpu::End,
+    vm::{Console, GuestSpec, MachineSpec, Report},
+};
+use study::{
+    guest::kernels::{self, Flavour, Kernels},
+    store::record::Figures,
+    timeline::Timeline,
+};
+
+/// How long a guest may take for everything except its benchmark: its boot, which is slow on
+/// emulated and overcommitted CPUs, and its shutdown. 31 s were too few for one guest of 8 vCPUs with
+/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late, and beside four busy
+/// threads that host has a third of its CPUs. QEMU's emulated AMD-V now and then loses a timer
+/// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
+/// the benchmark never ends (seen once in about 100 runs).
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Interval at which the guest's end is polled.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A workload in a Linux guest; by default `spin_lock`, one kernel thread per vCPU on one lock.
+#[derive(Debug, Clone)]
+pub struct LinuxCell {
+    /// The guest kernels, including those for the systems to be run.
+    pub kernels: Kernels,
+    /// The program that the guest runs.
+    pub workload: GuestWorkload,
+}
+
+impl LinuxCell {
+    /// Memory of each machine: enough for the kernel and the per-CPU areas of 128 vCPUs.
+    pub const MEMORY: ByteSize = ByteSize::mib(256);
+
+    fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
+        let system = run.point.lock;
+        let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
+        let kernel = self.kernels.file(flavour).ok_or(CellError::NoKernel(system))?;
+        let argv = self.command(run);
+        let bench = self.workload != GuestWorkload::Lock;
+        let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };
+        let guest = GuestSpec::Linux {
+            kernel: kernel.into(),
+            initrd: initrd::assemble(kernel, None, Some(root))?,
+            cmdline: self.cmdline(run, flavour),
+        };
+        let machine = run.machine(guest, Self::MEMORY, flavour == Flavour::Ticket);
+        Ok(MachineSpec { kvm_kick: kernels::has_kvm_kick(system), ..machine })
+    }
+
+    fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
+        let bare = linux::bare_cmdline(kernels::parameters(run.point.lock, run.point.backend));
+        match flavour {
+            // Native guests get it too, so that both have the same command line.
+            Flavour::Ticket => format!(
+                "{bare} pvticket_spin={} pvticket_handoff={}",
+                run.point.spin_threshold, run.point.handoff
+            ),
+            Flavour::Stock => bare,
+        }
+    }
+
+    /// The command of the workload. The lock benchmark is an applet of our init, the others are in a
+    /// separate program.
+    fn command(&self, run: &RunSpec<'_>) -> Vec<OsString> {
+        let seconds = format!("--seconds={:.3}", run.point.duration.as_secs_f64());
+        let warm_up = format!("--warm-up={:.3}", run.method.warm_up.as_secs_f64());
+        let words = match self.workload {
+            GuestWorkload::Lock => vec![
+                "/pvticket/init".to_owned(),
+                "lockbench".to_owned(),
+                format!("--critical={}", run.point.critical),
+                format!("--think={}", run.point.think),
+                warm_up,
+                seconds,
+            ],
+            other => vec![
+                "/pvticket/bench".to_owned(),
+                other.name().to_owned(),
+                warm_up,
+                seconds,
+                "--json".to_owned(),
+            ],
+        };
+        words.into_iter().map(OsString::from).collect()
+    }
+}
+
+impl Cell for LinuxCell {
+    fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Measurement, CellError> {
+        let spec = self.machine(run)?;
+        let outputs: Vec<Outputs> = run.point.sizes().map(|_| Outputs::default()).collect();
+        let machines = Machines::start(run, &spec, interrupt, |vm| outputs[vm].console(interrupt))?;
+        machines.meter_locks();
+        let patience = run.method.warm_up + run.point.duration + PATIENCE;
+        let deadline = Instant::now() + patience;
+        let has_failed = || machines.has_one_failed() || machines.is_left_alone();
+        let is_over = || machines.have_all_ended() || has_failed();
+        while !is_over() && Instant::now() < deadline && !interrupt.raised() {
+            machines.let_others_go();
+            machines.show_linux(run);
+            thread::sleep(LOOK_EVERY);
+        }
+        let (in_time, times) = (is_over(), machines.times());
+        let windows = machines.gathering.windows();
+        let Ended { reports, schedule, timeline } = machines.stop(run)?;
+        if interrupt.raised() {
+            return Err(CellError::Interrupted);
+        }
+        if !in_time {
+            let waited = patience.as_secs_f64();
+            let times = in_words(times);
+            let why = format!("it gave no result within {waited:.0} s{times}");
+            return Err(CellError::EndedEarly(why));
+        }
+        let figures = outputs.iter().zip(&reports).map(|(its, report)| its.figures(run, report));
+        let all = figures.reduce(|all, its| Ok(all?.beside(its?)));
+        let all = all.ok_or(CellError::Interrupted)??;
+        let Windows { schedule: measured, counts, host, taken, span } =
+            windows.ok_or(CellError::NoWindow)?;
+        let (vmm, faults) = (counts.vcpus, counts.faults);
+        let figures = Figures { vmm, faults, host, locks_taken: taken, ..all };
+        let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
+        Ok(Measurement::new(figures, &measured, schedule, timeline.map(of_locks)))
+    }
+}
+
+/// The outputs of one machine.
+#[derive(Debug, Default)]
+struct Outputs {
+    stdout: Kept,
+    messages: Kept,
+}
+
+impl Outputs {
+    fn console(&self, interrupt: &Interrupt) -> Result<Console, CellError> {
+        Ok(Console {
+            com1: Box::new(self.messages.clone()),
+            stdout: Box::new(self.stdout.clone()),
+            stderr: Box::new(self.messages.clone()),
+            interrupt: interrupt.descriptor().map_err(CellError::Descriptor)?,
+            ..Console::null()
+        })
+    }
+
+    fn figures(&self, run: &RunSpec<'_>, report: &Report) -> Result<Figures, CellError> {
+        match &report.end {
+            End::Exit(0) => {
+                let said = self.stdout.whole().ok_or(CellError::Flooded(Kept::LIMIT))?;
+                let outcome = Outcome::parse(&said)?;
+                outcome.figures(run.point.lock, run.point.backend)
+            }
+            end => Err(ended_early(end, &self.messages.text())),
+        }
+    }
+}
+
+/// A guest's output, up to a limit.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    /// Bytes that are kept, far more than a result or a panic's trace; the rest is dropped.
+    const LIMIT: ByteSize = ByteSize::mib(1);
+
+    /// The whole output; None if something was or may have been dropped.
+    fn whole(&self) -> Option<String> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        (kept < Self::LIMIT.0).then(|| self.text())
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Sink for Kept {}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = (Self::LIMIT.0 as usize).saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(&bytes[..room]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_cannot_fill_our_memory() {
+        let mut kept = Kept::default();
+        for _ in 0..3 {
+            assert_eq!(kept.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
+        }
+        assert_eq!((kept.text().len() as u64, kept.whole()), (Kept::LIMIT.0, None));
+    }
+}

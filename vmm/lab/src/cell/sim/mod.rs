@@ -1,0 +1,288 @@
+//! Simulates a point instead of measuring it.
+
+mod timeline;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use locks::System;
+use sim::machine::SHIPPED;
+use sim::{
+    Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
+    VcpuSnapshot,
+};
+use thiserror::Error;
+
+use super::{Measurement, RunSpec};
+use crate::{Interrupt, calibrate, patience};
+use base::{
+    files::{self, FileError},
+    host_extras::{HaltPollMost, PleWindow},
+    units::ByteSize,
+};
+use os::artifacts::{ArtifactError, cache_dir};
+use sched::VcpuIndex;
+use study::{
+    live::{Phase, SlotView, VcpuView, View},
+    point::Point,
+    store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
+};
+
+/// Where the machine file of this host is kept.
+pub fn calibrated() -> Result<PathBuf, ArtifactError> {
+    Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
+}
+
+/// Longest machine file. As JSON it is at most six times as long, and fits in a job.
+const LONGEST: ByteSize = ByteSize(128 << 10);
+
+/// Why a point has no simulated figures.
+#[derive(Debug, Error)]
+pub enum SimCellError {
+    /// There is no machine file of this host.
+    #[error("machine this: this host has not been measured: `pvticket sim calibrate`")]
+    NotCalibrated,
+    /// The machine file cannot be read.
+    #[error(
+        "machine {file}: it is not one that comes with pvticket ({}), and no file",
+        SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    )]
+    File {
+        /// Its name.
+        file: String,
+        /// Why.
+        #[source]
+        source: FileError,
+    },
+    /// The machine file is wrong.
+    #[error("machine {file}")]
+    Machine {
+        /// Its name.
+        file: String,
+        /// What is wrong, with its line.
+        #[source]
+        source: sim::machine::MachineError,
+    },
+    /// The simulator does not have the system.
+    #[error("{0} is not in the simulator")]
+    System(System),
+    /// The point cannot be simulated.
+    #[error(transparent)]
+    Spec(#[from] sim::SpecError),
+    /// The user interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The simulation came to a standstill.
+    #[error("{stuck} (seed {seed})")]
+    Stuck {
+        /// How.
+        stuck: sim::Stuck,
+        /// Its seed, which repeats it.
+        seed: u64,
+    },
+}
+
+/// The machine of this name, or in this file.
+pub fn machine(name: &str) -> Result<Machine, SimCellError> {
+    parsed(name, &machine_text(name)?)
+}
+
+fn parsed(name: &str, text: &str) -> Result<Machine, SimCellError> {
+    Machine::parse(text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+}
+
+/// The machine files of `points`, each once: those of `kept`, and the others as they are now.
+pub fn machine_files(
+    points: &[Point],
+    kept: &[MachineFile],
+) -> Result<Vec<MachineFile>, SimCellError> {
+    let mut files: Vec<MachineFile> = Vec::new();
+    for name in points.iter().map(|point| point.machine.as_str()) {
+        if name.is_empty() || files.iter().any(|file| file.name == name) {
+            continue;
+        }
+        files.push(match kept.iter().find(|file| file.name == name) {
+            Some(file) => file.clone(),
+            None => machine_file(name)?,
+        });
+    }
+    Ok(files)
+}
+
+fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
+    let text = machine_text(name)?;
+    let machine = parsed(name, &text)?;
+    let (assumed, costs) = machine.assumed();
+    let origin = match name {
+        calibrate::NAME => MachineOrigin::Calibrated,
+        _ if Machine::shipped(name).is_some() => MachineOrigin::Shipped,
+        _ => MachineOrigin::File,
+    };
+    let (assumed, costs) = (assumed as u32, costs as u32);
+    let (name, doubts) = (name.to_owned(), machine.doubts);
+    let has_noise = Some(machine.noise.is_some());
+    Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
+}
+
+/// The text of its file.
+pub fn machine_text(name: &str) -> Result<String, SimCellError> {
+    let shipped = SHIPPED.iter().find(|(its, _)| *its == name);
+    if let Some((_, text)) = shipped {
+        return Ok((*text).to_owned());
+    }
+    if name == calibrate::NAME {
+        let text = calibrated().ok().and_then(|path| files::read_text(&path, LONGEST).ok());
+        return text.ok_or(SimCellError::NotCalibrated);
+    }
+    files::read_text(Path::new(name), LONGEST)
+        .map_err(|source| SimCellError::File { file: name.to_owned(), source })
+}
+
+/// Simulated time between two looks at whether the user wants it to end.
+const LOOK_EVERY: Picos = Picos(1_000_000_000);
+
+/// Simulates the point of `spec`. `cell` is its number in the run: each has random choices of its
+/// own.
+pub fn simulate(
+    spec: &RunSpec<'_>,
+    cell: u32,
+    interrupt: &Interrupt,
+) -> Result<Measurement, SimCellError> {
+    let RunSpec { point, method, .. } = *spec;
+    let are_kept = spec.record || spec.trace;
+    let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept };
+    let machine = match spec.machine {
+        Some(text) => parsed(&point.machine, text)?,
+        None => machine(&point.machine)?,
+    };
+    let simulated = simulated(point, machine, cell)?;
+    let stuck = |stuck| match stuck {
+        sim::Stuck::Stopped => SimCellError::Interrupted,
+        stuck => SimCellError::Stuck { stuck, seed: simulated.seed },
+    };
+    let mut sim = Sim::scheduled(&simulated, decisions)?;
+    let signals = interrupt.clone();
+    sim.obey(&patience::brake(move || signals.raised()));
+    let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
+    let mut progress = Vec::new();
+    let mut run = |sim: &mut Sim, end: Picos, phase: Phase| {
+        while sim.now() < end {
+            if interrupt.raised() {
+                return Err(SimCellError::Interrupted);
+            }
+            sim.run_until(end.min(sim.now() + LOOK_EVERY)).map_err(stuck)?;
+            if spec.trace {
+                progress.extend(timeline::progress(sim, point));
+            }
+            if let Some(onlooker) = spec.onlooker.filter(|onlooker| onlooker.is_due()) {
+                onlooker.see(view(&sim.snapshot(), point.vcpus.get(), phase));
+            }
+        }
+        Ok(())
+    };
+    run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
+    let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
+    run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
+    let whole = sim.figures();
+    let window = whole.clone() - &before;
+    let schedule = ScheduleFigures {
+        seconds: Some(window.time.seconds()),
+        totals: window.schedule,
+        hits: sim.hits().zip(hits).map(|(now, then)| now - then),
+        since_start: Some(SinceStart { totals: whole.schedule, hits: sim.hits() }),
+        divergence: sim.divergence(),
+        ..ScheduleFigures::default()
+    };
+    let recording = spec.record.then(|| sim.recording());
+    let timeline = spec.trace.then(|| timeline::timeline(&sim, point, from, progress));
+    let violations = sim.finish().map_err(stuck)?.violations;
+    let figures = Figures {
+        seconds: window.time.seconds(),
+        slow: Some(window.slow),
+        halts: window.halts,
+        kicks: window.kicks,
+        violations,
+        disorder: window.disorder,
+        schedule: Some(schedule),
+        faults: point.fault.map(|_| window.faults),
+        sim: Some(SimCounts {
+            pause_exits: window.pause_exits,
+            polled: window.polled,
+            stolen_ns: window.stolen.0 / 1_000,
+            looks: window.looks,
+            transfers: window.transfers,
+            events: window.events,
+        }),
+        operations: window.operations,
+        ..Figures::default()
+    };
+    Ok(Measurement { figures, timeline, recording })
+}
+
+/// What `top` shows of it. Of the exits only those of calls are known by vCPU.
+fn view(snapshot: &Snapshot, per_guest: u32, phase: Phase) -> View {
+    let vcpu = |(vcpu, its): (u32, &VcpuSnapshot)| VcpuView {
+        vm: vcpu / per_guest,
+        vcpu: vcpu % per_guest,
+        state: Some(its.state),
+        locks: its.activity,
+        operations: Some(its.operations),
+        taken: None,
+        exits: its.halts + its.kicks,
+        halts: its.halts,
+        kicks: its.kicks,
+    };
+    let slot = |(cpu, vcpu): (usize, &Option<VcpuIndex>)| SlotView {
+        cpu,
+        vcpu: vcpu.map(|VcpuIndex(vcpu)| vcpu),
+    };
+    View {
+        phase,
+        at: snapshot.at,
+        vcpus: (0..).zip(&snapshot.vcpus).map(vcpu).collect(),
+        slots: snapshot.slots.iter().enumerate().map(slot).collect(),
+        totals: Some(snapshot.totals),
+    }
+}
+
+fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
+    // The simulator has the library compiled for itself, with the same names.
+    let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
+    let increment = machine.costs.increment.0;
+    // The payload does the same number of increments each time.
+    let span = |increments: u32| Span::Steady(Picos(increment * u64::from(increments)));
+    // As the payload: a counter is added to by the number of increments of a critical section.
+    let load = Load {
+        has_data: true,
+        adds: point.critical,
+        ..Load::of(span(point.think), span(point.critical))
+    };
+    Ok(Spec {
+        cpus: point.slots as usize,
+        guests: point.vms as usize,
+        handoff: sim::handoff(point.handoff),
+        spin_threshold: point.spin_threshold,
+        policy: point.policy.clone(),
+        slice: point.slice,
+        faults: point.fault.unwrap_or_default(),
+        host: host(point, &machine),
+        seed: point.seed ^ u64::from(cell) << 32,
+        ..Spec::new(machine, system, point.vcpus.get() as usize, load)
+    })
+}
+
+/// What the host of the point does beside the schedule: the point's own noise replaces that of the machine.
+fn host(point: &Point, machine: &Machine) -> Host {
+    let Point { ple, halt_poll, noise, .. } = *point;
+    Host {
+        ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
+        halt_poll: halt_poll
+            .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
+        noise: noise.map(Noise::from).or(machine.noise),
+    }
+}
+
+#[cfg(test)]
+mod tests;

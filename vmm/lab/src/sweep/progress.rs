@@ -1,0 +1,139 @@
+//! How far a sweep is, from its parts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
+
+use crate::run::estimate_cell;
+use study::{
+    spec::{Experiment, PlannedCell},
+    store::{
+        StoreError,
+        record::Outcome,
+        sweep::{self, End, PARTS, Part, record::SweepLine},
+    },
+};
+
+/// What is known of a part.
+#[derive(Debug, Clone)]
+struct Known {
+    bytes: u64,
+    unit: Option<u32>,
+    node: String,
+    is_whole: bool,
+    /// Its cells that have ended: number, how long it took in seconds, whether it failed.
+    cells: Vec<(u32, f64, bool)>,
+}
+
+impl Known {
+    fn of(part: &Part, bytes: u64) -> Self {
+        let attempt = part.attempt();
+        let cells = part.cells.iter().filter(|cell| cell.is_ended());
+        let is_failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed { .. });
+        Self {
+            bytes,
+            unit: attempt.map(|attempt| attempt.unit),
+            node: attempt.map(|attempt| attempt.node.clone()).unwrap_or_default(),
+            is_whole: part.end == End::Whole,
+            cells: cells.map(|cell| (cell.cell, cell.took, is_failed(&cell.outcome))).collect(),
+        }
+    }
+}
+
+/// Follows the parts of a sweep. A part is read again only if it has grown, and not once it is whole.
+#[derive(Debug)]
+pub struct Tracker<'a> {
+    experiment: &'a Experiment,
+    sweep: &'a SweepLine,
+    cells: Vec<PlannedCell>,
+    known: HashMap<String, Known>,
+}
+
+/// The state of a sweep's units and cells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct State {
+    /// Units that count.
+    pub whole: BTreeSet<u32>,
+    /// Cells of whole units that have figures.
+    pub done: u32,
+    /// Cells of whole units that failed.
+    pub failed: u32,
+    /// Cells that have ended in attempts that are not whole.
+    pub begun: u32,
+    /// How many whole units each node ran.
+    pub nodes: BTreeMap<String, u32>,
+    /// The node of the last attempt at each unit that is not whole.
+    pub attempts: BTreeMap<u32, String>,
+    /// Estimated time of the cells that are left, in tasks one after the other.
+    pub left: Duration,
+}
+
+impl<'a> Tracker<'a> {
+    /// Follows the parts of this sweep.
+    pub fn new(experiment: &'a Experiment, sweep: &'a SweepLine) -> Self {
+        Self { experiment, sweep, cells: experiment.cells(), known: HashMap::new() }
+    }
+
+    /// Looks at the parts in `dir`.
+    pub fn look(&mut self, dir: &Path) -> Result<State, StoreError> {
+        for name in sweep::names(dir)? {
+            if self.known.get(&name).is_some_and(|known| known.is_whole) {
+                continue;
+            }
+            // Over NFS the length may lag behind; then the next look finds more.
+            let bytes = fs::metadata(dir.join(PARTS).join(&name)).map_or(0, |facts| facts.len());
+            if self.known.get(&name).is_none_or(|known| known.bytes != bytes) {
+                let part = sweep::read_part(dir, &name, self.sweep);
+                self.known.insert(name, Known::of(&part, bytes));
+            }
+        }
+        Ok(self.state())
+    }
+
+    fn state(&self) -> State {
+        let mut state = State::default();
+        let mut ended: HashSet<u32> = HashSet::new();
+        let (mut thought, mut took) = (0.0, 0.0);
+        let mut names: Vec<(&String, &Known)> = self.known.iter().collect();
+        // Whole ones first: of a unit that is whole, no other attempt is of interest.
+        names.sort_by_key(|(name, known)| (!known.is_whole, *name));
+        for (_, known) in names {
+            let Some(unit) = known.unit else { continue };
+            if state.whole.contains(&unit) {
+                continue;
+            }
+            let failed = known.cells.iter().filter(|(_, _, failed)| *failed).count() as u32;
+            if known.is_whole {
+                state.whole.insert(unit);
+                state.failed += failed;
+                state.done += known.cells.len() as u32 - failed;
+                *state.nodes.entry(known.node.clone()).or_default() += 1;
+            } else {
+                state.attempts.insert(unit, known.node.clone());
+            }
+            for (cell, its, _) in &known.cells {
+                if ended.insert(*cell) {
+                    state.begun += u32::from(!known.is_whole);
+                    thought += self.estimate(*cell).as_secs_f64();
+                    took += its;
+                }
+            }
+        }
+        let left = (0..self.cells.len() as u32).filter(|cell| !ended.contains(cell));
+        let left: Duration = left.map(|cell| self.estimate(cell)).sum();
+        // As much longer or shorter as the cells so far.
+        let pace: f64 = if thought > 0.0 { took / thought } else { 1.0 };
+        state.left = Duration::try_from_secs_f64(left.as_secs_f64() * pace).unwrap_or(left);
+        state
+    }
+
+    fn estimate(&self, cell: u32) -> Duration {
+        let planned = self.cells.get(cell as usize);
+        planned.map_or(Duration::ZERO, |cell| {
+            estimate_cell(self.experiment, &self.experiment.points[cell.point])
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! The table and the JSON of `bench boot`.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::peers;
+use crate::bench::boot::{CROWD, Figures, Quantity};
+use report::si::percent;
+use study::{
+    host::HostFacts,
+    stats::{self, Estimate, Quartiles},
+};
+
+/// Version of the JSON document. 2: memory of a VMM alone and with others, and the tiny guest's.
+const FORMAT: u32 = 2;
+
+/// Width of the name column.
+const NAME: usize = 42;
+
+/// The kind of host that the figures were measured on, for the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// A host with a usable KVM of its own; comparable with no stored figure.
+    Direct,
+    /// The emulated host, on which the peers were measured too.
+    Emulated,
+}
+
+/// One line: a quantity and the statistics of its samples.
+#[derive(Debug, Serialize)]
+struct Line {
+    what: String,
+    unit: &'static str,
+    runs: usize,
+    #[serde(flatten)]
+    quartiles: Quartiles,
+    /// 95 % interval of the median; None if there are too few runs.
+    median_interval: Option<stats::Interval>,
+    #[serde(skip)]
+    quantity: Quantity,
+}
+
+impl Line {
+    fn new(quantity: Quantity, figures: &Figures) -> Option<Self> {
+        let samples = quantity.samples(figures);
+        let Estimate { interval, .. } = stats::median_estimate(&samples)?;
+        Some(Self {
+            what: quantity.to_string(),
+            unit: quantity.unit(),
+            runs: samples.len(),
+            quartiles: stats::quartiles(&samples)?,
+            median_interval: interval,
+            quantity,
+        })
+    }
+}
+
+fn lines(figures: &Figures) -> Vec<Line> {
+    Quantity::all(figures).into_iter().filter_map(|quantity| Line::new(quantity, figures)).collect()
+}
+
+/// The figures as text, next to the peers' where they are comparable.
+pub fn table(figures: &Figures, host: &HostFacts, place: Place) -> String {
+    let mut text = heading(host);
+    let lines = lines(figures);
+    let _ = writeln!(
+        text,
+        "{:<NAME$}{:>4}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<4}{:^18}",
+        "", "N", "min", "1/4", "median", "3/4", "max", "", "95 % of median"
+    );
+    for line in &lines {
+        let decimals = decimals(line.quartiles.median);
+        let Quartiles { min, lower, median, upper, max } = line.quartiles;
+        let _ = write!(text, "{:<NAME$}{:>4}", line.what, line.runs);
+        for figure in [min, lower, median, upper, max] {
+            let _ = write!(text, "{figure:>9.decimals$}");
+        }
+        let _ = match line.median_interval {
+            Some(stats::Interval { low, high }) => {
+                writeln!(text, "  {:<4}{low:>9.decimals$} -{high:>7.decimals$}", line.unit)
+            }
+            None => writeln!(text, "  {:<4}{:^18}", line.unit, "-"),
+        };
+    }
+    text.push('\n');
+    let ours = |quantity| {
+        lines.iter().find(|line| line.quantity == quantity).map(|line| line.quartiles.median)
+    };
+    match place {
+        Place::Emulated => text.push_str(&peers::table(ours)),
+        Place::Direct => text.push_str(
+            "Not compared with other VMMs: the stored figures were measured on the emulated host\n\
+             (--host emulated).\n",
+        ),
+    }
+    text
+}
+
+fn heading(host: &HostFacts) -> String {
+    let HostFacts { cpu, kvm, kernel, busy, .. } = host;
+    let busy = busy.map(|busy| format!(", {} busy before", percent(busy))).unwrap_or_default();
+    format!(
+        "host    {cpu}, {kvm} KVM, Linux {kernel}{busy}\n\
+         memory  of the VMM's process beside its guest's, while the guest waits (/proc/PID/smaps).\n\
+         \x20       alone: all that is resident, where no other process runs its program;\n\
+         \x20       last of {CROWD}: PSS, where they share the program's pages\n\
+         exits   against a loop of KVM_RUN alone over the same guest, in turn\n\n"
+    )
+}
+
+/// Digits after the decimal point for three or four significant digits.
+fn decimals(value: f64) -> usize {
+    match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    format: u32,
+    pvticket: &'static str,
+    place: Place,
+    host: &'a HostFacts,
+    lines: Vec<Line>,
+    samples: &'a Figures,
+}
+
+/// The figures and every sample as JSON.
+pub fn json(figures: &Figures, host: &HostFacts, place: Place) -> serde_json::Result<String> {
+    super::document(&Document {
+        format: FORMAT,
+        pvticket: env!("CARGO_PKG_VERSION"),
+        place,
+        host,
+        lines: lines(figures),
+        samples: figures,
+    })
+}

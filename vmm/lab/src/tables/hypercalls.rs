@@ -1,0 +1,266 @@
+//! The table and the JSON of `bench hypercalls`.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::handoffs;
+use crate::{
+    bench::{
+        hypercalls::{Case, CaseRounds, HyperFigures, HyperPlan},
+        thread_wakeup::{Placement, RawKind},
+    },
+    tables::handoffs::Limit,
+};
+use base::{backend::PvBackend, plural::count};
+use report::si::ratio;
+use study::{
+    findings::Study,
+    host::HostFacts,
+    stats::{self, Estimate, Interval},
+};
+
+/// Version of the JSON document.
+const FORMAT: u32 = 1;
+
+/// Width of the name column.
+const NAME: usize = 38;
+
+/// One line of the table. Times in nanoseconds.
+#[derive(Debug, Serialize)]
+struct Line {
+    backend: Option<&'static str>,
+    what: String,
+    samples: u64,
+    p50: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+    /// Median of the rounds' medians.
+    median: f64,
+    /// 95 % interval of that median.
+    interval: Option<Interval>,
+    /// Returns from `KVM_RUN` per operation of vCPU 0.
+    user_exits: Option<f64>,
+    /// The rounds' medians, in order.
+    medians: Vec<f64>,
+    /// KVM's own counters per operation of vCPU 0.
+    kvm: BTreeMap<String, f64>,
+    #[serde(skip)]
+    case: Case,
+}
+
+impl Line {
+    fn new(of: &CaseRounds) -> Option<Self> {
+        let mut histogram = Histogram::<u64>::new(3).ok()?;
+        for sample in of.rounds.iter().flat_map(|round| &round.samples) {
+            histogram.record(*sample).ok()?;
+        }
+        let median_of = |samples: &[u64]| {
+            stats::median(&samples.iter().map(|sample| *sample as f64).collect::<Vec<_>>())
+        };
+        let medians: Vec<f64> =
+            of.rounds.iter().filter_map(|round| median_of(&round.samples)).collect();
+        let Estimate { value: median, interval } = stats::median_estimate(&medians)?;
+        let operations = of.rounds.iter().map(|round| round.operations).sum::<u64>().max(1) as f64;
+        let exits: u64 = of.rounds.iter().map(|round| round.vmm.exits).sum();
+        let mut kvm: BTreeMap<String, f64> = BTreeMap::new();
+        for (name, value) in of.rounds.iter().flat_map(|round| &round.kvm) {
+            *kvm.entry(name.clone()).or_default() += *value as f64 / operations;
+        }
+        Some(Self {
+            backend: of.case.backend().map(PvBackend::name),
+            what: of.case.name(),
+            samples: histogram.len(),
+            p50: histogram.value_at_quantile(0.5),
+            p99: histogram.value_at_quantile(0.99),
+            p999: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+            median,
+            interval,
+            user_exits: of.case.backend().map(|_| exits as f64 / operations),
+            medians,
+            kvm,
+            case: of.case,
+        })
+    }
+
+    fn text(&self) -> String {
+        let interval = self
+            .interval
+            .map_or_else(|| "-".into(), |its| format!("{} .. {}", us(its.low), us(its.high)));
+        let exits = self.user_exits.map_or_else(|| "-".into(), |exits| format!("{exits:.3}"));
+        format!(
+            "  {:<NAME$}{:>9}{:>9}{:>9}{:>9}{interval:^20}{exits:>8}{:>9}",
+            self.what,
+            us(self.p50 as f64),
+            us(self.p99 as f64),
+            us(self.p999 as f64),
+            us(self.max as f64),
+            self.samples,
+        )
+    }
+}
+
+fn us(nanos: f64) -> String {
+    let us = nanos / 1e3;
+    match us {
+        us if us < 9.995 => format!("{us:.2}"),
+        us if us < 999.5 => format!("{us:.1}"),
+        us => format!("{us:.0}"),
+    }
+}
+
+/// A ratio of two lines, with the medians that it is computed from.
+#[derive(Debug, Serialize)]
+struct Contrast {
+    what: String,
+    value: f64,
+    /// By rounds, each of which measured both.
+    interval: Option<Interval>,
+}
+
+impl Contrast {
+    /// `of` over `base`, round by round.
+    fn new(what: String, of: &[f64], base: &[f64]) -> Option<Self> {
+        let Estimate { value, interval } = super::by_rounds(of, base)?;
+        Some(Self { what, value, interval })
+    }
+
+    fn text(&self) -> String {
+        let within = self.interval.map_or_else(String::new, |its| {
+            format!(" (95 %: {} .. {})", ratio(its.low), ratio(its.high))
+        });
+        format!("  {}: {}{within}", self.what, ratio(self.value))
+    }
+}
+
+/// The ratios of interest.
+fn contrasts(lines: &[Line]) -> Vec<Contrast> {
+    let medians = |case: Case| {
+        lines.iter().find(|line| line.case == case).map_or(&[][..], |line| &line.medians)
+    };
+    let mut all = Vec::new();
+    let futex = medians(Case::Raw(RawKind::Futex, Placement::SameCpu));
+    let run = medians(Case::KickToRun(PvBackend::Vmm, Placement::SameCpu));
+    // A lower bound of the path: the kicker's two exits, at the cost of the same calls when no vCPU
+    // has to be woken, and one switch of threads.
+    let exits = medians(Case::KickRunning(PvBackend::Vmm))
+        .iter()
+        .zip(medians(Case::PendingHalt(PvBackend::Vmm)))
+        .map(|(kick, halt)| kick + halt);
+    let least: Vec<f64> =
+        futex.iter().zip(exits).map(|(futex, exits)| 1.5 * futex + exits).collect();
+    all.extend(Contrast::new(
+        "vmm, kick -> run on the same CPU, over 1.5 futex handoffs and the exits of kick and halt"
+            .into(),
+        run,
+        &least,
+    ));
+    for placement in [Placement::SameCpu, Placement::OtherCpu] {
+        let doorbell = Case::KickToRun(PvBackend::Doorbell, placement);
+        let kvm = Case::KickToRun(PvBackend::Kvm, placement);
+        let what = format!("doorbell over kvm, {}", doorbell.name());
+        all.extend(Contrast::new(what, medians(doorbell), medians(kvm)));
+    }
+    all
+}
+
+/// The lower bound of a handoff's cost, from the same rounds' medians.
+fn limit(lines: &[Line]) -> Option<Limit> {
+    let median = |case| lines.iter().find(|line| line.case == case).map(|line| line.median);
+    Some(Limit {
+        exit: median(Case::Exit(PvBackend::Vmm))?,
+        switch: median(Case::Raw(RawKind::Futex, Placement::SameCpu))?,
+    })
+}
+
+/// The whole report as text.
+pub fn table(
+    figures: &HyperFigures,
+    plan: &HyperPlan,
+    host: &HostFacts,
+    handed: Option<&Study>,
+) -> String {
+    let lines: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
+    let mut text = format!(
+        "host    {}, {} KVM, Linux {}\n\
+         method  {}, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
+         times   in us; of all samples, and the median of the rounds' medians with its interval\n\
+         threads SCHED_BATCH: none preempts another at a wakeup\n\
+         compare vmm with two threads of the host that wake each other (futex, eventfd); doorbell\n\
+         \x20       with kvm; handoffs with native, with plain PV, and with one exit and one switch\n",
+        host.cpu,
+        host.kvm,
+        host.kernel,
+        count(plan.rounds, "round"),
+        plan.duration.as_secs_f64(),
+        plan.cpus,
+    );
+    if figures.interrupted {
+        text.push_str("note    interrupted: some cases have fewer rounds\n");
+    }
+    let _ = writeln!(
+        text,
+        "\n  {:<NAME$}{:>9}{:>9}{:>9}{:>9}{:^20}{:>8}{:>9}",
+        "", "p50", "p99", "p99.9", "max", "95 % of median", "exits", "samples"
+    );
+    let mut backend = None;
+    for line in &lines {
+        if line.backend != backend {
+            backend = line.backend;
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{}", backend.unwrap_or_default());
+        }
+        let _ = writeln!(text, "{}", line.text());
+    }
+    text.push('\n');
+    for contrast in contrasts(&lines) {
+        let _ = writeln!(text, "{}", contrast.text());
+    }
+    if let Some((study, limit)) = handed.zip(limit(&lines)) {
+        text.push_str(&handoffs::text(&handoffs::lines(study, limit), study, limit));
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    format: u32,
+    pvticket: &'static str,
+    host: &'a HostFacts,
+    cpus: &'a [usize],
+    rounds: u32,
+    seconds: f64,
+    seed: u64,
+    complete: bool,
+    cases: Vec<Line>,
+    contrasts: Vec<Contrast>,
+    handoffs: Vec<handoffs::Line>,
+}
+
+/// The whole report as JSON.
+pub fn json(
+    figures: &HyperFigures,
+    plan: &HyperPlan,
+    host: &HostFacts,
+    handed: Option<&Study>,
+) -> serde_json::Result<String> {
+    let cases: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
+    let handoffs = handed.zip(limit(&cases));
+    let handoffs = handoffs.map(|(study, limit)| handoffs::lines(study, limit));
+    super::document(&Document {
+        format: FORMAT,
+        pvticket: env!("CARGO_PKG_VERSION"),
+        host,
+        cpus: plan.cpus.cpus(),
+        rounds: plan.rounds,
+        seconds: plan.duration.as_secs_f64(),
+        seed: plan.seed,
+        complete: !figures.interrupted,
+        handoffs: handoffs.unwrap_or_default(),
+        contrasts: contrasts(&cases),
+        cases,
+    })
+}
