@@ -41,7 +41,7 @@ test: setup ## Show that every promise holds and no past bug is back (about 12 m
 # tests, with the same features in each crate.
 .PHONY: test-code test-machines test-tools
 test-code: setup
-	$(CARGO) build --locked --quiet --workspace --bins --tests --test e2e
+	$(CARGO) build --locked --quiet --workspace --bins --examples --tests --test e2e
 	$(call UNIT_TESTS)
 	$(call MODEL_TESTS)
 
@@ -67,7 +67,7 @@ test-all: setup ## Run all tests in their long forms, and what needs a quiet mac
 all-code: setup
 	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
 	$(call MODEL_TESTS,--features all-mutants)
-	$(CARGO) build --locked --quiet --release --workspace --features pvticket/parquet --bins --test e2e
+	$(CARGO) build --locked --quiet --release --workspace --features pvticket/parquet --bins --examples --test e2e
 	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
 	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
 
@@ -100,13 +100,13 @@ MODEL_TESTS = $(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
 DOC = RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
 
 e2e: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER
-	$(CARGO) build --locked --quiet --workspace --bins --test e2e
+	$(CARGO) build --locked --quiet --workspace --bins --examples --test e2e
 	$(E2E) -- --include-ignored $(FILTER) $(TEST_ARGS)
 
 # A call that is on no list ends the first program that makes it, and hides the next: here each is reported and made, and
 # the tests that see a report fail.
 test-log: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER with --seccomp log: none may report a call
-	$(CARGO) build --locked --quiet --workspace --bins --test e2e
+	$(CARGO) build --locked --quiet --workspace --bins --examples --test e2e
 	PVTICKET_SECCOMP=log $(E2E) -- $(FILTER) $(TEST_ARGS)
 
 # The directory of the run; override it by `make report REPORT_DIR=...`.

@@ -14,6 +14,7 @@ mod cgroups;
 mod confinement;
 mod control;
 mod emulated;
+mod examples;
 mod faults;
 mod features;
 mod figures;
@@ -63,6 +64,7 @@ pub fn tests() -> Vec<Test> {
         bpf_policies::TESTS,
         bpf_share::TESTS,
         features::TESTS,
+        examples::TESTS,
         first_cpu::TESTS,
         cgroups::TESTS,
         confinement::emulated::TESTS,

@@ -8,9 +8,8 @@ use std::{
 use super::Usage;
 use base::{
     files::{self, FileError},
-    units::ByteSize,
+    units::{ByteSize, VcpuCount},
 };
-use hypercalls::payload::Workload;
 use machine::{
     guest::linux,
     vm::{self, GuestSpec, MachineSpec, VmError},
@@ -44,7 +43,7 @@ pub(super) fn check(kernel: &Path, memory: ByteSize) -> Result<(), VmError> {
         initrd: Vec::new(),
         cmdline: linux::bare_cmdline(""),
     };
-    vm::check_guest(&MachineSpec { memory, guest, ..MachineSpec::tiny(Workload::Hello) })
+    vm::check_guest(&MachineSpec::new(VcpuCount::ONE, memory, guest))
 }
 
 #[cfg(test)]

@@ -272,21 +272,14 @@ impl RunSpec<'_> {
         let Point { vcpus, backend, policy, fault, .. } = self.point;
         let is_disturbed = !policy.is_host() || fault.is_some();
         MachineSpec {
-            vcpus: *vcpus,
-            memory,
-            guest,
             pv: *backend,
-            kvm_kick: true,
             // A schedule of ours places the threads itself.
             affinity: policy.is_host().then(|| self.cpus.clone()),
-            pinned: false,
-            cgroups: Vec::new(),
             oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
-            preempt_count: None,
-            kvm_stats: false,
             host_counts: true,
             faults: self.fault_plan(),
             traced: self.trace,
+            ..MachineSpec::new(*vcpus, memory, guest)
         }
     }
 }

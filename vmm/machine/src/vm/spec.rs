@@ -66,12 +66,12 @@ pub struct MachineSpec {
 }
 
 impl MachineSpec {
-    /// A machine of one vCPU without a backend, in which the payload takes no locks.
-    pub fn tiny(workload: Workload) -> Self {
+    /// A machine without a backend, of which nothing is recorded or counted.
+    pub const fn new(vcpus: VcpuCount, memory: ByteSize, guest: GuestSpec) -> Self {
         Self {
-            vcpus: VcpuCount::ONE,
-            memory: ByteSize(MEMORY),
-            guest: GuestSpec::Payload(PayloadSpec::other(workload)),
+            vcpus,
+            memory,
+            guest,
             pv: PvBackend::Off,
             kvm_kick: true,
             affinity: None,
@@ -84,6 +84,12 @@ impl MachineSpec {
             faults: None,
             traced: false,
         }
+    }
+
+    /// A machine of one vCPU, in which the payload takes no locks.
+    pub const fn tiny(workload: Workload) -> Self {
+        let guest = GuestSpec::Payload(PayloadSpec::other(workload));
+        Self::new(VcpuCount::ONE, ByteSize(MEMORY), guest)
     }
 
     /// The host CPUs that the thread of `vcpu` may use; None: no restriction.

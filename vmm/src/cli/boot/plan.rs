@@ -192,25 +192,18 @@ impl Plan {
             }),
         };
         let is_disturbed = !self.schedule.policy.is_host() || self.faults.is_some();
+        let guest = GuestSpec::Linux {
+            kernel: self.kernel.clone(),
+            initrd: initrd::assemble(&self.kernel, self.initrd.as_deref(), own)?,
+            cmdline: self.cmdline(),
+        };
         Ok(MachineSpec {
-            vcpus: self.cpus,
-            memory: self.mem,
-            guest: GuestSpec::Linux {
-                kernel: self.kernel.clone(),
-                initrd: initrd::assemble(&self.kernel, self.initrd.as_deref(), own)?,
-                cmdline: self.cmdline(),
-            },
             pv: self.pv,
-            kvm_kick: true,
             oversight: Oversight::of(Purpose::Boot, self.pv, is_disturbed),
-            affinity: None,
-            pinned: false,
-            cgroups: Vec::new(),
             preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
-            host_counts: false,
             faults: self.faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
-            traced: false,
+            ..MachineSpec::new(self.cpus, self.mem, guest)
         })
     }
 }

@@ -1,0 +1,62 @@
+//! The examples of `vmm/machine`: a VMM of 55 lines that boots a kernel, and one that preempts the holder of a lock.
+
+use anyhow::{Context, ensure};
+
+use crate::{
+    expect_usually,
+    facts::need_kvm,
+    process::Program,
+    product::{profile_folder, pvticket},
+    tests,
+};
+
+use super::first_cpu::BUSYBOX;
+
+tests![a_kernel_boots, a_holder_is_preempted];
+
+/// An example, as `make` builds it beside the binary.
+fn example(name: &str) -> anyhow::Result<String> {
+    let file = profile_folder()?.join("examples").join(name);
+    ensure!(file.is_file(), "no {}: cargo build --examples", file.display());
+    file.into_os_string().into_string().ok().context("the folder's name is no text")
+}
+
+/// In the emulated host, where a kernel boots whatever this host's KVM is.
+fn a_kernel_boots() -> anyhow::Result<()> {
+    let taken = format!("{}:/in/boot", example("boot")?);
+    let kernel = "/in/cache/kernel/current/vmlinux";
+    let ran = pvticket(["emulate", "--in", &taken, "--", "/in/boot", kernel, BUSYBOX])
+        .args(["sh", "-c", "nproc; exit 7"])
+        .limit(300)
+        .run()?
+        .exits(7)?;
+    let text = ran.text()?;
+    ensure!(text.contains("Linux version 6."), "no console of the kernel: {text}");
+    ensure!(text.contains("PV ticketlocks on, backend vmm"), "without PV ticketlocks: {text}");
+    ensure!(text.ends_with("\n2\n"), "the command's output is not the last: {text}");
+    Ok(())
+}
+
+/// What follows `word` in a line: a number.
+fn number(line: &str, word: &str) -> anyhow::Result<u64> {
+    let (before, _) = line.split_once(word).with_context(|| format!("no {word}: {line}"))?;
+    let number = before.split_whitespace().last().unwrap_or_default();
+    number.parse().with_context(|| format!("no number before {word}: {line}"))
+}
+
+/// One preempted holder leaves a native lock with preempted waiters next in line; a PV lock recovers.
+fn a_holder_is_preempted() -> anyhow::Result<()> {
+    need_kvm()?;
+    let ran = Program::new(example("preempt")?).limit(60).run()?.exits(0)?;
+    let lines: Vec<&str> = ran.text()?.lines().collect();
+    let [native, pv] = lines[..] else { anyhow::bail!("not two lines: {}", ran.show()) };
+    ensure!(native.starts_with("native ") && pv.starts_with("PV "), "{}", ran.show());
+    for line in [native, pv] {
+        ensure!(number(line, " acquisitions")? > 0, "no lock was taken: {line}");
+        expect_usually!(number(line, " holders")? > 0, "no holder was preempted: {line}");
+    }
+    let [native, pv] = [native, pv].map(|line| number(line, " ms spun"));
+    let (native, pv) = (native?, pv?);
+    expect_usually!(native > 10 * pv, "{native} ms wasted natively, {pv} with PV locks");
+    Ok(())
+}

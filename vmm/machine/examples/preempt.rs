@@ -1,0 +1,70 @@
+//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock's holder: prints what it costs with
+//! native and with PV ticketlocks.
+//!
+//! The guest is the payload, which runs in ring 3 on any KVM.
+
+use std::{error::Error, thread, time::Duration};
+
+use base::{
+    backend::PvBackend,
+    units::{ByteSize, Nanos, VcpuCount},
+};
+use hypercalls::payload::MEMORY;
+use kvm::signal;
+use locks::System;
+use machine::{
+    driver::ScheduleSpec,
+    guest::payload::{PayloadSpec, SharedView},
+    vm::{Console, GuestSpec, MachineSpec, Oversight, Purpose, Schedule},
+};
+use sched::driver::DriverKind;
+
+/// How long the vCPUs take the lock.
+const WINDOW: Duration = Duration::from_secs(1);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for (name, lock, pv) in
+        [("native", System::NativeTicket, PvBackend::Off), ("PV", System::PvTicket, PvBackend::Vmm)]
+    {
+        println!("{name:<7}{}", contend(lock, pv)?);
+    }
+    Ok(())
+}
+
+/// Runs the machine for the window, and says what the schedule did to it.
+fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
+    let vcpus = VcpuCount::try_from(2)?;
+    // Twenty times a second a vCPU that holds the lock loses its slot for 10 ms.
+    let policy = "lhp:20,10ms".parse()?;
+    let slot = signal::allowed_cpus().into_iter().take(1).collect();
+    let schedule = ScheduleSpec::new(policy, slot, Nanos::millis(2), 1);
+    let schedule = Schedule::start(DriverKind::User, &schedule, &[vcpus.get()], false)?;
+
+    let guest = GuestSpec::Payload(PayloadSpec::operate(lock));
+    let spec = MachineSpec {
+        pv,
+        // The vCPUs publish which locks they hold: the schedule aims by that.
+        oversight: Oversight::of(Purpose::Cell { is_ours: true }, pv, true),
+        ..MachineSpec::new(vcpus, ByteSize(MEMORY), guest)
+    };
+    let machine = schedule.build(&spec, 0)?;
+    let running = schedule.run(machine, Console::null(), 0)?;
+    let shared = SharedView::new(running.memory());
+    while shared.arrived()? < vcpus.get() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    shared.go()?;
+    thread::sleep(WINDOW);
+    let taken: u64 = shared.slots(vcpus)?.iter().map(|slot| slot.operations).sum();
+    running.stop();
+    running.wait()?;
+
+    let done = schedule.report()?.ok_or("the schedule is the host's")?;
+    let totals = done.report.totals;
+    Ok(format!(
+        "{taken:>9} acquisitions; preempted: {:>3} holders, {:>3} next in line; {:>4} ms spun for nothing",
+        totals.lhp,
+        totals.lwp,
+        totals.wasted_spin_ns / 1_000_000
+    ))
+}
