@@ -9,7 +9,7 @@ use base::plural::count;
 use study::{
     findings::{PointStudy, RunRecord, Study, Timed},
     point::Point,
-    spec::made::sched::BASELINE,
+    spec::made::schedules::BASELINE,
     stats::{self, Estimate, Interval},
     store::record::{Figures, Outcome, ScheduleFigures, SinceStart},
 };

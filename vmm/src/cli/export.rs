@@ -10,7 +10,7 @@ use anyhow::Context;
 use base::{files, plural::count};
 use clap::Args;
 
-use super::{Usage, print, report::each_once, say};
+use super::{Usage, print, report_command::each_once, say};
 use os::{
     results,
     streams::{print_json, print_raw},

@@ -2,12 +2,12 @@
 
 mod bar;
 mod bench;
-mod boot;
+mod boot_command;
 mod cells;
 mod cgroups;
 mod compare;
 mod confinement;
-mod doctor;
+mod doctor_command;
 mod drill;
 mod driver;
 mod emulate;
@@ -19,17 +19,17 @@ mod host;
 mod inside;
 mod keep;
 mod kernel;
-mod locks;
+mod locks_command;
 mod measure;
 mod priority;
-mod report;
+mod report_command;
 mod reproduce;
 mod results;
 mod run;
 mod schedule;
 mod search;
 mod setup;
-mod sim;
+mod sim_command;
 mod soak;
 mod status;
 mod system_map;
@@ -74,22 +74,22 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Boot(boot::BootArgs),
+    Boot(boot_command::BootArgs),
     Compare(Box<compare::CompareArgs>),
     Run(Box<run::RunArgs>),
-    Report(report::ReportArgs),
+    Report(report_command::ReportArgs),
     Top(top::TopArgs),
     Status(status::StatusArgs),
     Task(run::TaskArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
-    Locks(locks::LocksArgs),
-    Sim(sim::SimArgs),
+    Locks(locks_command::LocksArgs),
+    Sim(sim_command::SimArgs),
     Search(search::SearchArgs),
     Reproduce(reproduce::ReproduceArgs),
     Export(export::ExportArgs),
-    Doctor(doctor::DoctorArgs),
+    Doctor(doctor_command::DoctorArgs),
     Setup(setup::SetupArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
@@ -180,21 +180,21 @@ fn prepare() -> anyhow::Result<()> {
 /// Runs a command and returns the exit status.
 fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
-        Command::Boot(args) => boot::run(args),
+        Command::Boot(args) => boot_command::run(args),
         Command::Compare(args) => compare::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Report(args) => report::run(&args),
+        Command::Report(args) => report_command::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Task(args) => run::task(&args),
         Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
-        Command::Locks(args) => Ok(locks::run(&args)),
-        Command::Sim(args) => sim::run(&args),
+        Command::Locks(args) => Ok(locks_command::run(&args)),
+        Command::Sim(args) => sim_command::run(&args),
         Command::Search(args) => search::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => doctor_command::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Drill(args) => drill::run(&args),

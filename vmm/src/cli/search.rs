@@ -18,10 +18,6 @@ use super::{
     say,
     schedule::{PolicyList, write_record},
 };
-use ::sim::{
-    Brake, Machine,
-    search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
-};
 use base::{
     chain::chain,
     files,
@@ -30,13 +26,17 @@ use base::{
     shown::quoted,
     units::{ByteSize, Nanos},
 };
-use lab::cell::sim::{SimCellError, machine, machine_text};
+use lab::cell::simulated::{SimCellError, machine, machine_text};
 use os::{
     results,
     signals::{self, Interrupt},
 };
 use report::si::si;
 use sched::PolicySpec;
+use sim::{
+    Brake, Machine,
+    search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
+};
 use study::{
     guest::systems::{Systems, all_of},
     plan::Seconds,
@@ -157,7 +157,7 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let machine_text = machine_text(&args.machine).map_err(usage)?;
     let machine = machine(&args.machine).map_err(usage)?;
     let systems = match args.locks.as_slice() {
-        [] => ::sim::System::ALL.to_vec(),
+        [] => sim::System::ALL.to_vec(),
         // The simulator has the library compiled for itself, with the same names.
         list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
     };
@@ -174,7 +174,7 @@ fn space(
     machine: &Machine,
     cpus: usize,
     vcpus: usize,
-    systems: Vec<::sim::System>,
+    systems: Vec<sim::System>,
     policies: Vec<PolicySpec>,
 ) -> Result<Space, Usage> {
     let has = machine.cpus();

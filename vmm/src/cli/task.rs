@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, bench, boot, confinement};
+use super::{Usage, bench, boot_command, confinement};
 use base::{files, units::ByteSize};
 
 /// Path of a task in the emulated host.
@@ -20,7 +20,7 @@ const LONGEST: ByteSize = ByteSize::mib(32);
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Task {
     /// `boot`.
-    Boot(Box<boot::Plan>),
+    Boot(Box<boot_command::Plan>),
     /// `bench boot`.
     BenchBoot(bench::BootPlan),
     /// `bench confinement`.
@@ -40,7 +40,7 @@ pub struct TaskArgs {
 pub fn run(args: &TaskArgs) -> anyhow::Result<u8> {
     confinement::choose_by_environment()?;
     match read(&args.file)? {
-        Task::Boot(plan) => boot::direct(&plan),
+        Task::Boot(plan) => boot_command::direct(&plan),
         Task::BenchBoot(plan) => bench::boot(&plan),
         Task::BenchConfinement(plan) => bench::confinement(&plan),
         Task::BenchHypercalls(plan) => bench::hypercalls(&plan),

@@ -9,8 +9,8 @@ use std::{path::PathBuf, time::Duration};
 use thiserror::Error;
 
 use super::{
-    boot::{BenchError, Binary, Pages},
-    hypercalls::{self, Case, HyperError, HyperPlan},
+    boot_times::{BenchError, Binary, Pages},
+    hypercall_times::{self, Case, HyperError, HyperPlan},
     thread_wakeup::Placement,
 };
 use crate::Interrupt;
@@ -174,7 +174,8 @@ impl Bench {
     }
 
     fn call(&self, case: Case) -> Result<f64, ConfinementError> {
-        let round = hypercalls::patiently(|| hypercalls::measure(&self.calls, case, self.khz))?;
+        let round =
+            hypercall_times::patiently(|| hypercall_times::measure(&self.calls, case, self.khz))?;
         let samples: Vec<f64> = round.samples.iter().map(|sample| *sample as f64).collect();
         let none = || HyperError::Still("it finished no operation".into());
         Ok(stats::median(&samples).ok_or_else(none)?)

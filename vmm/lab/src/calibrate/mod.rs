@@ -23,11 +23,11 @@ use thiserror::Error;
 use super::{
     CellError, Interrupt,
     bench::{
-        boot::exits,
+        boot_times::exits,
         thread_wakeup::{Placement, mean_handoff},
     },
 };
-use crate::{bench::boot::BenchError, host::hop};
+use crate::{bench::boot_times::BenchError, host::hop};
 use doctor::{cpu::CpuFacts, files::Files};
 use doubts::Measured;
 use far::Far;

@@ -5,7 +5,7 @@ mod linux_outcome;
 pub mod live;
 mod machines;
 pub mod payload;
-pub mod sim;
+pub mod simulated;
 mod timeline;
 mod window;
 

@@ -19,7 +19,7 @@ use hypercalls::payload;
 use super::{
     super::{
         Cell, CellError, Interrupt, LinuxCell, Measurement, PayloadCell,
-        cell::{RunSpec, sim},
+        cell::{RunSpec, simulated},
         host::{
             LoadWatch,
             cgroups::{OpenGroups, ThreadFiles},
@@ -221,9 +221,9 @@ impl Task<'_> {
     fn measure(&self, cpus: &CpuList) -> Measured {
         let Job { cell: number, point, .. } = self.job;
         if point.guest == GuestKind::Sim {
-            return match sim::simulate(&self.spec(cpus), *number, self.interrupt) {
+            return match simulated::simulate(&self.spec(cpus), *number, self.interrupt) {
                 Ok(measurement) => self.done(measurement),
-                Err(sim::SimCellError::Interrupted) => Outcome::Aborted.into(),
+                Err(simulated::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
             };
         }

@@ -1,9 +1,9 @@
 //! Tables and JSON of figures that no store keeps: boots, hypercalls, a schedule's account.
 
-pub mod boot;
+pub mod boot_times;
 pub mod confinement;
 mod handoffs;
-pub mod hypercalls;
+pub mod hypercall_times;
 mod peers;
 pub mod schedule;
 

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::bench::boot::{Guest, Quantity};
+use crate::bench::boot_times::{Guest, Quantity};
 
 struct Peer {
     name: &'static str,

@@ -2,7 +2,7 @@
 
 use super::{
     super::si::{percent, si},
-    locks,
+    held,
     samples::Sample,
 };
 use base::plural::count;
@@ -66,7 +66,7 @@ pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
         above.push("  only the host's kernel knows which vCPU has which slot".to_owned());
     }
     above.extend(slots(view, name));
-    above.extend(locks::lines(view, name));
+    above.extend(held::lines(view, name));
     above.push(format!(
         "  {:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
         "vCPU", "STATE", heading, "EXITS/s", "HALTS/s", "KICKS/s", "LOCKS"
@@ -108,7 +108,7 @@ fn row(ix: usize, vcpu: &VcpuView, sample: &Sample<'_>, name: &str) -> String {
         per_second(|vcpu| Some(vcpu.exits)),
         per_second(|vcpu| Some(vcpu.halts)),
         per_second(|vcpu| Some(vcpu.kicks)),
-        locks::words(&vcpu.locks, sample.now.view.at),
+        held::words(&vcpu.locks, sample.now.view.at),
     )
 }
 
@@ -149,7 +149,7 @@ fn slots(view: &View, name: impl Fn(u32, u32) -> String) -> Vec<String> {
             "  slot {slot} (CPU {}): vCPU {} {}",
             seen.cpu,
             name(vcpu.vm, vcpu.vcpu),
-            locks::words(&vcpu.locks, view.at),
+            held::words(&vcpu.locks, view.at),
         ),
     };
     let mut lines: Vec<String> = view.slots.iter().enumerate().take(SLOTS).map(line).collect();

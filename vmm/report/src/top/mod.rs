@@ -1,7 +1,7 @@
 //! The screen of `pvticket top`: a status, and the rates since the status before, as lines of text.
 
 mod cell;
-mod locks;
+mod held;
 mod samples;
 
 use std::time::Duration;

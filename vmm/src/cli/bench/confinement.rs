@@ -20,7 +20,7 @@ use kvm::KvmKind;
 use lab::{
     Interrupt,
     bench::{
-        boot::GUEST_MEMORY,
+        boot_times::GUEST_MEMORY,
         confinement::{self, ConfinementPlan},
     },
     host::{gather_facts, resolve_cpus},

@@ -1,10 +1,10 @@
 //! `pvticket bench`: what the VMM itself costs, and its schedules.
 
-mod boot;
+mod boot_times;
 mod confinement;
-mod hypercalls;
-mod sched;
-mod sim;
+mod hypercall_times;
+mod schedules;
+mod simulator;
 mod trace;
 
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use super::{
     host::{HostKernelArgs, HostMode},
     results::ResultFile,
 };
-use ::sched::policy::DEFAULT_SLICE;
 use base::units::{CpuList, Nanos};
+use sched::policy::DEFAULT_SLICE;
 
-pub(super) use boot::{Plan as BootPlan, direct as boot};
+pub(super) use boot_times::{Plan as BootPlan, direct as boot};
 pub(super) use confinement::{Plan as ConfinementPlan, direct as confinement};
-pub(super) use hypercalls::{Plan as HypercallsPlan, direct as hypercalls};
+pub(super) use hypercall_times::{Plan as HypercallsPlan, direct as hypercalls};
 
 /// Measure the costs of the VMM itself, and the throughput under each policy.
 #[derive(Debug, Args)]
@@ -32,22 +32,22 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    Boot(boot::BootBenchArgs),
+    Boot(boot_times::BootBenchArgs),
     Confinement(confinement::ConfinementBenchArgs),
-    Hypercalls(hypercalls::HyperBenchArgs),
-    Sched(sched::SchedBenchArgs),
-    Sim(sim::SimBenchArgs),
+    Hypercalls(hypercall_times::HyperBenchArgs),
+    Sched(schedules::SchedBenchArgs),
+    Sim(simulator::SimBenchArgs),
     Trace(trace::TraceBenchArgs),
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     match args.what {
-        What::Boot(args) => boot::run(args),
+        What::Boot(args) => boot_times::run(args),
         What::Confinement(args) => confinement::run(args),
-        What::Hypercalls(args) => hypercalls::run(args),
-        What::Sched(args) => sched::run(&args),
-        What::Sim(args) => sim::run(&args),
+        What::Hypercalls(args) => hypercall_times::run(args),
+        What::Sched(args) => schedules::run(&args),
+        What::Sim(args) => simulator::run(&args),
         What::Trace(args) => trace::run(&args),
     }
 }

@@ -16,7 +16,7 @@ use base::{
     units::{CpuList, VcpuCount},
 };
 use kvm::{KvmKind, host::is_emulated};
-use lab::{cell::sim::machine, host::resolve_cpus};
+use lab::{cell::simulated::machine, host::resolve_cpus};
 use sched::PolicySpec;
 use study::{
     guest::{kernels, systems::Systems, workload::GuestWorkload},

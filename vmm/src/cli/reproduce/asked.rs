@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cli::Usage;
-use ::sim::published::{Claim, Row, Table};
+use sim::published::{Claim, Row, Table};
 
 /// Tables, each with its rows.
 pub(super) struct Asked<'a> {

@@ -7,13 +7,13 @@ use super::{
     measured::{Measured, directory},
     saved::{Options, Saved},
 };
-use ::sim::{
+use base::{plural::count, shown::quoted};
+use machine::clock;
+use sim::{
     predict::{Predicted, predicted},
     profile::{Profile, Sources},
     published::{CardEntry, Claim, Quantity, Row, Selected, Table},
 };
-use base::{plural::count, shown::quoted};
-use machine::clock;
 use study::{
     disturbance::Disturbance,
     findings::{PointStudy, Study},

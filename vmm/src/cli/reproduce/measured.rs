@@ -14,9 +14,9 @@ use crate::cli::{
     run::{KernelFiles, Plan, Request, Traced, resumed},
     say,
 };
-use ::sim::published::{self, Row, StandIn, Table};
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};
+use sim::published::{self, Row, StandIn, Table};
 use study::{
     findings::{RunRecord, Study},
     spec::Only,

@@ -14,7 +14,6 @@ use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
-use ::sim::published::Table;
 use asked::Asked;
 use lab::host::resolve_cpus;
 use os::{
@@ -23,6 +22,7 @@ use os::{
 };
 use report::{html, words::reproduction as words};
 use saved::{Options, Saved};
+use sim::published::Table;
 use study::plan::Seconds;
 
 /// Compare published figures with ours: measured on this host where a stand-in is known, simulated

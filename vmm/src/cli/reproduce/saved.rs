@@ -6,9 +6,9 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Usage;
-use ::sim::{Effort, predict::Predicted};
 use base::{files, units::ByteSize};
 use os::results;
+use sim::{Effort, predict::Predicted};
 
 /// The file in the folder.
 const FILE: &str = "reproduce.json";

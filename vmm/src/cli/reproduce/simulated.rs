@@ -19,15 +19,15 @@ use super::{
     progress::Display,
     saved::{FitText, Saved, Simulated},
 };
-use ::sim::{
-    Effort,
-    predict::{Fit, PredictError, Predicted, Predictor, predicted},
-    published::{Cell, Table},
-};
 use base::chain::chain;
 use lab::patience;
 use os::signals::Interrupt;
 use report::si::si;
+use sim::{
+    Effort,
+    predict::{Fit, PredictError, Predicted, Predictor, predicted},
+    published::{Cell, Table},
+};
 
 /// Interval between two looks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

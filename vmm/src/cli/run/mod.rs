@@ -23,7 +23,7 @@ use super::{
     FAILURE,
     confinement::SeccompArgs,
     host::{HostKernelArgs, HostMode},
-    print, report, say,
+    print, report_command, say,
 };
 use lab::run::{self, Order, Summary, control::serve, status::Board};
 use open_run::OpenRun;
@@ -173,7 +173,7 @@ fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
         ));
         return Ok(signals::exit_status());
     }
-    let page = report::of_run(dir)?;
+    let page = report_command::of_run(dir)?;
     print(&format!(
         "\n{} done, {failed} failed; in {shown}, its page is {}\n",
         count(done, "cell"),

@@ -24,7 +24,7 @@ use base::{
     units::{ByteSize, CpuList},
 };
 use kvm::KvmKind;
-use lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate};
+use lab::{cell::simulated::machine_files, host::resolve_cpus, run::estimate};
 use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},
@@ -86,7 +86,7 @@ pub(super) fn fresh(args: &RunArgs, spec: &Path, nodes: Nodes) -> anyhow::Result
     let (text, name) = read(spec)?;
     let cpus = match is_simulated(&text) {
         // Whether a machine has as many as a cell wants is found out by that cell.
-        true => CpuList::new(&Vec::from_iter(0..::sim::machine::MOST_CPUS)).map_err(Usage::from)?,
+        true => CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).map_err(Usage::from)?,
         false if nodes == Nodes::Here => resolve_cpus(args.cpus.clone()).map_err(Usage::from)?,
         false => sweep::node_cpus(args, nodes)?,
     };

@@ -2,5 +2,5 @@
 
 pub mod handoffs;
 pub mod rounds;
-pub mod sched;
+pub mod schedules;
 pub mod trace;

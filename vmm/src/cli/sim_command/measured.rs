@@ -17,9 +17,9 @@ use crate::cli::{
     print,
     run::Traced,
 };
-use ::sim::{Machine, Noise, Picos};
-use lab::{calibrate, cell::sim::machine, host::resolve_cpus};
+use lab::{calibrate, cell::simulated::machine, host::resolve_cpus};
 use report::si::si;
+use sim::{Machine, Noise, Picos};
 use study::{
     findings::{PointStudy, RunRecord, Study},
     point::Point,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::peers;
-use crate::bench::boot::{CROWD, Figures, Quantity};
+use crate::bench::boot_times::{CROWD, Figures, Quantity};
 use report::si::percent;
 use study::{
     host::HostFacts,

@@ -9,7 +9,7 @@ use crate::cli::{Usage, print, say};
 use base::units::CpuList;
 use kvm::KvmKind;
 use lab::{
-    Interrupt, calibrate, cell::sim::calibrated as machine_of_this_host, host::resolve_cpus,
+    Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::resolve_cpus,
 };
 use os::{results, signals};
 

@@ -16,7 +16,7 @@ use crate::cli::{
 };
 use lab::{
     bench::{
-        boot::exits,
+        boot_times::exits,
         thread_wakeup::{self, Placement},
     },
     host::resolve_cpus,
@@ -28,7 +28,7 @@ use study::{
     point::{GuestKind, HostKind},
     spec::made::{
         rounds::Rounds,
-        sched::{SchedPlan, WARM_UP},
+        schedules::{SchedPlan, WARM_UP},
     },
     stats,
     store::export,

@@ -27,9 +27,9 @@ use emulated::OutputMode;
 use kvm::KvmKind;
 use lab::{
     Interrupt,
-    bench::hypercalls::{self, Case, HyperPlan},
+    bench::hypercall_times::{self, Case, HyperPlan},
     host::{gather_facts, resolve_cpus},
-    tables::hypercalls as tables,
+    tables::hypercall_times as tables,
 };
 use os::signals;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
@@ -157,7 +157,7 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
     // Its second table comes from workers, which a confined thread cannot start.
-    let run = || hypercalls::run(&plan, &interrupt, &mut { started });
+    let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
     let figures =
         confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
     let handed = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {

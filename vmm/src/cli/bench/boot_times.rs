@@ -15,9 +15,9 @@ use crate::cli::{
 use base::units::{ByteSize, VcpuCount};
 use kvm::{KvmKind, host::is_emulated};
 use lab::{
-    bench::boot::{self, BenchPlan},
+    bench::boot_times::{self, BenchPlan},
     host::{gather_facts, resolve_cpus},
-    tables::boot::{self as tables, Place},
+    tables::boot_times::{self as tables, Place},
 };
 use os::artifacts;
 use study::point::HostKernel;
@@ -75,7 +75,7 @@ fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
         Some(file) => kernel::named(file, "--kernel")?,
         None => artifacts::built_kernel()?,
     };
-    kernel::check(&file, boot::GUEST_MEMORY)?;
+    kernel::check(&file, boot_times::GUEST_MEMORY)?;
     Ok(file)
 }
 
@@ -84,8 +84,8 @@ const OUTER_CPUS: u32 = 2;
 
 /// Measures in the emulated host, with the same files.
 fn emulated(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
-    let crowd = boot::CROWD_GUEST_MEMORY.0 * boot::CROWD as u64;
-    let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot::GUEST_MEMORY.0)));
+    let crowd = boot_times::CROWD_GUEST_MEMORY.0 * boot_times::CROWD as u64;
+    let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot_times::GUEST_MEMORY.0)));
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
@@ -104,7 +104,7 @@ pub(in crate::cli) fn direct(plan: &Plan) -> anyhow::Result<u8> {
     let bench = BenchPlan { runs: *runs, kernel: kernel.clone(), vcpus };
     let cpus = resolve_cpus(None)?;
     let host = with_note_of_quota(gather_facts(&cpus), &cpus);
-    let figures = boot::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
+    let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { Place::Emulated } else { Place::Direct };
     print(&tables::table(&figures, &host, place));
     keep(json.as_deref(), || tables::json(&figures, &host, place))?;

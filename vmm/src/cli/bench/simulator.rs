@@ -7,8 +7,8 @@ use base::plural::count;
 use clap::Args;
 
 use crate::cli::print;
-use ::sim::{Sim, System, bench};
 use lab::patience;
+use sim::{Sim, System, bench};
 use study::stats;
 
 /// Measure how fast the simulator is: a saturated lock on 2, 80 and 1024 vCPUs, and its event queue

@@ -10,12 +10,12 @@ use base::plural::{agree, count};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Usage, print};
-use ::sim::{
+use calibrate::CalibrateArgs;
+use lab::{self, cell::simulated, patience};
+use sim::{
     Brake,
     validate::{Effort, Row, rung1, rung3, rung4},
 };
-use calibrate::CalibrateArgs;
-use lab::{self, cell::sim as simulated, patience};
 
 /// Everything about the simulator of machines with many CPUs (see vmm/sim/README.md).
 #[derive(Debug, Args)]
@@ -139,7 +139,7 @@ fn published(effort: Effort, each: impl FnMut(&Row)) -> anyhow::Result<Vec<Row>>
 
 /// The machines that come with pvticket, and this host if it was measured.
 fn machines() {
-    let shipped = ::sim::machine::SHIPPED.iter().map(|(name, _)| *name);
+    let shipped = sim::machine::SHIPPED.iter().map(|(name, _)| *name);
     for name in shipped.chain([lab::calibrate::NAME]) {
         if let Ok(machine) = simulated::machine(name) {
             let (assumed, all) = machine.assumed();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::handoffs;
 use crate::{
     bench::{
-        hypercalls::{Case, CaseRounds, HyperFigures, HyperPlan},
+        hypercall_times::{Case, CaseRounds, HyperFigures, HyperPlan},
         thread_wakeup::{Placement, RawKind},
     },
     tables::handoffs::Limit,

@@ -3,7 +3,7 @@
 mod check;
 mod direct;
 mod dry_run;
-mod emulated;
+mod in_emulator;
 mod plan;
 mod schedule;
 
@@ -134,6 +134,6 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     }
     match choice.place {
         Place::Direct => direct(&plan),
-        Place::Emulated => emulated::run(&plan, host_kernel),
+        Place::Emulated => in_emulator::run(&plan, host_kernel),
     }
 }
