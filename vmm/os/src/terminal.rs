@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    signals,
+    signals::{self, Loan},
     streams::{self, Stream},
 };
 use kvm::sys::fatal;
@@ -80,6 +80,7 @@ impl RawTerminal {
         if !stdin.is_terminal() {
             return Ok(None);
         }
+        signals::around_stops(Loan { give_back, take_again });
         signals::catch()?;
         restore_at_panics();
         let mut held = lock();
@@ -147,7 +148,7 @@ fn lock() -> MutexGuard<'static, Option<Held>> {
 }
 
 /// Gives the terminal back, for good or while the process is stopped.
-pub fn give_back() {
+fn give_back() {
     if let Some(held) = &mut *lock() {
         held.give_back();
     }
@@ -155,7 +156,7 @@ pub fn give_back() {
 
 /// Takes the terminal again, if it is in use and the process is in its foreground: a shell may have
 /// changed its modes in the meantime.
-pub fn take_again() {
+fn take_again() {
     if let Some(held) = &mut *lock()
         && is_ours()
     {

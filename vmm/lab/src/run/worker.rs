@@ -13,7 +13,6 @@ use base::{
     plural::count,
     units::{ByteSize, CpuList, UnitError, VcpuCount, VcpuId},
 };
-use clap::ValueEnum;
 use hypercalls::payload;
 
 use super::{
@@ -353,9 +352,8 @@ fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
         // It is simulated, without a cell.
         GuestKind::Sim => return Err(unknown()),
         GuestKind::Linux => {
-            let mut workloads = GuestWorkload::value_variants().iter();
-            let found = workloads.find(|workload| workload.name() == point.workload);
-            Box::new(LinuxCell { kernels: kernels.clone(), workload: *found.ok_or_else(unknown)? })
+            let workload = GuestWorkload::named(&point.workload).ok_or_else(unknown)?;
+            Box::new(LinuxCell { kernels: kernels.clone(), workload })
         }
     })
 }

@@ -17,7 +17,7 @@ use thiserror::Error;
 use dir::DirError;
 
 /// What starts the tasks of a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineKind {
     /// Child processes on this host.
     Local,
@@ -28,6 +28,9 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
+    /// All engines.
+    pub const ALL: [Self; 3] = [Self::Local, Self::Slurm, Self::Manual];
+
     /// Its name in options and stores.
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,8 +51,7 @@ impl FromStr for EngineKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::Local, Self::Slurm, Self::Manual];
-        let found = all.into_iter().find(|kind| kind.name() == name);
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
         found.ok_or_else(|| format!("unknown engine '{name}': local, slurm, manual"))
     }
 }

@@ -4,7 +4,7 @@
 //! [`catch`]. A second one restores the terminal and takes its default action: the process ends at
 //! once, whatever it is doing. A signal that was ignored when the process started stays ignored, as
 //! nohup(1) and background jobs of scripts expect. SIGTSTP restores the terminal's mode, SIGCONT
-//! sets it again ([`terminal`]).
+//! sets it again, by what [`around_stops`] was given.
 
 mod interrupt;
 
@@ -26,7 +26,6 @@ use signal_hook::{
 
 pub use interrupt::Interrupt;
 
-use crate::terminal;
 use confine::Class;
 use kvm::sys::disposition::is_ignored;
 
@@ -43,6 +42,34 @@ static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
 static FIRST: AtomicI32 = AtomicI32::new(0);
 /// When it was received.
 static SINCE: OnceLock<Instant> = OnceLock::new();
+
+/// What has to be given back while the process is stopped, and before it ends at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Loan {
+    /// Gives it back.
+    pub give_back: fn(),
+    /// Takes it again, once the process is continued.
+    pub take_again: fn(),
+}
+
+static LOAN: OnceLock<Loan> = OnceLock::new();
+
+/// Has these functions called around stops; the first call counts. The signal thread calls them.
+pub fn around_stops(loan: Loan) {
+    let _ = LOAN.set(loan);
+}
+
+fn give_back() {
+    if let Some(loan) = LOAN.get() {
+        (loan.give_back)();
+    }
+}
+
+fn take_again() {
+    if let Some(loan) = LOAN.get() {
+        (loan.take_again)();
+    }
+}
 
 /// Makes SIGINT, SIGTERM and SIGHUP end the program in order from now on: they raise the returned
 /// flag, which all callers share.
@@ -99,12 +126,12 @@ fn attend(mut signals: Signals, interrupt: &Interrupt) {
     for signal in signals.forever() {
         match signal {
             SIGTSTP => {
-                terminal::give_back();
+                give_back();
                 // Returns when the process is continued.
                 let _ = emulate_default_handler(SIGTSTP);
-                terminal::take_again();
+                take_again();
             }
-            SIGCONT => terminal::take_again(),
+            SIGCONT => take_again(),
             _ => match SINCE.get() {
                 None => {
                     FIRST.store(signal, SeqCst);
@@ -113,7 +140,7 @@ fn attend(mut signals: Signals, interrupt: &Interrupt) {
                 }
                 Some(first) if first.elapsed() < TOGETHER => {}
                 Some(_) => {
-                    terminal::give_back();
+                    give_back();
                     let _ = emulate_default_handler(signal);
                 }
             },

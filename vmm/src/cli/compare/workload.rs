@@ -34,7 +34,7 @@ impl ValueEnum for WorkloadName {
         static ALL: LazyLock<Vec<WorkloadName>> = LazyLock::new(|| {
             let payloads = payload::Workload::OF_LOCKS.iter();
             let payloads = payloads.map(|(workload, ..)| WorkloadName::Payload(*workload));
-            let linux = GuestWorkload::value_variants().iter().copied();
+            let linux = GuestWorkload::ALL.into_iter();
             let linux = linux.filter(|workload| *workload != GuestWorkload::Lock);
             payloads.chain(linux.map(WorkloadName::Linux)).collect()
         });
@@ -48,10 +48,10 @@ impl ValueEnum for WorkloadName {
                 let (_, name, about) = all.find(|(its, ..)| its == workload)?;
                 Some(PossibleValue::new(*name).help(*about))
             }
-            Self::Linux(workload) => workload.to_possible_value().map(|value| {
-                let help = value.get_help().map(|help| format!("Linux: {help}"));
-                value.help(help.unwrap_or_default())
-            }),
+            Self::Linux(workload) => {
+                let help = format!("Linux: {}", workload.about());
+                Some(PossibleValue::new(workload.name()).help(help))
+            }
         }
     }
 }

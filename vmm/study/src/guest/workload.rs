@@ -1,27 +1,47 @@
 //! What a Linux guest does while it is measured.
 
-use clap::ValueEnum;
-
-/// What a Linux guest does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// What a Linux guest does; [`GuestWorkload::about`] says it in words.
+#[allow(missing_docs, reason = "the words say it")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestWorkload {
-    /// A kernel thread a vCPU takes and releases one spin_lock
     Lock,
-    /// 16 processes map and unmap 128 MiB
     Mmap,
-    /// A thread a vCPU opens, reads and closes one file
     OpenReadClose,
-    /// A thread a vCPU maps, fills, searches and unmaps memory (like ebizzy)
     Allocate,
-    /// 10 threads send messages to each of 10 others (like hackbench)
     Messaging,
-    /// A thread a vCPU starts processes and pipes data through them (like make)
     Spawn,
-    /// A thread a vCPU takes and releases one mutex of user space
     Futex,
 }
 
 impl GuestWorkload {
+    /// All workloads.
+    pub const ALL: [Self; 7] = [
+        Self::Lock,
+        Self::Mmap,
+        Self::OpenReadClose,
+        Self::Allocate,
+        Self::Messaging,
+        Self::Spawn,
+        Self::Futex,
+    ];
+
+    /// A sentence for help texts.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Lock => "A kernel thread a vCPU takes and releases one spin_lock",
+            Self::Mmap => "16 processes map and unmap 128 MiB",
+            Self::OpenReadClose => "A thread a vCPU opens, reads and closes one file",
+            Self::Allocate => {
+                "A thread a vCPU maps, fills, searches and unmaps memory (like ebizzy)"
+            }
+            Self::Messaging => "10 threads send messages to each of 10 others (like hackbench)",
+            Self::Spawn => {
+                "A thread a vCPU starts processes and pipes data through them (like make)"
+            }
+            Self::Futex => "A thread a vCPU takes and releases one mutex of user space",
+        }
+    }
+
     /// Its name for `bench` in the guest.
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,6 +66,6 @@ impl GuestWorkload {
 
     /// The workload of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::value_variants().iter().copied().find(|workload| workload.name() == name)
+        Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 }

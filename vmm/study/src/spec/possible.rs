@@ -1,6 +1,5 @@
 //! Which combinations of a matrix can be run.
 
-use clap::ValueEnum;
 use hypercalls::payload;
 
 use super::{
@@ -124,9 +123,8 @@ impl Combination<'_> {
     }
 
     fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
-        let workloads = GuestWorkload::value_variants();
         if GuestWorkload::named(&point.workload).is_none() {
-            let names: Vec<&str> = workloads.iter().map(|workload| workload.name()).collect();
+            let names = GuestWorkload::ALL.map(GuestWorkload::name);
             let why = format!("a Linux guest has {}", names.join(", "));
             return Err(self.impossible(&["workloads", "guests"], why));
         }

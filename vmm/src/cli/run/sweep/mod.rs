@@ -12,7 +12,10 @@ use std::path::Path;
 
 use anyhow::bail;
 use base::{shown::quoted, units::CpuList};
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 #[cfg(feature = "testing")]
 use super::Plan;
@@ -33,7 +36,7 @@ const MOST_CPUS: i64 = 1024;
 pub(in crate::cli) struct SweepArgs {
     /// Run each round as a task of its own: in child processes (local), in a batch array of Slurm
     /// (slurm), or in whatever starts `pvticket task` for you (manual)
-    #[arg(long, value_enum, value_name = "ENGINE",
+    #[arg(long, value_parser = engines(), value_name = "ENGINE",
           conflicts_with_all = ["trace", "listen", "jobs", "cpus"])]
     pub(super) on: Option<EngineKind>,
 
@@ -54,6 +57,12 @@ pub(in crate::cli) struct SweepArgs {
     #[arg(long, value_name = "N", requires = "on", conflicts_with = "resume",
           value_parser = clap::value_parser!(u32).range(1..))]
     unit_cells: Option<u32>,
+}
+
+/// Reads an engine's name.
+fn engines() -> impl TypedValueParser<Value = EngineKind> {
+    let names = PossibleValuesParser::new(EngineKind::ALL.map(EngineKind::name));
+    names.try_map(|name| name.parse::<EngineKind>())
 }
 
 /// Where the tasks of an engine run.
