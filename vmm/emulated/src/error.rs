@@ -41,7 +41,7 @@ pub enum EmulatedError {
     #[error("cannot read the input")]
     Input(#[source] io::Error),
     /// An environment variable has an invalid value.
-    #[error("invalid value {name}='{value}': unset it, or see the README")]
+    #[error("invalid value {name}='{value}': unset it, or see MANUAL.md")]
     Variable { name: &'static str, value: String },
     /// It froze, and no further restart was allowed or possible.
     #[error("the emulated host froze: {freeze}. {}. This is a fault of the emulator, not of the guest{evidence}", advice(*.why, *.restarts))]

@@ -1,11 +1,11 @@
-//! Man pages and shell completions, from the command line as clap knows it and, for environment and exit status, from
-//! the README.
+//! Man pages and shell completions, from the command line as clap knows it and, for what all commands have in common,
+//! from `MANUAL.md`.
 
 #![forbid(unsafe_code)]
 
 mod completions;
 mod pages;
-mod readme;
+mod source;
 
 use std::{
     fs, io,
@@ -26,9 +26,9 @@ pub enum ManualError {
         /// Why.
         source: io::Error,
     },
-    /// The README has lost what the man page quotes.
-    #[error("the README has no {0}")]
-    Readme(&'static str),
+    /// The manual's text has no sections.
+    #[error("MANUAL.md has no sections")]
+    Empty,
 }
 
 /// Writes all files below `prefix`: `share/man/man1/` and the folders of three shells.

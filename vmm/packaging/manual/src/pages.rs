@@ -6,7 +6,10 @@ use clap_mangen::{
     roff::{Inline, Roff, bold, roman},
 };
 
-use crate::{ManualError, readme};
+use crate::{
+    ManualError,
+    source::{self, Part},
+};
 
 /// Paths below `share`, with what they contain.
 pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
@@ -68,7 +71,7 @@ fn tidied(page: &str) -> String {
     tidy
 }
 
-/// What follows: for the whole, exit status, environment and files; for the others, where those are.
+/// What follows: for the whole, the manual's sections; for the others, where those are.
 fn ending(command: &Command) -> Result<Roff, ManualError> {
     let mut roff = Roff::new();
     let name = command.get_display_name().unwrap_or(command.get_name());
@@ -77,36 +80,26 @@ fn ending(command: &Command) -> Result<Roff, ManualError> {
         roff.text([bold("pvticket"), roman("(1)")]);
         return Ok(roff);
     }
-    roff.control("SH", ["EXIT STATUS"]);
-    roff.text(inlines(&readme::exit_status()?));
-    roff.control("SH", ["ENVIRONMENT"]);
-    for (variable, meaning) in readme::environment()? {
-        roff.control("TP", []);
-        roff.text([bold(variable)]);
-        roff.text(inlines(meaning));
-    }
-    roff.control("SH", ["FILES"]);
-    for (path, what) in FILES {
-        roff.control("TP", []);
-        roff.text([bold(path)]);
-        roff.text(inlines(what));
+    for section in source::sections()? {
+        roff.control("SH", [section.title.to_uppercase().as_str()]);
+        for part in section.parts {
+            match part {
+                Part::Paragraph(text) => {
+                    roff.control("PP", []);
+                    roff.text(inlines(&text));
+                }
+                Part::Row(name, meaning) => {
+                    roff.control("TP", []);
+                    roff.text([bold(name)]);
+                    roff.text(inlines(meaning));
+                }
+            }
+        }
     }
     roff.control("SH", ["SEE ALSO"]);
     roff.text([roman("The guides, in "), bold("share/doc/pvticket"), roman(" of the package.")]);
     Ok(roff)
 }
-
-const FILES: [(&str, &str); 3] = [
-    (
-        "~/.cache/pvticket",
-        "Guest kernels, busybox, and the kernel and QEMU of the emulated host: what `pvticket setup` built and fetched.",
-    ),
-    (
-        "share/pvticket",
-        "Below the package's prefix: the scripts, patches and configurations of `pvticket setup`.",
-    ),
-    ("DIR/cells.jsonl", "The cells of a run, one a line, as soon as they are measured."),
-];
 
 /// Markdown's code in bold; the text of its links without their targets.
 fn inlines(text: &str) -> Vec<Inline> {

@@ -60,12 +60,22 @@ fn the_page_of_a_subcommand_has_its_options() {
 }
 
 #[test]
-fn the_page_of_the_whole_quotes_the_readme() {
+fn the_page_of_the_whole_has_the_manuals_sections() {
     let page = text("man/man1/pvticket.1");
-    for (variable, _) in readme::environment().unwrap() {
+    let parts = source::sections().unwrap().into_iter().flat_map(|section| section.parts);
+    let rows: Vec<_> = parts
+        .filter_map(|part| match part {
+            source::Part::Row(name, _) => Some(name),
+            source::Part::Paragraph(_) => None,
+        })
+        .collect();
+    assert!(rows.iter().any(|name| name == "tar c src | pvticket boot -- wc -c"), "{rows:?}");
+    for variable in rows.iter().filter(|name| name.starts_with("PVTICKET_")) {
         assert!(page.contains(&format!("\\fB{variable}\\fR")), "no {variable}\n{page}");
     }
-    for of_page in [".SH \"EXIT STATUS\"", "SIGINT (130)", ".SH FILES", "pvticket\\-boot(1)"] {
+    let wanted =
+        [".SH \"EXIT STATUS\"", "SIGINT (130)", ".SH SIGNALS", ".SH FILES", "pvticket\\-boot(1)"];
+    for of_page in wanted {
         assert!(page.contains(of_page), "no {of_page}\n{page}");
     }
     assert!(!page.contains('`') && !page.contains("]("), "Markdown is left\n{page}");
