@@ -319,6 +319,13 @@ set_up_packages() {
     [ -z "$left" ] || fail "installed, but their files were not found: $left"
 }
 
+# Subjects of commits made here are checked. Another choice of hooks stays.
+use_hooks() {
+    command -v git >/dev/null && [ -e "$root/.git" ] || return 0
+    git -C "$root" config --get core.hooksPath >/dev/null 2>&1 ||
+        git -C "$root" config core.hooksPath .githooks 2>/dev/null || true
+}
+
 [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] ||
     fail "this is $(uname -s) on $(uname -m); pvticket runs on Linux on x86_64"
 
@@ -326,6 +333,7 @@ case ${1:-} in
 '')
     set_up_packages
     find_rust || install_rust
+    use_hooks
     ;;
 --cargo) print_cargo ;;
 --busybox) set_up_busybox ;;

@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+#[cfg(test)]
+mod commit_subjects;
 mod emulator;
 mod facts;
 mod files;
