@@ -5,7 +5,6 @@
 CARGO    ?= env -u MAKEFLAGS -u MFLAGS $(shell sh guest-kernel-config/setup.sh --cargo)
 GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init guest-kernel-config/guest-bench
 MODEL    := guest-kernel-config/locks/model
-BESIDE   := vmm/sim/beside
 FUZZ     := tests/fuzz
 # Unit tests and end-to-end tests are built with the profile `dev`, in one build of all crates; measurements, packages and
 # `make test-all` with `release`.
@@ -122,7 +121,6 @@ bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls
 	@$(PVTICKET) bench sched
 	@$(PVTICKET) bench trace
 	@$(PVTICKET) bench sim
-	@$(CARGO) run --locked --quiet --release --manifest-path $(BESIDE)/Cargo.toml
 
 fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds (60) or FUZZ_RUNS executions for each target
 	@sh $(FUZZ)/run.sh $(FUZZ_TARGETS)
@@ -191,11 +189,10 @@ lint-workspace: setup
 	$(CARGO) clippy --locked --quiet --workspace --test e2e -- -D warnings
 	$(DOC)
 
-# `make lint` compiles neither the fuzzer nor the bench of other simulators: their lock files are what a change elsewhere leaves behind.
+# `make lint` does not compile the fuzzer: its lock file is what a change elsewhere leaves behind.
 lint-guests: setup
 	$(CARGO) fmt --manifest-path $(FUZZ)/Cargo.toml --check
 	$(CARGO) tree --locked --quiet --manifest-path $(FUZZ)/Cargo.toml >/dev/null
-	$(CARGO) tree --locked --quiet --manifest-path $(BESIDE)/Cargo.toml >/dev/null
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
 		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \

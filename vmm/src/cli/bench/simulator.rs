@@ -173,6 +173,6 @@ fn table(programs: &[Program], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> St
     }
     text += "Bytes are those of the simulator and of the simulated memory; each vCPU has a stack besides, of\n\
              which a page or two are touched. The queues run actors that only wait, so they bound what is\n\
-             possible; vmm/sim/beside compares them with nexosim, too.\n";
+             possible.\n";
     text
 }
