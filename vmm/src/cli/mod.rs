@@ -15,6 +15,7 @@ mod emulated_test;
 mod export;
 mod fault;
 mod features;
+mod help;
 mod host;
 mod inside;
 mod keep;
@@ -42,12 +43,13 @@ mod trace;
 mod variables;
 
 use std::{
+    env,
     io::{self, ErrorKind},
     process::ExitCode,
 };
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use thiserror::Error;
 
 use base::units::UnitError;
@@ -129,7 +131,14 @@ impl From<UnitError> for Usage {
 /// The whole command line, for what describes it: man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::with_help(Cli::command())
+}
+
+/// The command line of this process.
+fn parsed() -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Parses the command line and runs it.
@@ -137,7 +146,7 @@ pub fn main() -> ExitCode {
     if agent::is_wanted() {
         agent::run();
     }
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             say(format_args!("pvticket: {}", one_line(&error)));

@@ -1,0 +1,174 @@
+//! What `pvticket --help` shows: the commands in groups, a line each, and two examples above the help of each command.
+
+use clap::Command;
+
+/// A group of commands: its title; each command with a line about it.
+type Group = (&'static str, &'static [(&'static str, &'static str)]);
+
+const GROUPS: [Group; 4] = [
+    (
+        "Guests",
+        &[
+            ("boot", "Boot a Linux guest: a command in it, or a shell"),
+            ("emulate", "Run any static program in the emulated host"),
+        ],
+    ),
+    (
+        "Experiments",
+        &[
+            ("compare", "Compare native with PV ticketlocks, or others, under overcommit"),
+            ("run", "Run an experiment from its spec"),
+            ("report", "Report the results of runs: figures, comparisons, a page"),
+            ("top", "Watch a run live"),
+            ("status", "Show how far a run is"),
+            ("task", "Run one unit of a sweep"),
+            ("export", "Write the cells of runs as one table"),
+            ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
+            ("reproduce", "Put published figures beside ours"),
+            ("soak", "Take a lock for long while kicks and halts fail on purpose"),
+            ("locks", "List the systems of the lock library"),
+        ],
+    ),
+    (
+        "Simulator",
+        &[
+            ("sim", "Calibrate it, validate it, list its machines"),
+            ("search", "Look for schedules and faults that break or starve a lock"),
+        ],
+    ),
+    (
+        "Host",
+        &[
+            ("doctor", "Report what this host supports, and what to change for more"),
+            ("setup", "Build or fetch what guests need"),
+            ("bench", "Measure the costs of the VMM, its schedules and the simulator"),
+        ],
+    ),
+];
+
+/// Two examples of each command, by its path.
+const EXAMPLES: &[(&str, [&str; 2])] = &[
+    ("boot", ["boot --cpus 8 -- nproc", "boot --policy lhp:20,5ms -- lockbench --seconds 2"]),
+    ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
+    ("compare", ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --latency"]),
+    ("run", ["run collapse", "run spec.toml --only vcpus=2x --dry-run"]),
+    ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
+    ("top", ["top", "top runs/collapse --once"]),
+    ("status", ["status runs/collapse", "status runs/sweep --missing"]),
+    ("task", ["task runs/sweep --unit 0", "run collapse --on manual --node-cpus 16"]),
+    ("export", ["export runs/collapse --csv cells.csv", "export runs/a runs/b --json -"]),
+    ("trace", ["trace timeline.pb", "trace timeline.pb --top 3 --json"]),
+    (
+        "reproduce",
+        ["reproduce --simulated-only --short", "reproduce --out figures --html page.html"],
+    ),
+    ("soak", ["soak --acquisitions 1000000", "soak --policy random --fault kick-delay:50us"]),
+    ("locks", ["locks", "compare --locks all"]),
+    ("sim", ["sim machines", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
+    ("sim calibrate", ["sim calibrate", "compare --guest sim --machine this"]),
+    ("sim validate", ["sim validate --short", "sim validate --rung 2"]),
+    ("sim machines", ["sim machines", "compare --guest sim --machine westmere-80"]),
+    (
+        "search",
+        ["search --locks ticket --seconds 60", "search --replay pvticket-search/finding-1.json"],
+    ),
+    ("doctor", ["doctor", "doctor --calls"]),
+    ("setup", ["setup --list", "setup kernel busybox host"]),
+    ("bench", ["bench hypercalls", "bench sched --runs 6"]),
+    ("bench boot", ["bench boot", "bench boot --runs 5 --json boot.json"]),
+    ("bench confinement", ["bench confinement", "bench confinement --linux --runs 8"]),
+    (
+        "bench hypercalls",
+        ["bench hypercalls", "bench hypercalls --host emulated --pv-backends vmm,kvm"],
+    ),
+    ("bench sched", ["bench sched", "bench sched --guest linux --runs 6"]),
+    ("bench sim", ["bench sim", "bench sim --vcpus 80 --locks pv-ticket"]),
+    ("bench trace", ["bench trace", "bench trace --policy rr --vcpus 4"]),
+];
+
+/// This command line with its help.
+pub(super) fn with_help(command: Command) -> Command {
+    with_examples(command, "").help_template(template())
+}
+
+/// The help of the whole: clap has no groups of subcommands.
+fn template() -> String {
+    let width = GROUPS.iter().flat_map(|(_, all)| *all).map(|(name, _)| name.len()).max();
+    let width = width.unwrap_or(0);
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (title, commands) in GROUPS {
+        text += &format!("\n{title}:\n");
+        for (name, about) in commands {
+            text += &format!("  {name:width$}  {about}\n");
+        }
+    }
+    text + "\nOptions:\n{options}\n\n`pvticket COMMAND --help` begins with two examples.\n"
+}
+
+/// Puts the examples above the help of each command below this one, whose path is `above`.
+fn with_examples(command: Command, above: &str) -> Command {
+    let names: Vec<String> =
+        command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
+        let path = format!("{above} {name}").trim_start().to_owned();
+        let found = EXAMPLES.iter().find(|(known, _)| *known == path);
+        command.mut_subcommand(name, |one| {
+            let one = match found {
+                Some((_, [first, second])) => {
+                    one.before_help(format!("  pvticket {first}\n  pvticket {second}"))
+                }
+                None => one,
+            };
+            with_examples(one, &path)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+
+    /// The paths of all visible commands.
+    fn paths(command: &Command, above: &str, all: &mut Vec<String>) {
+        for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+            let path = format!("{above} {}", one.get_name()).trim_start().to_owned();
+            paths(one, &path, all);
+            all.push(path);
+        }
+    }
+
+    #[test]
+    fn each_command_is_in_one_group() {
+        let mut commands: Vec<_> = cli::command()
+            .get_subcommands()
+            .filter(|one| !one.is_hide_set())
+            .map(|one| one.get_name().to_owned())
+            .collect();
+        let mut grouped: Vec<_> =
+            GROUPS.iter().flat_map(|(_, all)| *all).map(|(name, _)| (*name).to_owned()).collect();
+        commands.sort();
+        grouped.sort();
+        assert_eq!(grouped, commands);
+        let help = cli::command().render_help().to_string();
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+
+    #[test]
+    fn each_command_has_two_examples_that_are_accepted() {
+        let mut all = Vec::new();
+        paths(&cli::command(), "", &mut all);
+        let mut known: Vec<_> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        all.sort();
+        known.sort();
+        assert_eq!(known, all);
+        for (path, examples) in EXAMPLES {
+            assert!(examples.iter().any(|words| words.starts_with(path)), "{path}: {examples:?}");
+            for example in examples {
+                let words = ["pvticket"].into_iter().chain(example.split(' '));
+                let parsed = cli::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+}
