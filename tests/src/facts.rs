@@ -76,8 +76,5 @@ pub fn need_software_kvm() -> anyhow::Result<()> {
 
 /// Skips a test that changes user ids or mounts.
 pub fn need_root() -> anyhow::Result<()> {
-    match rustix::process::getuid().is_root() {
-        true => Ok(()),
-        false => skip("it needs root"),
-    }
+    if rustix::process::getuid().is_root() { Ok(()) } else { skip("it needs root") }
 }

@@ -172,10 +172,8 @@ impl Fixture {
         let (halts, lhp, lwp) =
             (count(dice, shape.halts), count(dice, shape.lhp), count(dice, shape.lwp));
         let halting = lock.starts_with("pv") && vcpus > 2;
-        let mut handoff = |centre: f64| match halting {
-            true => dice.times(centre, 0.5, 300),
-            false => json!([]),
-        };
+        let mut handoff =
+            |centre: f64| if halting { dice.times(centre, 0.5, 300) } else { json!([]) };
         let schedule = (policy != "host").then(|| {
             json!({
                 "totals": {

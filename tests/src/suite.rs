@@ -350,9 +350,10 @@ fn failure(what: &str, log: &str, name: &str) -> String {
 /// Is the test in a tier that the arguments ask for? `--include-ignored` asks for all, `--ignored` for those that are
 /// only in `make test-all`.
 fn is_asked_for(arguments: &Arguments, test: &Test) -> bool {
-    match test.tier.is_short() {
-        true => !arguments.ignored,
-        false => arguments.ignored || arguments.include_ignored,
+    if test.tier.is_short() {
+        !arguments.ignored
+    } else {
+        arguments.ignored || arguments.include_ignored
     }
 }
 

@@ -34,10 +34,7 @@ fn looks() -> usize {
 }
 
 fn need_emulated() -> anyhow::Result<()> {
-    match facts::is_emulated() {
-        true => Ok(()),
-        false => skip("this is not an emulated host"),
-    }
+    if facts::is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
 }
 
 /// A line of a thread's or a process's `status` file, by its name; none once it has ended.

@@ -92,23 +92,17 @@ fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result
     ensure!(row["schedule"]["repeated"] == is_one, "{differ} differ: {row}");
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     let [table, report] = [ran.text()?, report.text()?].map(words);
-    match is_one {
-        true => {
-            ensure!(!table.contains("NOT REPEATED") && !report.contains("NOT REPEATED"), "{table}");
-            // Beyond its end `rr` goes on, under which a native lock hardly does anything.
-            expect_usually!(rate > usual / 5.0, "{usual}/s, and replayed {rate}/s: {found}");
-        }
-        false => {
-            let why = table.split_once("NOT REPEATED, ").and_then(|(_, rest)| rest.split_once(':'));
-            ensure!(
-                why.is_some_and(|(why, _)| why.contains("turns") || why.contains("vCPUs")),
-                "{table}"
-            );
-            ensure!(
-                report.contains("NOT REPEATED: 1 replay of other turns than recorded"),
-                "{report}"
-            );
-        }
+    if is_one {
+        ensure!(!table.contains("NOT REPEATED") && !report.contains("NOT REPEATED"), "{table}");
+        // Beyond its end `rr` goes on, under which a native lock hardly does anything.
+        expect_usually!(rate > usual / 5.0, "{usual}/s, and replayed {rate}/s: {found}");
+    } else {
+        let why = table.split_once("NOT REPEATED, ").and_then(|(_, rest)| rest.split_once(':'));
+        ensure!(
+            why.is_some_and(|(why, _)| why.contains("turns") || why.contains("vCPUs")),
+            "{table}"
+        );
+        ensure!(report.contains("NOT REPEATED: 1 replay of other turns than recorded"), "{report}");
     }
     Ok(())
 }

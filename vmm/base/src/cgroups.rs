@@ -182,9 +182,10 @@ impl FromStr for Quota {
         let (time, period): (Nanos, Nanos) = (time.parse()?, period.parse()?);
         let is_possible = (LEAST..=LONGEST_PERIOD).contains(&period)
             && (LEAST..=Nanos(period.0 * MOST_CPUS)).contains(&time);
-        match is_possible && is_whole(time) && is_whole(period) {
-            true => Ok(Self { time, period }),
-            false => Err(wrong()),
+        if is_possible && is_whole(time) && is_whole(period) {
+            Ok(Self { time, period })
+        } else {
+            Err(wrong())
         }
     }
 }

@@ -45,9 +45,10 @@ impl FromStr for Probability {
 impl Probability {
     /// From 0 to 1.
     pub fn new(p: f64) -> Result<Self, FaultError> {
-        match (0.0..=1.0).contains(&p) {
-            true => Ok(Self(p)),
-            false => Err(FaultError::Probability(p.to_string())),
+        if (0.0..=1.0).contains(&p) {
+            Ok(Self(p))
+        } else {
+            Err(FaultError::Probability(p.to_string()))
         }
     }
 

@@ -48,10 +48,7 @@ pub fn regular(path: &Path) -> Result<File, FileError> {
     }
     let file = open_now(path)?;
     // It may have been replaced in the meantime.
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(FileError::NotRegular),
-    }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(FileError::NotRegular) }
 }
 
 /// Is there a regular file? An error where that cannot be known: behind a directory that may not be entered, it may be.

@@ -86,10 +86,7 @@ impl fmt::Display for HandoffSpec {
         if self.queue != 0 {
             words.push(format!("queue:{}", self.queue));
         }
-        match words.is_empty() {
-            true => f.write_str("none"),
-            false => f.write_str(&words.join("+")),
-        }
+        if words.is_empty() { f.write_str("none") } else { f.write_str(&words.join("+")) }
     }
 }
 

@@ -109,9 +109,10 @@ impl HostCounts {
             let times = after.since(*earlier);
             let awaits =
                 [before, self].iter().all(|reading| reading.runnable.get(ix) == Some(&true));
-            match awaits && times == ThreadTimes::default() && window > TICKS {
-                true => ThreadTimes { waited: window, ..times },
-                false => times,
+            if awaits && times == ThreadTimes::default() && window > TICKS {
+                ThreadTimes { waited: window, ..times }
+            } else {
+                times
             }
         });
         Self {

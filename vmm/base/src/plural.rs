@@ -31,9 +31,10 @@ pub fn noun<N: PartialEq + From<u8>>(number: N, singular: &str) -> Noun<'_> {
 
 /// A range that begins with one: `1 CPU`, `1 to 80 CPUs`.
 pub fn one_to<N: Copy + Display + PartialEq + From<u8>>(most: N, singular: &str) -> String {
-    match most == N::from(1) {
-        true => count(most, singular).to_string(),
-        false => format!("1 to {}", count(most, singular)),
+    if most == N::from(1) {
+        count(most, singular).to_string()
+    } else {
+        format!("1 to {}", count(most, singular))
     }
 }
 

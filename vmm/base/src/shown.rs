@@ -44,9 +44,10 @@ fn with(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// A word of a command that is to be copied into a shell.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -59,12 +60,12 @@ pub fn json(text: &str) -> Cow<'_, str> {
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match is_escaped(c) {
-            true => c
-                .encode_utf16(&mut [0; 2])
+        if is_escaped(c) {
+            c.encode_utf16(&mut [0; 2])
                 .iter()
-                .for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}"))),
-            false => escaped.push(c),
+                .for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}")))
+        } else {
+            escaped.push(c)
         }
     }
     escaped.into()

@@ -128,9 +128,10 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     let base_port = u32::from(ports::DEFAULT_BASE);
     table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
     table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));
-    let (telemetry, frame) = match spec.telemetry {
-        true => (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32),
-        false => (0, 0),
+    let (telemetry, frame) = if spec.telemetry {
+        (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32)
+    } else {
+        (0, 0)
     };
     let always = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC;
     let features = always | locks | doorbell | telemetry;

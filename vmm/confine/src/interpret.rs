@@ -77,9 +77,10 @@ fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
         // The kernel refuses filters that end otherwise.
         let Some(step) = program.get(place.at) else { return [Ways::new(), stopped] };
         if step.code == RETURN {
-            match step.k == ALLOW {
-                true => passing.insert(place.met),
-                false => stopped.insert(place.met),
+            if step.k == ALLOW {
+                passing.insert(place.met)
+            } else {
+                stopped.insert(place.met)
             };
             continue;
         }

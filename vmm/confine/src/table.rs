@@ -56,9 +56,10 @@ pub fn denied_to_child() -> Result<BTreeSet<Denied>, BackendError> {
         .iter()
         .map(|step| sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k })
         .collect();
-    match program.is_empty() {
-        true => Ok(BTreeSet::new()),
-        false => Ok((0..NUMBERS).flat_map(|number| denied(&program, number)).collect()),
+    if program.is_empty() {
+        Ok(BTreeSet::new())
+    } else {
+        Ok((0..NUMBERS).flat_map(|number| denied(&program, number)).collect())
     }
 }
 

@@ -266,10 +266,12 @@ fn way(path: &Path) -> io::Result<Way> {
     access(path, Access::WRITE_OK)?;
     // A descriptor named by its number is written to directly, whatever it is.
     let is_descriptor = fs::canonicalize(folder(path)).is_ok_and(|dir| dir.starts_with("/proc"));
-    match kind.is_file() && !is_descriptor {
-        true => Ok(Way::Replaced),
-        false if kind.is_socket() => Err(Errno::NXIO.into()),
-        false => Ok(Way::Into),
+    if kind.is_file() && !is_descriptor {
+        Ok(Way::Replaced)
+    } else if kind.is_socket() {
+        Err(Errno::NXIO.into())
+    } else {
+        Ok(Way::Into)
     }
 }
 

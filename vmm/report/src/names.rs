@@ -14,9 +14,10 @@ use study::{
 
 /// The lock with its options, and a label where two points are otherwise alike.
 pub fn system(point: &Point) -> String {
-    match point.label.is_empty() {
-        true => point.lock_name(),
-        false => format!("{} {}", point.lock_name(), point.label),
+    if point.label.is_empty() {
+        point.lock_name()
+    } else {
+        format!("{} {}", point.lock_name(), point.label)
     }
 }
 
@@ -168,9 +169,10 @@ pub fn overcommit(point: &Point) -> String {
 pub fn overcommit_of(value: f64) -> String {
     let text = ratio(value);
     let number = text.trim_end_matches('x');
-    match number.contains('.') {
-        true => format!("{}x", number.trim_end_matches('0').trim_end_matches('.')),
-        false => text,
+    if number.contains('.') {
+        format!("{}x", number.trim_end_matches('0').trim_end_matches('.'))
+    } else {
+        text
     }
 }
 
@@ -210,9 +212,10 @@ pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
 /// All values that both sides of a comparison share, where the study has others, except for the
 /// overcommit ratio.
 pub fn shared(study: &Study, comparison: &Comparison) -> String {
-    let at = match study.layout.is_ratio || is_along_x(study, comparison) {
-        true => String::new(),
-        false => at(study, &[&study.points[comparison.subject].point]),
+    let at = if study.layout.is_ratio || is_along_x(study, comparison) {
+        String::new()
+    } else {
+        at(study, &[&study.points[comparison.subject].point])
     };
     joined([surroundings(study, comparison), at])
 }

@@ -20,9 +20,12 @@ pub(super) fn lines(point: &PointStudy) -> Vec<String> {
     let work = point.work.and_then(|work| work_line(point, &work));
     let reader = point.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
     let waits = point.timed(Timed::Operation);
-    let waits = waits.map(|times| match is_of_switches(&point.point) {
-        true => switch_line(times),
-        false => latency_line(point.point.lock.family(), &times.percentiles, point.open_waits),
+    let waits = waits.map(|times| {
+        if is_of_switches(&point.point) {
+            switch_line(times)
+        } else {
+            latency_line(point.point.lock.family(), &times.percentiles, point.open_waits)
+        }
     });
     [work, reader, waits].into_iter().flatten().collect()
 }

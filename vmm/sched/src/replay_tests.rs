@@ -118,12 +118,11 @@ impl Guests {
             .min()
             .unwrap();
         let in_lock = self.had(vcpu, at) % (self.think + Self::CRITICAL) >= self.think;
-        match ends {
-            true => self.tell(vcpu, Event::Stopped(if in_lock { holding() } else { free() }), at),
-            false => {
-                self.vcpus[vcpu].2 = false;
-                self.tell(vcpu, Event::Yielded, at);
-            }
+        if ends {
+            self.tell(vcpu, Event::Stopped(if in_lock { holding() } else { free() }), at)
+        } else {
+            self.vcpus[vcpu].2 = false;
+            self.tell(vcpu, Event::Yielded, at);
         }
     }
 

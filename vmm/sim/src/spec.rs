@@ -61,38 +61,20 @@ pub struct Spec {
 
 /// Why a simulation cannot begin.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SpecError {
     /// More CPUs than the machine has.
     #[error("{} {} more than the {has} of {machine}", count(*.cpus, "CPU"), agree(*.cpus, "is", "are"))]
-    Cpus {
-        /// As asked for.
-        cpus: usize,
-        /// As the machine has.
-        has: usize,
-        /// Its name.
-        machine: String,
-    },
+    Cpus { cpus: usize, has: usize, machine: String },
     /// More vCPUs than the library's table has room for.
     #[error("{}: a simulated guest has 1 to {WIDE}", count(*.0, "vCPU"))]
     Vcpus(usize),
     /// More vCPUs in all than can be simulated.
     #[error("{} of {}: there can be 1 to {WIDE} vCPUs in all", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
-    Guests {
-        /// As asked for.
-        guests: usize,
-        /// Of each.
-        vcpus: usize,
-    },
+    Guests { guests: usize, vcpus: usize },
     /// More vCPUs than the lock counts.
     #[error("{} {} more than the {most} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
-    Lock {
-        /// As asked for.
-        vcpus: usize,
-        /// As the lock can count.
-        most: u32,
-        /// The lock.
-        system: System,
-    },
+    Lock { vcpus: usize, most: u32, system: System },
     /// There is no host whose scheduler could decide.
     #[error("policy 'host': a simulation has models of it, host-cfs and host-eevdf")]
     Host,
@@ -101,12 +83,7 @@ pub enum SpecError {
     NoRecording,
     /// The recording is of a schedule of another size.
     #[error("policy 'replay': the recording is of {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
-    OtherSize {
-        /// Its vCPUs.
-        vcpus: u32,
-        /// Its slots.
-        slots: u32,
-    },
+    OtherSize { vcpus: u32, slots: u32 },
     /// A thread that takes no time.
     #[error("background noise: it must be busy and idle for some time")]
     Noise,

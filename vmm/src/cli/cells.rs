@@ -131,14 +131,15 @@ impl Setup {
         let switches_features = points.iter().any(|point| point.sched_features.is_some());
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
         let schedules = points.iter().any(|point| needs_of(point).schedule);
-        let changes = match loads_scheduler || switches_features {
-            true => Changes::InChildren,
-            false => Changes::Nowhere,
+        let changes = if loads_scheduler || switches_features {
+            Changes::InChildren
+        } else {
+            Changes::Nowhere
         };
         Self { changes, switches_features, schedules, ..self }
     }
 
-    /// The same for cells in these control groups; `root`: where they are, if they are made already.
+    /// Has the vCPUs of the cells run in these control groups, below `root` if that is made already.
     pub(super) fn with_cgroups(self, root: Option<&Path>, cgroups: Vec<VmGroups>) -> Self {
         Self { cgroups, cgroup_root: root.map(|root| root.as_os_str().to_owned()), ..self }
     }

@@ -45,10 +45,12 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
         vec![runs(GuestClass::Ring0, kind, kernel), runs(GuestClass::Payload, kind, kernel)];
     let next = advice::next_steps(&facts, &guests);
     let report = Report { facts, guests, next };
-    match args.json {
-        true => print_json(&(serde_json::to_string_pretty(&report)? + "\n")),
-        false if args.brief => print(&brief(&report)),
-        false => print(&report.to_string()),
+    if args.json {
+        print_json(&(serde_json::to_string_pretty(&report)? + "\n"));
+    } else if args.brief {
+        print(&brief(&report));
+    } else {
+        print(&report.to_string());
     }
     Ok(if report.anything_runs() { 0 } else { FAILURE })
 }

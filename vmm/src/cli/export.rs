@@ -99,9 +99,10 @@ const NO_PARQUET: &str = "--parquet: this build has no Parquet; build with `--fe
 
 /// Raw bytes for a pipe or a file; without control characters on a terminal.
 fn print_table(table: &[u8]) {
-    match io::stdout().is_terminal() {
-        true => print(&String::from_utf8_lossy(table)),
-        false => print_raw(table),
+    if io::stdout().is_terminal() {
+        print(&String::from_utf8_lossy(table))
+    } else {
+        print_raw(table)
     }
 }
 

@@ -112,10 +112,7 @@ pub struct CannotRunKernels;
 /// KVM's own errors, with their own advice.
 pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKernels> {
     let hopeless = (class, kind) == (GuestClass::Ring0, KvmKind::Software);
-    match hopeless && env::var_os(TRUST_KVM).is_none() {
-        true => Err(CannotRunKernels),
-        false => Ok(()),
-    }
+    if hopeless && env::var_os(TRUST_KVM).is_none() { Err(CannotRunKernels) } else { Ok(()) }
 }
 
 /// Says so if the control group of this process gets less CPU time than a run on these CPUs would use.

@@ -101,12 +101,11 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
     }
     let records = args.runs.iter().map(|folder| RunRecord::read(folder));
     let records = records.collect::<Result<Vec<_>, _>>()?;
-    let records = match args.diff {
-        true => {
-            note_same_run(&records);
-            records
-        }
-        false => each_once(records),
+    let records = if args.diff {
+        note_same_run(&records);
+        records
+    } else {
+        each_once(records)
     };
     let subject = subject(&records, args.diff);
     if let Some(file) = &args.html {

@@ -22,9 +22,10 @@ pub struct StatusArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &StatusArgs) -> anyhow::Result<u8> {
     let status = run::status(&args.dir)?;
-    match args.missing {
-        true => status.missing.iter().for_each(|unit| print(&format!("{unit}\n"))),
-        false => print(&status.text),
+    if args.missing {
+        status.missing.iter().for_each(|unit| print(&format!("{unit}\n")))
+    } else {
+        print(&status.text)
     }
     Ok(0)
 }

@@ -46,9 +46,10 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
     if let Some(symbols) = symbols {
         digest.name_locks(|address| symbols.name(address));
     }
-    match args.json {
-        true => print_json(&(serde_json::to_string_pretty(&digest)? + "\n")),
-        false => print(&trace_text::in_words(&digest)),
+    if args.json {
+        print_json(&(serde_json::to_string_pretty(&digest)? + "\n"))
+    } else {
+        print(&trace_text::in_words(&digest))
     }
     Ok(0)
 }
@@ -64,10 +65,11 @@ pub(super) fn appended(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<F
     let file = OpenOptions::new().create(true).read(true).append(true).open(path);
     let file = file.with_context(cannot)?;
     let is_finished = |cell| finished.contains(&cell);
-    let kept = match finished.is_empty() {
-        true => 0,
-        false => perfetto::length_of_wanted(BufReader::new(&file), is_finished)
-            .with_context(|| format!("cannot go on with --trace {}", path.display()))?,
+    let kept = if finished.is_empty() {
+        0
+    } else {
+        perfetto::length_of_wanted(BufReader::new(&file), is_finished)
+            .with_context(|| format!("cannot go on with --trace {}", path.display()))?
     };
     file.set_len(kept).with_context(cannot)?;
     Ok(file)

@@ -238,9 +238,10 @@ impl Point {
             other => format!("-{other}"),
         };
         let lock = self.lock.name();
-        match self.handoff == HandoffSpec::NONE {
-            true => format!("{lock}{backend}"),
-            false => format!("{lock}{backend} {}", self.handoff),
+        if self.handoff == HandoffSpec::NONE {
+            format!("{lock}{backend}")
+        } else {
+            format!("{lock}{backend} {}", self.handoff)
         }
     }
 

@@ -52,12 +52,11 @@ impl Installation {
     pub fn version(&self) -> io::Result<String> {
         let output = self.program("postgres").arg("--version").output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        match output.status.success() {
-            true => Ok(text.trim().trim_start_matches("postgres (PostgreSQL) ").to_owned()),
-            false => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                Err(io::Error::other(format!("postgres --version: {}", said.trim())))
-            }
+        if output.status.success() {
+            Ok(text.trim().trim_start_matches("postgres (PostgreSQL) ").to_owned())
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("postgres --version: {}", said.trim())))
         }
     }
 }

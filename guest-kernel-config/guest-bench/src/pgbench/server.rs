@@ -123,9 +123,10 @@ fn failed(what: &str) -> io::Error {
 fn give_to(user: u32, folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => give_to(user, &entry.path())?,
-            false => lchown(entry.path(), Some(user), Some(user))?,
+        if entry.file_type()?.is_dir() {
+            give_to(user, &entry.path())?
+        } else {
+            lchown(entry.path(), Some(user), Some(user))?
         }
     }
     lchown(folder, Some(user), Some(user))

@@ -44,8 +44,9 @@ fn pass_through() -> io::Result<()> {
         stdout.read_to_end(&mut back)?;
     }
     let status = child.wait()?;
-    match status.success() && back.len() == BYTES {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("a process ended with {status}"))),
+    if status.success() && back.len() == BYTES {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("a process ended with {status}")))
     }
 }

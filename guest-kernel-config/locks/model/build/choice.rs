@@ -18,11 +18,10 @@ impl Choice {
     pub fn new() -> Result<Self, Box<dyn Error>> {
         println!("cargo:rerun-if-changed={HISTORY}");
         let has_all = env::var_os("CARGO_FEATURE_ALL_MUTANTS").is_some();
-        let history = match has_all {
-            true => None,
-            false => {
-                Some(fs::read_to_string(HISTORY).map_err(|error| format!("{HISTORY}: {error}"))?)
-            }
+        let history = if has_all {
+            None
+        } else {
+            Some(fs::read_to_string(HISTORY).map_err(|error| format!("{HISTORY}: {error}"))?)
         };
         Ok(Self { history })
     }

@@ -190,9 +190,10 @@ impl Machine {
                 self.now = self.due;
                 continue;
             }
-            let slot = match self.spec.in_turn {
-                true => self.now as usize % self.running.len(),
-                false => self.rng.usize(0..self.running.len()),
+            let slot = if self.spec.in_turn {
+                self.now as usize % self.running.len()
+            } else {
+                self.rng.usize(0..self.running.len())
             };
             self.now += 1;
             self.step(slot, harness);

@@ -209,10 +209,7 @@ fn check(pairs: &[Pair], print: fn(String)) -> anyhow::Result<()> {
     }
     ensure!(wrong.is_empty(), "{} of {} pairs:\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
     // A busy host takes the slot from one of them now and then.
-    match missed.is_empty() {
-        true => Ok(()),
-        false => Err(Chance(missed.join("; ")).into()),
-    }
+    if missed.is_empty() { Ok(()) } else { Err(Chance(missed.join("; ")).into()) }
 }
 
 fn row(pair: &Pair, tried: &anyhow::Result<Found>) -> String {

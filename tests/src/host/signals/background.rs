@@ -30,9 +30,10 @@ const TIMED_OUT: i32 = 124;
 /// busybox's timeout stays in the foreground.
 fn need_timeout() -> anyhow::Result<()> {
     let ran = Program::new("timeout").args(["--version"]).run();
-    match ran.is_ok_and(|ran| String::from_utf8_lossy(&ran.stdout).contains("coreutils")) {
-        true => Ok(()),
-        false => skip("there is no timeout of the GNU coreutils here"),
+    if ran.is_ok_and(|ran| String::from_utf8_lossy(&ran.stdout).contains("coreutils")) {
+        Ok(())
+    } else {
+        skip("there is no timeout of the GNU coreutils here")
     }
 }
 

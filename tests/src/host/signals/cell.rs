@@ -155,9 +155,10 @@ impl Cell {
             terminal.wait_for_raw(&mut running)?;
         }
         let lives = subject.settle(&mut running, output)?;
-        let mut watch = match lives {
-            true => event.tell(&mut running, terminal.as_ref(), is_raw)?,
-            false => Stopwatch::start(running.pid()),
+        let mut watch = if lives {
+            event.tell(&mut running, terminal.as_ref(), is_raw)?
+        } else {
+            Stopwatch::start(running.pid())
         };
         running.wait_by(&mut watch, HUNG)?;
         let took = watch.took();
@@ -208,9 +209,10 @@ impl Cell {
             Err(_) => "FAILED".to_owned(),
             Ok(found) => {
                 let status = found.status.unwrap_or(-1);
-                let how = match found.is_own {
-                    true => "by itself".to_owned(),
-                    false => format!("in {:.2} s", found.took.as_secs_f64()),
+                let how = if found.is_own {
+                    "by itself".to_owned()
+                } else {
+                    format!("in {:.2} s", found.took.as_secs_f64())
                 };
                 let wrong = if self.problem().is_some() { " WRONG" } else { "" };
                 format!("{status} {how}{wrong}")

@@ -75,9 +75,10 @@ fn a_sweep_is_killed_at_random_moments_and_resumed() -> anyhow::Result<()> {
         let _ = running.signal(Signal::KILL);
         let _ = running.wait()?;
         kills += 1;
-        running = match dir.join("cells.jsonl").exists() {
-            true => resume(&dir).start()?,
-            false => pvticket(["run", "--on", "local", "--dir"]).args([&dir, &spec]).start()?,
+        running = if dir.join("cells.jsonl").exists() {
+            resume(&dir).start()?
+        } else {
+            pvticket(["run", "--on", "local", "--dir"]).args([&dir, &spec]).start()?
         };
     }
     check(&dir, &plain).map(drop)

@@ -141,10 +141,8 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
         rounds.and_then(<[f64]>::first).copied().map_or(Picos::ZERO, Picos::from_nanos);
     let measured =
         Measured { costs, lines: line_costs, second, first_memory, hop, noise, has_cores };
-    let mut doubts = match cfg!(debug_assertions) {
-        true => vec![NOT_OPTIMISED.to_owned()],
-        false => measured.doubts(),
-    };
+    let mut doubts =
+        if cfg!(debug_assertions) { vec![NOT_OPTIMISED.to_owned()] } else { measured.doubts() };
     doubts.extend(far.doubt());
     doubts.extend(place.doubt());
     own.extend(place.cost());

@@ -273,9 +273,10 @@ fn share_out(dir: &Path) -> Result<(), CgroupError> {
 fn set(file: &Path, value: &str) -> Result<(), CgroupError> {
     write(file, value)?;
     let has = read(file)?;
-    match has == value {
-        true => Ok(()),
-        false => Err(CgroupError::NotTaken { file: file.into(), value: value.into(), has }),
+    if has == value {
+        Ok(())
+    } else {
+        Err(CgroupError::NotTaken { file: file.into(), value: value.into(), has })
     }
 }
 

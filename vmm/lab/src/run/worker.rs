@@ -62,7 +62,7 @@ pub enum WorkerError {
     #[error("a job is longer than {}", ByteSize(LONGEST_JOB))]
     LongJob,
     /// The output is closed.
-    #[error("cannot say what a cell gave")]
+    #[error("cannot write a cell's result")]
     Say(#[from] io::Error),
     /// A thread of an earlier cell is still there: another worker has to go on.
     #[error("{0} of an earlier cell still runs")]
@@ -327,9 +327,10 @@ pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
     let asked = job.cpus.as_ref().map(|cpus| CpuList::new(cpus)).transpose();
     let cpus = resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
     let (wanted, there) = (job.point.slots, cpus.cpus().len());
-    match wanted as usize <= there && wanted > 0 {
-        true => Ok(cpus.first(wanted as usize)),
-        false => Err(JobError::Slots { wanted, there, cpus }),
+    if wanted as usize <= there && wanted > 0 {
+        Ok(cpus.first(wanted as usize))
+    } else {
+        Err(JobError::Slots { wanted, there, cpus })
     }
 }
 

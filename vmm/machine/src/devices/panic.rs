@@ -67,10 +67,7 @@ impl PanicWatch {
             let reason = String::from_utf8_lossy(&seen.reason);
             reason.trim_end_matches(" ]---").trim().to_owned()
         };
-        match is_recent {
-            true => Some(reason()),
-            false => seen.told.then(String::new),
-        }
+        if is_recent { Some(reason()) } else { seen.told.then(String::new) }
     }
 }
 

@@ -119,11 +119,12 @@ impl HaltScheduler for VmScheduler {
     fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>) {
         let Some(target) = self.index_if_any(target) else { return };
         let thread = self.driver.thread(target);
-        match thread.is_asleep() {
-            true => self.kicked(target, by, Event::KickedInHlt),
+        if thread.is_asleep() {
+            self.kicked(target, by, Event::KickedInHlt);
+        } else {
             // With a slot it resumes without our help, and if it is called out it already waits for
             // a slot.
-            false => thread.kicked_again(),
+            thread.kicked_again();
         }
     }
 
@@ -169,9 +170,10 @@ impl VcpuScheduler for VmScheduler {
                 Some(_) => LockActivity::Guarded,
             };
         }
-        match stopped.is_in_hlt() {
-            true => self.driver.stay_in_hlt(vcpu, look),
-            false => self.driver.own(vcpu, Event::Stopped(look)),
+        if stopped.is_in_hlt() {
+            self.driver.stay_in_hlt(vcpu, look)
+        } else {
+            self.driver.own(vcpu, Event::Stopped(look))
         }
     }
 

@@ -53,12 +53,11 @@ pub(super) fn check(file: &Path, kernel: &Path) -> Result<(), UnpackError> {
     let Some(option) = how.kernel_option() else {
         return Err(UnpackError::NoKernel { path: file.into(), how });
     };
-    match lacks(kernel, option) {
-        true => {
-            let (path, kernel) = (file.into(), kernel.into());
-            Err(UnpackError::ThisKernel { path, how, kernel, option })
-        }
-        false => Ok(()),
+    if lacks(kernel, option) {
+        let (path, kernel) = (file.into(), kernel.into());
+        Err(UnpackError::ThisKernel { path, how, kernel, option })
+    } else {
+        Ok(())
     }
 }
 
@@ -91,10 +90,8 @@ fn configs(kernel: &Path) -> impl Iterator<Item = PathBuf> {
     };
     let folder = files::folder(kernel);
     // A build's bzImage is below its top, its vmlinux there.
-    let top = match folder.ends_with("arch/x86/boot") {
-        true => folder.join("../../.."),
-        false => folder.to_owned(),
-    };
+    let top =
+        if folder.ends_with("arch/x86/boot") { folder.join("../../..") } else { folder.to_owned() };
     [beside, top.join(".config")].into_iter()
 }
 

@@ -194,9 +194,10 @@ impl<H: Host> Kicks<H> {
                 true => dice.count_delayed(),
                 false => dice.count_not_delayed(),
             }
-            match is_late {
-                true => self.ring(id).add(Event::Kicks(target, Outcome::Delayed)),
-                false => self.deliver_now(id, target, path, Event::Kicks),
+            if is_late {
+                self.ring(id).add(Event::Kicks(target, Outcome::Delayed))
+            } else {
+                self.deliver_now(id, target, path, Event::Kicks)
             }
         }
     }
@@ -225,8 +226,7 @@ impl<H: Host> Kicks<H> {
         outcome
     }
 
-    /// Takes a kick as far as it does not concern a parked target, for which it returns the wakeup
-    /// that is due.
+    /// Posts a kick. If the target was parked, returns the wakeup that the caller must deliver.
     fn post(
         &self,
         target: VcpuId,

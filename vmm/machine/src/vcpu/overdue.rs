@@ -40,9 +40,10 @@ impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (passed, ran) = (self.passed.seconds(), self.ran.seconds());
         write!(f, "within {passed:.1} s, in which its thread had a CPU for {ran:.1} s; ")?;
-        f.write_str(match self.is_starved {
-            true => "it waits for one, which the host gives to others",
-            false => "it may be blocked on the output",
+        f.write_str(if self.is_starved {
+            "it waits for one, which the host gives to others"
+        } else {
+            "it may be blocked on the output"
         })
     }
 }

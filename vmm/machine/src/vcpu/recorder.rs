@@ -44,10 +44,7 @@ impl Recorder {
     /// Rings for the last events of `vcpus` vCPUs or, if they are traced, with room for everything
     /// that they do in a run.
     pub fn new(vcpus: VcpuCount, is_traced: bool) -> Self {
-        let ring = |_| match is_traced {
-            true => Ring::traced(vcpus.get() as usize),
-            false => Ring::default(),
-        };
+        let ring = |_| if is_traced { Ring::traced(vcpus.get() as usize) } else { Ring::default() };
         Self {
             rings: vcpus.ids().map(ring).collect(),
             late: Ring::default(),

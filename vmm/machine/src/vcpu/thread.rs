@@ -86,9 +86,10 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
                 if refusals != 1 {
                     thread::sleep(REST);
                 }
-                match refusals < REFUSALS {
-                    true => next,
-                    false => Next::Fail(Cause::Kvm(KvmError::never_runs())),
+                if refusals < REFUSALS {
+                    next
+                } else {
+                    Next::Fail(Cause::Kvm(KvmError::never_runs()))
                 }
             }
             next => {

@@ -148,9 +148,10 @@ impl<'a> Vm<'a> {
 
     /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.
     pub(super) fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
-        match self.vm.wiring().has_halt() {
-            true => Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?),
-            false => Ok(None),
+        if self.vm.wiring().has_halt() {
+            Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?)
+        } else {
+            Ok(None)
         }
     }
 
@@ -206,17 +207,16 @@ impl<'a> Vm<'a> {
             panic,
             bench,
         };
-        let kvm_stats = match spec.kvm_stats {
-            true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
-            false => Vec::new(),
+        let kvm_stats = if spec.kvm_stats {
+            vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
         };
-        let host = match spec.host_counts {
+        let mut host = HostView::new(spec.vcpus);
+        if spec.host_counts {
             // Without them a column is empty; a machine does not fail for it.
-            true => {
-                HostView::new(spec.vcpus).counting(vcpus.iter().flat_map(Yields::open).collect())
-            }
-            false => HostView::new(spec.vcpus),
-        };
+            host = host.counting(vcpus.iter().flat_map(Yields::open).collect());
+        }
         let board_spec = BoardSpec {
             vcpus: spec.vcpus,
             dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),

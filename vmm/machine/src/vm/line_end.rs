@@ -28,10 +28,7 @@ impl LineEnd {
 
     /// What to type: the end of a last line that has none, which a shell would not carry out, and that of the input.
     pub(super) fn end(&mut self) -> &'static [u8] {
-        match std::mem::take(&mut self.is_within) {
-            true => &[b'\n', KILL, EOT],
-            false => &[KILL, EOT],
-        }
+        if std::mem::take(&mut self.is_within) { &[b'\n', KILL, EOT] } else { &[KILL, EOT] }
     }
 }
 

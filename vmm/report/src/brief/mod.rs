@@ -110,9 +110,10 @@ fn first(text: String, most: usize) -> String {
 /// The text with lines cut that are too long, as those with one long word are.
 fn clipped(text: &str, width: usize) -> String {
     let cut = |line: &str| -> String {
-        match line.chars().count() <= width {
-            true => line.to_owned(),
-            false => line.chars().take(width - 1).chain(['\u{2026}']).collect(),
+        if line.chars().count() <= width {
+            line.to_owned()
+        } else {
+            line.chars().take(width - 1).chain(['\u{2026}']).collect()
         }
     };
     text.lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()

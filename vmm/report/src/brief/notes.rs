@@ -92,9 +92,10 @@ pub fn sentence(notes: &[String], dropped: usize, width: usize, most: usize) -> 
     let laid_out = |kept: usize| {
         let left_out = (kept < all.len()).then(|| "more notes are in the report".to_owned());
         let shown: Vec<String> = all[..kept].iter().cloned().chain(left_out).collect();
-        match shown.is_empty() {
-            true => String::new(),
-            false => wrapped(&format!("Note: {}.", shown.join("; ")), width, ""),
+        if shown.is_empty() {
+            String::new()
+        } else {
+            wrapped(&format!("Note: {}.", shown.join("; ")), width, "")
         }
     };
     let fits = |text: &String| text.lines().count() <= most;

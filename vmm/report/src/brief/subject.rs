@@ -94,10 +94,7 @@ impl Subject {
     /// Its name where others have other ratios, or other hosts.
     pub fn name_among(&self, all: &[Self]) -> String {
         let has_twin = all.iter().any(|other| other.guest == self.guest && other.host != self.host);
-        let host = match has_twin {
-            true => format!(", {}", self.host.name()),
-            false => String::new(),
-        };
+        let host = if has_twin { format!(", {}", self.host.name()) } else { String::new() };
         let first = all.iter().find_map(Self::level);
         let at = self.level.filter(|_| self.level != first);
         let at =

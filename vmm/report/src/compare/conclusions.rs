@@ -81,8 +81,9 @@ pub(super) fn ratios(study: &Study, comparison: &Comparison) -> String {
         .into_iter()
         .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
         .collect();
-    match parts.is_empty() {
-        true => format!("{around}{subject}/{against} has no ratio: {against} did nothing"),
-        false => format!("{around}{subject}/{against} {}", parts.join(", ")),
+    if parts.is_empty() {
+        format!("{around}{subject}/{against} has no ratio: {against} did nothing")
+    } else {
+        format!("{around}{subject}/{against} {}", parts.join(", "))
     }
 }

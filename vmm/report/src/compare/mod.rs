@@ -113,11 +113,10 @@ impl Table<'_> {
         if self.drivers.contains(&DriverKind::Bpf) {
             text += OF_KERNEL;
         }
-        let tail = match self.scheduled {
-            false => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
-            true => {
-                format!("{:>6}{:>6}{:>7}{:>7}{:>5}", "LHP/s", "LWP/s", "queued", "wasted", "Jain")
-            }
+        let tail = if !(self.scheduled) {
+            format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain")
+        } else {
+            format!("{:>6}{:>6}{:>7}{:>7}{:>5}", "LHP/s", "LWP/s", "queued", "wasted", "Jain")
         };
         let what = format!("{}/s", sentences::operations(self.study));
         text + &format!(
@@ -173,15 +172,13 @@ impl Table<'_> {
             }
             HostKind::Emulated => format!("{} of the emulated host", count(first.slots, "CPU")),
         };
-        let turns = match self.scheduled {
-            false => String::new(),
-            true => {
-                let drivers: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
-                let named = format!("; {} {}", noun(drivers.len(), "driver"), drivers.join(", "));
-                let named =
-                    if drivers == [DriverKind::User.name()] { String::new() } else { named };
-                format!("; turns of {}, seed {}{named}", first.slice, first.seed)
-            }
+        let turns = if !(self.scheduled) {
+            String::new()
+        } else {
+            let drivers: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
+            let named = format!("; {} {}", noun(drivers.len(), "driver"), drivers.join(", "));
+            let named = if drivers == [DriverKind::User.name()] { String::new() } else { named };
+            format!("; turns of {}, seed {}{named}", first.slice, first.seed)
         };
         let faults = first.fault.map_or_else(String::new, |fault| format!("; faults {fault}"));
         let extras: String = first.host_extras().iter().map(|extra| format!("; {extra}")).collect();

@@ -45,9 +45,10 @@ pub fn time(nanos: f64) -> String {
 fn short(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
-    match number.contains('.') {
-        true => format!("{}{suffix}", number.trim_end_matches('0').trim_end_matches('.')),
-        false => text.to_owned(),
+    if number.contains('.') {
+        format!("{}{suffix}", number.trim_end_matches('0').trim_end_matches('.'))
+    } else {
+        text.to_owned()
     }
 }
 

@@ -179,9 +179,10 @@ fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
     let mut all: Vec<(String, Vec<&Entry>)> = Vec::new();
     for entry in &section.entries {
         let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else { continue };
-        let why = match measured == simulated {
-            true => measured.clone(),
-            false => format!("not measured: {measured}; not simulated: {simulated}"),
+        let why = if measured == simulated {
+            measured.clone()
+        } else {
+            format!("not measured: {measured}; not simulated: {simulated}")
         };
         match all.iter_mut().find(|(other, _)| *other == why) {
             Some((_, rows)) => rows.push(entry),

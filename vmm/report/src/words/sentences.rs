@@ -268,9 +268,10 @@ fn sentence(study: &Study, finding: &Finding) -> Sentence {
     let all: Vec<&Comparison> =
         finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
     let sorted = Sorted::new(&all);
-    let parts = match names::is_along_x(study, all[0]) {
-        true => along_x(study, &sorted, all[0]),
-        false => beside(study, &sorted, all[0]),
+    let parts = if names::is_along_x(study, all[0]) {
+        along_x(study, &sorted, all[0])
+    } else {
+        beside(study, &sorted, all[0])
     };
     let tone = match (sorted.more.is_empty(), sorted.less.is_empty()) {
         (false, true) => Tone::More,
@@ -296,10 +297,8 @@ fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String>
     let mut parts = Vec::new();
     for (them, verb) in [(&sorted.more, "gives more than"), (&sorted.less, "gives less than")] {
         let Some((clearest, rest)) = with_rest(them) else { continue };
-        let too = match rest.is_empty() {
-            true => String::new(),
-            false => format!(", and {} too", at(study, &rest)),
-        };
+        let too =
+            if rest.is_empty() { String::new() } else { format!(", and {} too", at(study, &rest)) };
         let whom = if parts.is_empty() {
             format!("{subject} {verb} {against}{around}")
         } else {
@@ -308,9 +307,10 @@ fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String>
         parts.push(format!("{whom} {}: {}{too}", at(study, &[clearest]), evidence(clearest)));
     }
     if !sorted.unclear.is_empty() {
-        let subject = match parts.is_empty() {
-            true => format!("No significant difference between {subject} and {against}{around}"),
-            false => "no significant difference".to_owned(),
+        let subject = if parts.is_empty() {
+            format!("No significant difference between {subject} and {against}{around}")
+        } else {
+            "no significant difference".to_owned()
         };
         parts.push(format!("{subject} {}: {}", at(study, &sorted.unclear), some(&sorted.unclear)));
     }
@@ -340,18 +340,17 @@ fn along_x(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String
     let mut parts = Vec::new();
     for (them, verb) in [(&sorted.more, "gives more"), (&sorted.less, "gives less")] {
         let Some((clearest, rest)) = with_rest(them) else { continue };
-        let too = match rest.is_empty() {
-            true => String::new(),
-            false => format!(", and {} too", names(&rest)),
-        };
+        let too =
+            if rest.is_empty() { String::new() } else { format!(", and {} too", names(&rest)) };
         let than =
             if parts.is_empty() { format!(" than {against}{around}") } else { String::new() };
         parts.push(format!("{} {verb}{than}: {}{too}", names(&[clearest]), evidence(clearest)));
     }
     if !sorted.unclear.is_empty() {
-        let subject = match parts.is_empty() {
-            true => format!("No significant difference to {against}{around}"),
-            false => "no significant difference".to_owned(),
+        let subject = if parts.is_empty() {
+            format!("No significant difference to {against}{around}")
+        } else {
+            "no significant difference".to_owned()
         };
         parts.push(format!("{subject} with {}: {}", names(&sorted.unclear), some(&sorted.unclear)));
     }
@@ -405,9 +404,10 @@ fn at(study: &Study, all: &[&Comparison]) -> String {
 /// that, and what surrounds it in brackets.
 pub(super) fn place(study: &Study, comparison: &Comparison) -> String {
     let around = bracketed(names::surroundings(study, comparison));
-    match names::is_along_x(study, comparison) {
-        true => around,
-        false => format!(" {}{around}", at(study, &[comparison])),
+    if names::is_along_x(study, comparison) {
+        around
+    } else {
+        format!(" {}{around}", at(study, &[comparison]))
     }
 }
 
@@ -444,9 +444,10 @@ pub(super) fn range(all: &[&Comparison]) -> String {
     let low = ratios().fold(f64::INFINITY, f64::min);
     let high = ratios().fold(0.0, f64::max);
     let p = all.iter().filter_map(|comparison| comparison.verdict.adjusted).fold(1.0, f64::min);
-    match low.is_finite() {
-        true => format!("{} to {} (p at least {})", ratio(low), ratio(high), bare_p(Some(p))),
-        false => "no ratios".to_owned(),
+    if low.is_finite() {
+        format!("{} to {} (p at least {})", ratio(low), ratio(high), bare_p(Some(p)))
+    } else {
+        "no ratios".to_owned()
     }
 }
 

@@ -113,9 +113,10 @@ pub fn table(table: &Table, width: usize) -> String {
         };
         for (ix, cell) in cells.iter().enumerate().skip(1) {
             let width = widths.get(ix).copied().unwrap_or(0);
-            text += &match ix >= table.figures_from {
-                true => format!("{gap}{cell:>width$}"),
-                false => format!("{gap}{cell:<width$}"),
+            text += &if ix >= table.figures_from {
+                format!("{gap}{cell:>width$}")
+            } else {
+                format!("{gap}{cell:<width$}")
             };
         }
         format!("{}\n", text.trim_end())

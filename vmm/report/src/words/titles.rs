@@ -93,20 +93,19 @@ pub fn throughput(study: &Study) -> String {
             let (high, low) = (rate(from), rate(to));
             let series = names::series(study, &to.point);
             let subject = format!("{series}{}", under(study, &to.point));
-            match study.layout.is_ratio {
-                true => format!(
+            if study.layout.is_ratio {
+                format!(
                     "{subject} falls from {high} {operations}/s {} to {low} {}",
                     at(from),
                     at(to)
-                ),
-                false => {
-                    let subject = if subject.is_empty() {
-                        subject
-                    } else {
-                        format!("{}: ", subject.trim_start())
-                    };
-                    format!("{subject}{high} {operations}/s {}, {low} {}", at(from), at(to))
-                }
+                )
+            } else {
+                let subject = if subject.is_empty() {
+                    subject
+                } else {
+                    format!("{}: ", subject.trim_start())
+                };
+                format!("{subject}{high} {operations}/s {}, {low} {}", at(from), at(to))
             }
         }
         Some((fall, ..)) if study.layout.is_ratio => format!(

@@ -43,9 +43,10 @@ impl Args {
 
     pub(super) fn rate(&self, ix: usize) -> Result<f64, String> {
         let rate = self.get(ix, Inject::RATE)?;
-        match (0.001..=100_000.0).contains(&rate) {
-            true => Ok(rate),
-            false => Err(format!("rate {rate} is out of range: 0.001 to 100000 per second")),
+        if (0.001..=100_000.0).contains(&rate) {
+            Ok(rate)
+        } else {
+            Err(format!("rate {rate} is out of range: 0.001 to 100000 per second"))
         }
     }
 }

@@ -378,9 +378,10 @@ impl Policy for Deferred {
     }
 
     fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
-        match self.is_contended() {
-            true => Verdict::Preempt(Why::Yield),
-            false => Verdict::Stay(self.rr.turn(view)),
+        if self.is_contended() {
+            Verdict::Preempt(Why::Yield)
+        } else {
+            Verdict::Stay(self.rr.turn(view))
         }
     }
 

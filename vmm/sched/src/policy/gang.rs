@@ -86,9 +86,10 @@ impl Policy for Gang {
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         let vm = self.vms[vcpu.ix()];
         let vms_turn = vm == self.current && view.now < self.ends;
-        let others_wait = match vms_turn {
-            true => view.now >= self.given[vcpu.ix()] && self.waits(vm),
-            false => !self.queue.is_empty(),
+        let others_wait = if vms_turn {
+            view.now >= self.given[vcpu.ix()] && self.waits(vm)
+        } else {
+            !self.queue.is_empty()
         };
         if others_wait {
             return Verdict::Preempt(Why::Slice);

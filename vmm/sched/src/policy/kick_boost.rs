@@ -67,9 +67,10 @@ impl Policy for KickBoost {
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let over = self.rr.left(vcpu, view) == Nanos::ZERO;
-        match over && !self.boosted.is_empty() {
-            true => Verdict::Preempt(Why::Slice),
-            false => self.rr.stopped(vcpu, look, view),
+        if over && !self.boosted.is_empty() {
+            Verdict::Preempt(Why::Slice)
+        } else {
+            self.rr.stopped(vcpu, look, view)
         }
     }
 

@@ -335,9 +335,10 @@ impl FromStr for PolicySpec {
         })?;
         let split = |args: &str| args.split(',').map(str::to_owned).collect();
         let args = Args(args.map_or(Vec::new(), split));
-        let most = match policy.usage.ends_with("...]") {
-            true => usize::MAX,
-            false => policy.usage.split([':', ',']).count() - 1,
+        let most = if policy.usage.ends_with("...]") {
+            usize::MAX
+        } else {
+            policy.usage.split([':', ',']).count() - 1
         };
         if args.0.len() > most || args.0.iter().any(String::is_empty) {
             return Err(format!("'{text}': write {}", policy.usage));
@@ -352,9 +353,6 @@ impl FromStr for PolicySpec {
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
-        match self.args.0.is_empty() {
-            true => Ok(()),
-            false => write!(f, ":{}", self.args.0.join(",")),
-        }
+        if self.args.0.is_empty() { Ok(()) } else { write!(f, ":{}", self.args.0.join(",")) }
     }
 }

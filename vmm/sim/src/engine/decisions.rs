@@ -86,9 +86,10 @@ impl Decisions<'_> {
         }
         let recording = self.replayed.ok_or(SpecError::NoRecording)?;
         let (vcpus, slots) = (recording.vcpus, recording.slots);
-        match (vcpus as usize, slots as usize) == (spec.all_vcpus(), spec.cpus) {
-            true => Ok(()),
-            false => Err(SpecError::OtherSize { vcpus, slots }),
+        if (vcpus as usize, slots as usize) == (spec.all_vcpus(), spec.cpus) {
+            Ok(())
+        } else {
+            Err(SpecError::OtherSize { vcpus, slots })
         }
     }
 

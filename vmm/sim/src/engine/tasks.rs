@@ -63,8 +63,8 @@ impl Sim {
         self.tell(v, Event::Idle(look), self.costs.exit);
     }
 
-    /// The timer of `v`, which has no CPU: it starts, its task wakes, or the time is over for which the
-    /// schedule holds it off.
+    /// The timer of `v`, which has no CPU, fires: at its start, at its task's wakeup, or at the end of its
+    /// hold.
     pub(super) fn vcpu_timer(&mut self, v: usize) {
         let event = match self.core.state(VcpuIndex(v as u32)) {
             Turn::New => Event::Started,
@@ -149,7 +149,8 @@ impl Sim {
         self.expect(v, pcpu, State::Awaiting, at);
     }
 
-    /// `v` waits for answers: it has all, or has come back to its CPU, or its loop ends in an exit.
+    /// Steps `v`, which waits for answers: it has all of them, or is back on its CPU, or its loop ends in an
+    /// exit.
     #[cold]
     pub(super) fn awaiting(&mut self, v: usize) -> Option<Go> {
         let vcpu = &self.vcpus[v];
@@ -171,7 +172,8 @@ impl Sim {
         }
     }
 
-    /// `v`, which has a CPU from `entered` on, answers those that wait for it. Returns when it goes on.
+    /// Answers all pending shootdowns of `v`, which has a CPU from `entered` on, and returns the time at
+    /// which it resumes.
     #[inline]
     pub(super) fn answer_all(&mut self, v: usize, entered: Picos) -> Picos {
         let mut at = entered;

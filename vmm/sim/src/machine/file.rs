@@ -78,12 +78,11 @@ fn doubts(file: &Table<'_>) -> Result<Vec<String>> {
     }
     let is_short = |doubt: &String| (1..=LONGEST_DOUBT).contains(&doubt.len());
     let is_line = |doubt: &String| !doubt.contains(char::is_control);
-    match doubts.iter().all(|doubt| is_short(doubt) && is_line(doubt)) {
-        true => Ok(doubts),
-        false => {
-            let why = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
-            Err(file.wrong(key, why))
-        }
+    if doubts.iter().all(|doubt| is_short(doubt) && is_line(doubt)) {
+        Ok(doubts)
+    } else {
+        let why = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
+        Err(file.wrong(key, why))
     }
 }
 
@@ -238,9 +237,10 @@ impl<'t> Table<'t> {
     /// A whole number.
     pub(crate) fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
         let number = self.number(key, least.into(), most.into())?;
-        match number.fract() == 0.0 {
-            true => Ok(number as u32),
-            false => Err(self.wrong(key, format!("{number} is not a whole number"))),
+        if number.fract() == 0.0 {
+            Ok(number as u32)
+        } else {
+            Err(self.wrong(key, format!("{number} is not a whole number")))
         }
     }
 
@@ -328,9 +328,10 @@ impl Costly {
             let level = self.level(file, value, levels.last())?;
             levels.push(level);
         }
-        match levels.is_empty() {
-            true => Err(file.wrong("levels", "name at least one".into())),
-            false => Ok(levels),
+        if levels.is_empty() {
+            Err(file.wrong("levels", "name at least one".into()))
+        } else {
+            Ok(levels)
         }
     }
 

@@ -277,11 +277,10 @@ mod tests {
             // The last place: the first may be a comment or a key of the same name.
             let at = text.rfind(from).unwrap_or_else(|| panic!("{from} is not in the file"));
             let changed = format!("{}{to}{}", &text[..at], &text[at + from.len()..]);
-            let line = match what.starts_with("locks: ") {
-                true => {
-                    text[..text.find("[[locks]]").unwrap_or_default()].matches('\n').count() + 1
-                }
-                false => text[..at].matches('\n').count() + 1,
+            let line = if what.starts_with("locks: ") {
+                text[..text.find("[[locks]]").unwrap_or_default()].matches('\n').count() + 1
+            } else {
+                text[..at].matches('\n').count() + 1
             };
             let error = Profile::parse(&changed).expect_err(to).to_string();
             let begins = format!("line {line}: {what}");

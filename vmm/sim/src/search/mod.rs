@@ -162,9 +162,10 @@ impl<'a> Search<'a> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
         let tally = &self.state.tallies[ix];
-        let seen = match tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
-            true => None,
-            false => tally.pool.next(self.space, &mut rng),
+        let seen = if tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
+            None
+        } else {
+            tally.pool.next(self.space, &mut rng)
         };
         let scenario = seen.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
         let outcome = scenario.run_unless(&self.brake, self.machine, self.make)?;

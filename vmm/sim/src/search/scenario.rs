@@ -136,9 +136,10 @@ mod faults {
         faults: &FaultSpec,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        match *faults == FaultSpec::default() {
-            true => serializer.serialize_str("none"),
-            false => serializer.collect_str(faults),
+        if *faults == FaultSpec::default() {
+            serializer.serialize_str("none")
+        } else {
+            serializer.collect_str(faults)
         }
     }
 

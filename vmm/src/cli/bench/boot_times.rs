@@ -53,14 +53,13 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.check(place == host::Place::Emulated)?;
-    let kernel = match place == host::Place::Emulated || kind.runs_linux() {
-        true => Some(find_kernel(args.kernel.as_deref())?),
-        false => {
-            say(format_args!(
-                "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
-            ));
-            None
-        }
+    let kernel = if place == host::Place::Emulated || kind.runs_linux() {
+        Some(find_kernel(args.kernel.as_deref())?)
+    } else {
+        say(format_args!(
+            "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
+        ));
+        None
     };
     let plan = Plan { runs: args.runs, kernel, json: args.common.json };
     match place {

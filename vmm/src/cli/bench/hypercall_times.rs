@@ -160,9 +160,10 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
     let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
     let figures =
         confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
-    let handed = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
-        true => Some(handed(asked.runs, &plan)?),
-        false => None,
+    let handed = if plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
+        Some(handed(asked.runs, &plan)?)
+    } else {
+        None
     };
     let study = handed.as_ref().map(|measured| Study::new(slice::from_ref(&measured.record)));
     print(&tables::table(&figures, &plan, &host, study.as_ref()));

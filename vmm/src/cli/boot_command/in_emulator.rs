@@ -11,9 +11,10 @@ use study::point::HostKernel;
 
 /// Boots in the emulated host and returns the exit status.
 pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
-    let terminal = match plan.reads_keys() {
-        true => RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?,
-        false => None,
+    let terminal = if plan.reads_keys() {
+        RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
+    } else {
+        None
     };
     let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
     let mut inside = Inside::new(kernel, memory);

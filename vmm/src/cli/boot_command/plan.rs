@@ -243,11 +243,10 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
     let memory = asked.unwrap_or(ByteSize::mib(1024));
     let least =
         ByteSize::mib(4 * fs::metadata(disk).map_or(0, |data| data.len().div_ceil(1 << 20)));
-    match memory < least {
-        true => {
-            Err(Usage(format!("--mem {memory}: a guest with PostgreSQL needs {least} or more")))
-        }
-        false => Ok(memory),
+    if memory < least {
+        Err(Usage(format!("--mem {memory}: a guest with PostgreSQL needs {least} or more")))
+    } else {
+        Ok(memory)
     }
 }
 

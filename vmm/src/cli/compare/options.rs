@@ -54,9 +54,10 @@ impl What {
         if self.guest != Guest::Sim && self.machine.is_some() {
             return Err(Usage("--machine is only for --guest sim".into()));
         }
-        match self.backends().contains(&PvBackend::Off) {
-            true => Err(Usage("--pv-backends: off is native, which always runs".into())),
-            false => Ok(()),
+        if self.backends().contains(&PvBackend::Off) {
+            Err(Usage("--pv-backends: off is native, which always runs".into()))
+        } else {
+            Ok(())
         }
     }
 

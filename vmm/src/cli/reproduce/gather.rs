@@ -217,9 +217,10 @@ impl Gather<'_> {
             self.saved.simulated(&self.table.name, &cell.id).ok_or("it was not simulated")?
         };
         let value = Predicted::of(row.claim, &figures(base)?, &figures(changed)?);
-        match value.is_finite() {
-            true => Ok(plain(value)),
-            false => Err("its base does nothing in the simulation".to_owned()),
+        if value.is_finite() {
+            Ok(plain(value))
+        } else {
+            Err("its base does nothing in the simulation".to_owned())
         }
     }
 }

@@ -85,9 +85,10 @@ pub(super) fn measure(
         let dir = directory(folder, &table.name);
         let kept = dir.join(store::FILE);
         let is_kept = files::is_there(&kept);
-        let plan = match is_kept.with_context(|| format!("cannot look for {}", kept.display()))? {
-            true => resumed(&dir)?,
-            false => match planned(table, spec, &rows, options, cpus) {
+        let plan = if is_kept.with_context(|| format!("cannot look for {}", kept.display()))? {
+            resumed(&dir)?
+        } else {
+            match planned(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,
                 // This host cannot: that is what the rows say.
                 Err(error) => {
@@ -96,7 +97,7 @@ pub(super) fn measure(
                     measured.tables.push((table.name.clone(), Err(why)));
                     continue;
                 }
-            },
+            }
         };
         let Some(record) = record(plan, dir)? else { return Ok(None) };
         measured.tables.push((table.name.clone(), Ok(Study::new(slice::from_ref(&record)))));

@@ -92,10 +92,8 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let cpus = resolve_cpus(None)?;
-    let (saved, is_new) = match args.resume {
-        true => (Saved::read(&args.out)?, false),
-        false => (begun(args)?, true),
-    };
+    let (saved, is_new) =
+        if args.resume { (Saved::read(&args.out)?, false) } else { (begun(args)?, true) };
     let asked = Asked::new(&tables, &saved.options.rows)?;
     let page = ResultFile::named("--html", args.html.as_deref())?;
     let interrupt = signals::catch().context("cannot catch signals")?;
@@ -104,15 +102,14 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
     if is_new {
         saved.write(&args.out)?;
     }
-    match carry_out(args, saved, &asked, &cpus, page.as_ref(), &interrupt)? {
-        true => Ok(0),
-        false => {
-            let out = base::shown::quoted(&args.out.display().to_string());
-            say(format_args!(
-                "pvticket: what is done is kept; resume with: pvticket reproduce --resume --out {out}"
-            ));
-            Ok(signals::exit_status())
-        }
+    if carry_out(args, saved, &asked, &cpus, page.as_ref(), &interrupt)? {
+        Ok(0)
+    } else {
+        let out = base::shown::quoted(&args.out.display().to_string());
+        say(format_args!(
+            "pvticket: what is done is kept; resume with: pvticket reproduce --resume --out {out}"
+        ));
+        Ok(signals::exit_status())
     }
 }
 
@@ -144,9 +141,10 @@ fn carry_out(
     page: Option<&ResultFile>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<bool> {
-    let measured = match saved.options.measured {
-        true => measured::measure(asked, &saved.options, &args.out, cpus)?,
-        false => Some(measured::Measured::default()),
+    let measured = if saved.options.measured {
+        measured::measure(asked, &saved.options, &args.out, cpus)?
+    } else {
+        Some(measured::Measured::default())
     };
     let Some(measured) = measured.filter(|_| !interrupt.raised()) else { return Ok(false) };
     if saved.options.simulated

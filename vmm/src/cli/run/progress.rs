@@ -57,9 +57,10 @@ impl Pace {
 
     /// The time that is left after `elapsed`, at the pace of the cells that have ended.
     fn time_left(&self, elapsed: Duration) -> Duration {
-        match self.thought.is_zero() {
-            true => self.left,
-            false => elapsed.mul_f64(self.left.as_secs_f64() / self.thought.as_secs_f64()),
+        if self.thought.is_zero() {
+            self.left
+        } else {
+            elapsed.mul_f64(self.left.as_secs_f64() / self.thought.as_secs_f64())
         }
     }
 }
@@ -102,13 +103,14 @@ impl<'a> Progress<'a> {
     /// How far it is, and for how long it will go on.
     fn so_far(&self) -> String {
         let elapsed = self.pace.begun.elapsed();
-        match self.ended < self.cells {
-            true => format!(
+        if self.ended < self.cells {
+            format!(
                 "measured {}, about {} left",
                 self.counted(),
                 spoken(self.pace.time_left(elapsed))
-            ),
-            false => format!("measured {}, after {}", self.counted(), spoken(elapsed)),
+            )
+        } else {
+            format!("measured {}, after {}", self.counted(), spoken(elapsed))
         }
     }
 

@@ -39,8 +39,8 @@ const PAPER: Size = Size { columns: usize::MAX, rows: usize::MAX };
 const KEYS: &str = "q quit   p pause, resume   s stop";
 
 /// Show a run that was started with --listen, live: which vCPU has which slot, which ones wait for
-/// which, and how fast. Keys pause, resume and stop the run. Of a sweep, whose directory is named: how
-/// far its units are.
+/// which, and how fast. Keys pause, resume and stop the run. For a sweep, by its directory, shows the
+/// progress of its units.
 #[derive(Debug, Clone, Args)]
 pub struct TopArgs {
     /// The run's socket or its directory [default: the one run that listens in ./ or runs/*/]

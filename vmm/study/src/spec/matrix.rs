@@ -281,10 +281,7 @@ impl<'a> Combination<'a> {
         key: &'static str,
         otherwise: &str,
     ) -> Result<Option<T>, SpecError> {
-        match self.value(key).text == otherwise {
-            true => Ok(None),
-            false => self.parse(key).map(Some),
-        }
+        if self.value(key).text == otherwise { Ok(None) } else { self.parse(key).map(Some) }
     }
 
     /// The lock's backend and handoff options; those that the lock does not support are dropped.
@@ -312,9 +309,10 @@ impl<'a> Combination<'a> {
     /// The policy; a simulated host has a model for its scheduler.
     fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
         let policy: PolicySpec = self.parse("policies")?;
-        match guest == GuestKind::Sim && policy.is_host() {
-            true => Ok(PolicySpec::simulated_host()),
-            false => Ok(policy),
+        if guest == GuestKind::Sim && policy.is_host() {
+            Ok(PolicySpec::simulated_host())
+        } else {
+            Ok(policy)
         }
     }
 

@@ -29,9 +29,10 @@ impl Experiment {
         for host in [HostKind::Direct, HostKind::Emulated] {
             let groups = groups(&self.points, host);
             for round in 0..self.repetitions {
-                let points: Vec<usize> = match self.listed {
-                    true => on_host(&self.points, host).map(|(ix, _)| ix).collect(),
-                    false => one_round(&groups, self.seed, round).collect(),
+                let points: Vec<usize> = if self.listed {
+                    on_host(&self.points, host).map(|(ix, _)| ix).collect()
+                } else {
+                    one_round(&groups, self.seed, round).collect()
                 };
                 order.extend(points.into_iter().map(|point| (round, point)));
             }

@@ -48,9 +48,10 @@ pub fn rank_sum_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<
     let sum: usize = tests.iter().map(|test| test.ranks[..test.taken].iter().sum::<usize>()).sum();
     let distance = sum.abs_diff(expected);
     let steps = tests.iter().fold(0_usize, |all, test| all.saturating_add(test.steps()));
-    Some(match steps <= CHEAP {
-        true => exact_in_blocks(&tests, expected, distance),
-        false => random_in_blocks(&tests, expected, distance, seed),
+    Some(if steps <= CHEAP {
+        exact_in_blocks(&tests, expected, distance)
+    } else {
+        random_in_blocks(&tests, expected, distance, seed)
     })
 }
 

@@ -291,9 +291,10 @@ impl Figures {
     #[must_use]
     pub fn beside(mut self, other: Self) -> Self {
         let rate = self.rate() + other.rate();
-        self.seconds = match rate > 0.0 {
-            true => (self.all_operations() + other.all_operations()) / rate,
-            false => self.seconds.max(other.seconds),
+        self.seconds = if rate > 0.0 {
+            (self.all_operations() + other.all_operations()) / rate
+        } else {
+            self.seconds.max(other.seconds)
         };
         self.operations.extend(other.operations);
         let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
@@ -327,7 +328,7 @@ pub struct ScheduleFigures {
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
-    /// The driver does not count what spinning is wasted: `wasted_spin_ns` of the sums says nothing.
+    /// `wasted_spin_ns` of the sums is not measured by this driver.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,
     /// Sums since the machines' start; None in older stores.

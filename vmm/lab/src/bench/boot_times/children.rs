@@ -140,10 +140,11 @@ impl Binary {
         };
         keep_and_die_with_us(&mut command, Vec::new());
         let mut run = Run::start(&mut command)?;
-        match run.wait_for_output() {
-            true => Ok(Waiter { run, memory }),
+        if run.wait_for_output() {
+            Ok(Waiter { run, memory })
+        } else {
             // It has ended, and its stderr says why.
-            false => Err(failed(&run.wait()?)),
+            Err(failed(&run.wait()?))
         }
     }
 
@@ -230,10 +231,7 @@ impl Run {
 
     fn end(self) -> Result<(), BenchError> {
         let output = self.wait()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(failed(&output)),
-        }
+        if output.status.success() { Ok(()) } else { Err(failed(&output)) }
     }
 
     fn wait(mut self) -> Result<Output, BenchError> {

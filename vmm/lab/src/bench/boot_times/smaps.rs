@@ -24,9 +24,10 @@ pub fn outside(pid: u32, guest: ByteSize) -> Result<Outside, BenchError> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).map_err(|error| BenchError::Read(path, error))?;
     let (outside, excluded) = sum(&text);
-    match excluded == guest.0 {
-        true => Ok(outside),
-        false => Err(BenchError::GuestMemory { found: ByteSize(excluded), expected: guest }),
+    if excluded == guest.0 {
+        Ok(outside)
+    } else {
+        Err(BenchError::GuestMemory { found: ByteSize(excluded), expected: guest })
     }
 }
 

@@ -91,8 +91,9 @@ fn sample(
     thread::sleep(POLL);
     let samples = shared.samples()?;
     let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);
-    match samples.is_empty() {
-        true => Err(HyperError::Still("it finished no operation".into())),
-        false => Ok((samples, operations)),
+    if samples.is_empty() {
+        Err(HyperError::Still("it finished no operation".into()))
+    } else {
+        Ok((samples, operations))
     }
 }

@@ -191,9 +191,10 @@ async fn obey(
     }
     let arrived = |dated: &Dated| goal.contains(&dated.state());
     let is_there = matches!(timeout(PATIENCE, status.wait_for(arrived)).await, Ok(Ok(_)));
-    match is_there {
-        true => good(status),
-        false => Answer::bad(&"the run has not taken it up yet: it ends, or waits for a worker"),
+    if is_there {
+        good(status)
+    } else {
+        Answer::bad(&"the run has not taken it up yet: it ends, or waits for a worker")
     }
 }
 

@@ -69,12 +69,11 @@ pub(super) fn call<W: AsRef<OsStr>>(
     };
     let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
     let done = Done { output: text(output), errors: text(errors) };
-    match status.success() {
-        true => Ok(done),
-        false => {
-            let (status, said) = (status.to_string(), done.said());
-            Err(EngineError::Failed { command, status, said })
-        }
+    if status.success() {
+        Ok(done)
+    } else {
+        let (status, said) = (status.to_string(), done.said());
+        Err(EngineError::Failed { command, status, said })
     }
 }
 

@@ -78,13 +78,14 @@ impl Engine for Slurm {
         // With several clusters: "12;cluster".
         let id = done.output.lines().last().unwrap_or_default().trim();
         let number = id.split(';').next().unwrap_or_default();
-        match !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => Ok(Some(id.to_owned())),
-            false => Err(EngineError::Unclear {
+        if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            Ok(Some(id.to_owned()))
+        } else {
+            Err(EngineError::Unclear {
                 command: "sbatch",
                 said: done.said(),
                 expected: "a job's number",
-            }),
+            })
         }
     }
 

@@ -1,7 +1,6 @@
-//! What a vCPU did with locks, by a record of the scheduler: what [`TelemetryView`] says of a vCPU, at the
-//! moment of the record.
+//! Lock activity of a vCPU, decoded from a record of the scheduler in BPF. Mirrors [`TelemetryView::activity`].
 //!
-//! [`TelemetryView`]: crate::driver::TelemetryView
+//! [`TelemetryView::activity`]: crate::driver::TelemetryView::activity
 
 use bpf::Locks;
 use hypercalls::telemetry::{NAMED, Wait};
@@ -65,9 +64,10 @@ fn holding(locks: &Locks, held: u32) -> Option<LockActivity> {
         (at < ix && its.0 != 0 && is_held(locks, at)).then_some(its)
     };
     let outer: [Option<LockId>; NAMED] = std::array::from_fn(outer);
-    Some(match outer.iter().all(Option::is_none) {
-        true => LockActivity::Holding { lock, depth: held },
-        false => LockActivity::HoldingSeveral { lock, depth: held, outer },
+    Some(if outer.iter().all(Option::is_none) {
+        LockActivity::Holding { lock, depth: held }
+    } else {
+        LockActivity::HoldingSeveral { lock, depth: held, outer }
     })
 }
 

@@ -1,37 +1,5 @@
 //! Telemetry as the VMM reads it: what a vCPU is doing with locks at this moment.
 
-/// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that
-/// nobody claims, as bits from `head` on. `None`: more than one is left, or not all claims are known.
-pub(super) fn drawn_ticket(
-    lock: LockId,
-    head: u16,
-    left: u128,
-    all_say: bool,
-    now: Nanos,
-) -> Option<LockActivity> {
-    if left == 0 {
-        return Some(LockActivity::Free);
-    }
-    if !all_say || !left.is_power_of_two() {
-        return None;
-    }
-    let distance = left.trailing_zeros() as u16;
-    Some(match distance {
-        0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
-        _ => LockActivity::Waiting {
-            lock,
-            ticket: head.wrapping_add(distance.wrapping_mul(INC)),
-            distance: Some(distance),
-            // It drew the ticket just now.
-            since: now,
-            halted: false,
-        },
-    })
-}
-
-#[cfg(test)]
-mod tests;
-
 use std::{
     array,
     mem::offset_of,
@@ -240,9 +208,10 @@ impl TelemetryView {
         // A kernel that releases a lock in the middle leaves a zero there for a moment.
         let outer = |at| self.held(vcpu, at).filter(|its| at < ix && its.0 != 0);
         let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
-        Some(match outer.iter().all(Option::is_none) {
-            true => LockActivity::Holding { lock, depth: held },
-            false => LockActivity::HoldingSeveral { lock, depth: held, outer },
+        Some(if outer.iter().all(Option::is_none) {
+            LockActivity::Holding { lock, depth: held }
+        } else {
+            LockActivity::HoldingSeveral { lock, depth: held, outer }
         })
     }
 
@@ -259,7 +228,7 @@ impl TelemetryView {
         self.time_of(vcpu, self.load(vcpu, offset), now)
     }
 
-    /// The same for a value that its line had.
+    /// Converts a stamp that was read from the line earlier, as [`Self::when`] does.
     pub(super) fn time_of(&self, vcpu: VcpuId, stamp: u64, now: Nanos) -> Option<Nanos> {
         let clock = self.clocks.get(vcpu.0 as usize)?;
         let ago = clock.since(stamp, tsc::read())?;
@@ -312,3 +281,35 @@ impl TelemetryView {
         self.store(vcpu, offset_of!(Line, spin_looks), looks);
     }
 }
+
+/// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that
+/// nobody claims, as bits from `head` on. `None`: more than one is left, or not all claims are known.
+pub(super) fn drawn_ticket(
+    lock: LockId,
+    head: u16,
+    left: u128,
+    all_say: bool,
+    now: Nanos,
+) -> Option<LockActivity> {
+    if left == 0 {
+        return Some(LockActivity::Free);
+    }
+    if !all_say || !left.is_power_of_two() {
+        return None;
+    }
+    let distance = left.trailing_zeros() as u16;
+    Some(match distance {
+        0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
+        _ => LockActivity::Waiting {
+            lock,
+            ticket: head.wrapping_add(distance.wrapping_mul(INC)),
+            distance: Some(distance),
+            // It drew the ticket just now.
+            since: now,
+            halted: false,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

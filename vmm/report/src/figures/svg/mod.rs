@@ -130,9 +130,8 @@ pub fn panels(figure: &Figure) -> Vec<Vec<String>> {
         // Writing to a String cannot fail.
         [wide, Size::Narrow].map(|size| draw(size).render().unwrap_or_default()).to_vec()
     };
-    let name = |title: &str| match title.is_empty() {
-        true => figure.title.clone(),
-        false => format!("{}: {title}", figure.title),
+    let name = |title: &str| {
+        if title.is_empty() { figure.title.clone() } else { format!("{}: {title}", figure.title) }
     };
     figure.panels.iter().map(|panel| draw(&panel.plot, &name(&panel.title))).collect()
 }
@@ -165,9 +164,10 @@ fn width(text: &str) -> f64 {
 /// A text shortened to `room`.
 fn clipped(text: &str, room: f64) -> String {
     let most = (room / LETTER).max(4.0) as usize;
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['\u{2026}']).collect(),
-        false => text.to_owned(),
+    if text.chars().count() > most {
+        text.chars().take(most - 1).chain(['\u{2026}']).collect()
+    } else {
+        text.to_owned()
     }
 }
 

@@ -57,10 +57,7 @@ impl Columns {
 impl Frame {
     fn new(plot: &Rows, columns: &Columns, size: Size) -> Self {
         let (all, _) = size.extent();
-        let column = |widest: f64| match widest > 0.0 {
-            true => widest.min(all * 0.28) + 12.0,
-            false => 0.0,
-        };
+        let column = |widest: f64| if widest > 0.0 { widest.min(all * 0.28) + 12.0 } else { 0.0 };
         let has_groups = plot.rows.iter().any(|row| !row.group.is_empty());
         let strip = if plot.rows.iter().all(|row| row.ridge.is_empty()) { 16.0 } else { 24.0 };
         let groups = column(columns.group);
@@ -149,10 +146,8 @@ fn names(scene: &mut Scene, plot: &Rows, frame: &Frame, ix: usize, top: f64) {
         if frame.has_heading(plot, ix) {
             scene.text("group", (frame.left, at - HEADING), "start", &clipped(&row.group, all));
         }
-        let (class, name) = match row.label.is_empty() {
-            true => ("group", &row.group),
-            false => ("name", &row.label),
-        };
+        let (class, name) =
+            if row.label.is_empty() { ("group", &row.group) } else { ("name", &row.label) };
         scene.text(class, (frame.left, at), "start", &clipped(name, room));
         scene.text("note", (frame.right, at), "end", &clipped(&row.note, all * 0.6));
         return;

@@ -177,9 +177,10 @@ fn axes(study: &Study, lines: &mut Lines) {
 fn schedules(study: &Study, lines: &mut Lines) {
     let mut all: Vec<String> = Vec::new();
     for point in study.points.iter().map(|point| &point.point) {
-        let name = match point.policy.is_host() {
-            true => "host (the host's scheduler)".to_owned(),
-            false => format!("{}, slices of {}", point.schedule_name(), point.slice),
+        let name = if point.policy.is_host() {
+            "host (the host's scheduler)".to_owned()
+        } else {
+            format!("{}, slices of {}", point.schedule_name(), point.slice)
         };
         if !all.contains(&name) {
             all.push(name);

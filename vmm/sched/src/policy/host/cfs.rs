@@ -57,10 +57,8 @@ impl Cfs {
         let count = queues.runnable(cpu).count() as u64 + u64::from(is_other);
         let weight = queues.of(vcpu).weight;
         let load = queues.load(cpu) + if is_other { weight } else { 0 };
-        let period = match count > self.fit() {
-            true => count * self.min_granularity.0,
-            false => self.latency.0,
-        };
+        let period =
+            if count > self.fit() { count * self.min_granularity.0 } else { self.latency.0 };
         Nanos(period * weight / load).max(self.min_granularity)
     }
 

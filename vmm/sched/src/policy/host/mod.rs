@@ -176,10 +176,8 @@ impl Host {
             self.law.comes_back(&mut self.queues, vcpu);
         } else {
             let is_new = std::mem::take(&mut self.queues.of_mut(vcpu).is_new);
-            let to = match is_new {
-                true => self.least_loaded(),
-                false => self.cpu_to_wake_on(vcpu, waker, view),
-            };
+            let to =
+                if is_new { self.least_loaded() } else { self.cpu_to_wake_on(vcpu, waker, view) };
             self.charge(to, view);
             if to != self.queues.of(vcpu).cpu {
                 self.law.change_queue(&mut self.queues, vcpu, to);
@@ -329,9 +327,10 @@ impl Policy for Host {
             self.law.ticks(&mut self.queues, cpu);
             self.balance(cpu, view);
         }
-        match self.queues.cpus[cpu].is_due {
-            true => self.decide(cpu, Why::Slice),
-            false => Verdict::Stay(self.queues.cpus[cpu].tick),
+        if self.queues.cpus[cpu].is_due {
+            self.decide(cpu, Why::Slice)
+        } else {
+            Verdict::Stay(self.queues.cpus[cpu].tick)
         }
     }
 

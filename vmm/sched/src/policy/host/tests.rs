@@ -285,9 +285,10 @@ fn a_yield_to_a_vcpu_that_had_more_than_its_share_is_ignored() {
         for now in (0..2_000).map(|step| 40 * TICK + step * TICK / 5 + 1) {
             run(&mut core, now);
             if runs(&core, 0) {
-                match tell(&mut core, 0, Event::SpunOut(waiting(2, 1, 0)), now).is_empty() {
-                    true => ignored += 1,
-                    false => followed += 1,
+                if tell(&mut core, 0, Event::SpunOut(waiting(2, 1, 0)), now).is_empty() {
+                    ignored += 1
+                } else {
+                    followed += 1
                 }
             }
         }

@@ -288,9 +288,10 @@ impl<'a> Watch<'a> {
             match answer {
                 Ok(activities) => {
                     for unit in 0..self.sweep.units.len() as u32 {
-                        match activities.contains_key(&unit) {
-                            true => drop(self.gone.remove(&unit)),
-                            false => drop(self.gone.entry(unit).or_insert(at)),
+                        if activities.contains_key(&unit) {
+                            drop(self.gone.remove(&unit))
+                        } else {
+                            drop(self.gone.entry(unit).or_insert(at))
                         }
                     }
                     self.activities = activities;

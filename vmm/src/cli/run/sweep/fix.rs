@@ -128,9 +128,10 @@ pub(super) fn kept(dir: &SweepDir, sweep: &SweepLine) -> Kernels {
 
 /// The kernels that options name are those of the sweep, and cannot be chosen again.
 pub(super) fn check_kernels(files: &KernelFiles) -> Result<(), Usage> {
-    match files.is_empty() {
-        true => Ok(()),
-        false => Err(Usage("--resume: the kernels of a sweep are in its directory".into())),
+    if files.is_empty() {
+        Ok(())
+    } else {
+        Err(Usage("--resume: the kernels of a sweep are in its directory".into()))
     }
 }
 

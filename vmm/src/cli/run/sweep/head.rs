@@ -83,12 +83,13 @@ impl Head {
         if resumed.is_some() && *kind == EngineKind::Slurm && args.slurm.is_none() {
             check_stored(&self.sweep.options)?;
         }
-        match args.detach && *kind == EngineKind::Local {
-            true => Err(Usage(
+        if args.detach && *kind == EngineKind::Local {
+            Err(Usage(
                 "--detach: child processes end with this program; use --on slurm, or --on manual"
                     .into(),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -130,9 +131,10 @@ impl Head {
             EngineKind::Slurm => Some(Arc::new(self.slurm(dir))),
             EngineKind::Local => {
                 // Measured cells would disturb each other.
-                let width = match is_simulated(self.experiment()) {
-                    true => resolve_cpus(None).map_or(1, |cpus| cpus.cpus().len()),
-                    false => 1,
+                let width = if is_simulated(self.experiment()) {
+                    resolve_cpus(None).map_or(1, |cpus| cpus.cpus().len())
+                } else {
+                    1
                 };
                 Some(Arc::new(Local::new(dir.clone(), width)))
             }

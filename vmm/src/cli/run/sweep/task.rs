@@ -221,9 +221,10 @@ fn check_kvm(experiment: &Experiment) -> Result<(), Refusal> {
         KvmKind::Denied => Err(Refusal::KvmDenied),
         kind => {
             let direct = experiment.points.iter().filter(|point| point.host == HostKind::Direct);
-            let class = match direct.into_iter().any(Point::needs_ring_0) {
-                true => GuestClass::Ring0,
-                false => GuestClass::Payload,
+            let class = if direct.into_iter().any(Point::needs_ring_0) {
+                GuestClass::Ring0
+            } else {
+                GuestClass::Payload
             };
             host::check_direct(class, kind).map_err(Refusal::Kernels)
         }

@@ -82,10 +82,8 @@ pub fn merge(
                 free.insert((rank, part));
             }
             std::collections::btree_map::Entry::Occupied(mut taken) => {
-                let ((_, _, name), part) = match rank < taken.get().0 {
-                    true => taken.insert((rank, part)),
-                    false => (rank, part),
-                };
+                let ((_, _, name), part) =
+                    if rank < taken.get().0 { taken.insert((rank, part)) } else { (rank, part) };
                 notes.push(note(name, part));
             }
         }
