@@ -53,6 +53,10 @@ pub enum KvmError {
     /// An ioctl failed.
     #[error("{0} failed")]
     Ioctl(&'static str, #[source] Errno),
+    /// KVM runs the machine no more, since it met a state that it does not handle (`kvm_vm_dead`,
+    /// include/linux/kvm_host.h).
+    #[error("KVM gave the machine up (the host's kernel log may say why)")]
+    GivenUp,
     /// The exit record of a vCPU cannot be mapped.
     #[error("cannot map the exit record of a vCPU")]
     ExitPages(#[source] std::io::Error),

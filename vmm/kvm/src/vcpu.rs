@@ -36,7 +36,7 @@ struct SignalMask {
 pub struct TscClock {
     /// Guest counter minus host counter (kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
     pub offset: u64,
-    /// Its frequency in kHz.
+    /// Frequency of the guest's counter in kHz.
     pub khz: u64,
 }
 
@@ -82,7 +82,7 @@ impl Vcpu {
         Ok(Self { id, fd, pages, _memory: memory })
     }
 
-    /// Its index in the machine.
+    /// The vCPU's index in the machine.
     pub fn id(&self) -> VcpuId {
         self.id
     }
@@ -239,6 +239,7 @@ impl Vcpu {
                     signal::consume();
                     Ok(Exit::NotStarted)
                 }
+                libc::EIO => Err(KvmError::GivenUp),
                 _ => Err(KvmError::Ioctl("KVM_RUN", errno)),
             };
         }
