@@ -15,7 +15,7 @@ pub enum Kvm {
     Hardware,
     /// Opens on a CPU without either: ring 3 only.
     Software,
-    /// It does not exist.
+    /// `/dev/kvm` does not exist.
     Absent,
     /// This user may not open it.
     Denied,

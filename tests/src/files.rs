@@ -13,8 +13,8 @@ pub fn scratch() -> anyhow::Result<TempDir> {
     scratch_in(&env::temp_dir())
 }
 
-/// The same in memory, where there is such a place: a disk that others keep busy may need seconds for a
-/// result.
+/// A directory as that of [`scratch`], in memory where there is such a place: a disk that others keep
+/// busy may need seconds for a result.
 pub fn scratch_in_memory() -> anyhow::Result<TempDir> {
     scratch_in(Path::new("/dev/shm")).or_else(|_| scratch())
 }

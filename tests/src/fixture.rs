@@ -53,16 +53,16 @@ fn shape(lock: &str, policy: &str, vcpus: u32) -> Shape {
     let over = f64::from(vcpus) / 2.0;
     let waits_in_line = lock.contains("ticket") && !lock.contains("pv") || lock == "queued";
     let ours = policy != "host";
-    let of = |rate, spread, lwp, lhp, wasted, halts| {
+    let build = |rate, spread, lwp, lhp, wasted, halts| {
         let (lwp, lhp, wasted) = if ours { (lwp, lhp, wasted) } else { (0.0, 0.0, 0.0) };
         Shape { rate, spread, lwp, lhp, wasted, halts }
     };
     match (waits_in_line, over <= 1.0, policy) {
-        (_, true, _) => of(6.2e6, 0.25, 0.0, 0.0, 0.0, 20.0),
-        (_, _, "deferred") => of(5.8e6 / over.sqrt(), 0.12, 0.2, 0.1, 0.002, 15.0),
-        (true, ..) => of(900.0 / over, 0.08, 58.0 * over, 3.0 * over, 0.993, 0.0),
-        (false, _, "host") => of(3.4e6 / over.powf(3.0), 0.4, 0.0, 0.0, 0.0, 9.6e3),
-        (false, ..) => of(15.0e3, 0.06, 1.5, 2.0 * over, 0.04, 15.0e3),
+        (_, true, _) => build(6.2e6, 0.25, 0.0, 0.0, 0.0, 20.0),
+        (_, _, "deferred") => build(5.8e6 / over.sqrt(), 0.12, 0.2, 0.1, 0.002, 15.0),
+        (true, ..) => build(900.0 / over, 0.08, 58.0 * over, 3.0 * over, 0.993, 0.0),
+        (false, _, "host") => build(3.4e6 / over.powf(3.0), 0.4, 0.0, 0.0, 0.0, 9.6e3),
+        (false, ..) => build(15.0e3, 0.06, 1.5, 2.0 * over, 0.04, 15.0e3),
     }
 }
 
@@ -138,8 +138,8 @@ impl Fixture {
     }
 
     fn labelled(&self) -> impl Iterator<Item = (&'static str, u32)> {
-        let of = |label| self.critical.iter().map(move |critical| (label, *critical));
-        self.labels.iter().copied().flat_map(of)
+        let pairs = |label| self.critical.iter().map(move |critical| (label, *critical));
+        self.labels.iter().copied().flat_map(pairs)
     }
 
     /// The contents of the store's file.

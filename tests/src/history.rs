@@ -102,7 +102,7 @@ fn every_past_bug_has_a_test() {
 #[test]
 fn a_bug_without_a_test_is_found() {
     let head = "| # | bug | tests |\n|---|---|---|\n";
-    let of = |tests: &str| faults(&format!("{head}| 1 | a bug | {tests} |\n")).join("\n");
+    let found = |tests: &str| faults(&format!("{head}| 1 | a bug | {tests} |\n")).join("\n");
     for sound in [
         "`tests::history::every_past_bug_has_a_test`",
         "`model`: mutants `release without barrier`",
@@ -110,7 +110,7 @@ fn a_bug_without_a_test_is_found() {
         "`guest-bench` `crew::tests::*`",
         "`stepper` `bypass::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
     ] {
-        assert_eq!(of(sound), "", "{sound}");
+        assert_eq!(found(sound), "", "{sound}");
     }
     for (tests, what) in [
         ("", "make test has no test of it"),
@@ -120,6 +120,6 @@ fn a_bug_without_a_test_is_found() {
         ("`sched::core_tests::no_such_test`", "no_such_test"),
         ("`model`: mutants `no such mutant`", "no such mutant"),
     ] {
-        assert!(of(tests).contains(what), "{tests}: {}", of(tests));
+        assert!(found(tests).contains(what), "{tests}: {}", found(tests));
     }
 }

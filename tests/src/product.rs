@@ -105,9 +105,9 @@ fn run(line: &Value) -> Value {
     let mut run = with_point(line["figures"].clone(), &line["point"]);
     let schedule = run["schedule"].clone();
     if schedule.is_object() {
-        let sums = |of: &Value| {
-            let mut sums = of["totals"].clone();
-            sums["hits"] = of["hits"].clone();
+        let sums = |account: &Value| {
+            let mut sums = account["totals"].clone();
+            sums["hits"] = account["hits"].clone();
             sums
         };
         run["schedule"] = json!({
@@ -122,7 +122,7 @@ fn row(point: &Value) -> Value {
     let mut row = with_point(point.clone(), &point["point"]);
     row["schedule"] = point["preempted"].clone();
     let times = point["times"].as_array().into_iter().flatten();
-    row["latencies"] = times.filter(|its| its["timed"] == "operation").cloned().collect();
+    row["latencies"] = times.filter(|entry| entry["timed"] == "operation").cloned().collect();
     row["latencies"] = row["latencies"][0].clone();
     row
 }
@@ -276,7 +276,7 @@ impl Boot {
         self.command(["sh", "-c", script])
     }
 
-    /// Its stdin.
+    /// Sets the guest's stdin.
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self

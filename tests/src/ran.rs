@@ -31,7 +31,7 @@ impl Ran {
         ran
     }
 
-    /// Its command line and all of its output.
+    /// The child's command line and all of its output.
     fn whole(&self) -> String {
         Self::written(&self.line, &self.stdout, &self.stderr, usize::MAX)
     }
@@ -74,12 +74,12 @@ impl Ran {
         }
     }
 
-    /// Its status as a shell reports it: 128 plus the number of the signal that ended it, if any.
+    /// The child's status as a shell reports it: 128 plus the number of the signal that ended it, if any.
     pub fn shell_status(&self) -> Option<i32> {
         self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal))
     }
 
-    /// Its exit status; fails if a signal ended it.
+    /// The child's exit status; fails if a signal ended it.
     pub fn status(&self) -> anyhow::Result<i32> {
         match self.status.signal() {
             Some(signal) => bail!("ended by signal {signal}\n{}", self.show()),
@@ -93,12 +93,12 @@ impl Ran {
         Ok(self)
     }
 
-    /// Its stdout as text.
+    /// The child's stdout as text.
     pub fn text(&self) -> anyhow::Result<&str> {
         std::str::from_utf8(&self.stdout).with_context(|| format!("not text\n{}", self.show()))
     }
 
-    /// Its stderr as text.
+    /// The child's stderr as text.
     pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }

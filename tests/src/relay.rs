@@ -78,8 +78,8 @@ impl Relay {
     pub fn run(&self, test: &Test) -> Outcome {
         let name = test.name();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(why) = &state.broken {
-            return Outcome::failed(format!("not run: {why}"));
+        if let Some(reason) = &state.broken {
+            return Outcome::failed(format!("not run: {reason}"));
         }
         state.outcome(name, &self.from(name)).unwrap_or_else(|error| {
             // The next tests would fail in the same way.
@@ -174,15 +174,15 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It ends on its own after the last test; if the tests are ended early, it must end too.
+        // The emulated host ends on its own after the last test; if the tests are ended early, it must end too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn take_along(command: &mut Command, here: &Path, there: &str) {
-    let mut pair = here.as_os_str().to_owned();
+fn take_along(command: &mut Command, file: &Path, target: &str) {
+    let mut pair = file.as_os_str().to_owned();
     pair.push(":");
-    pair.push(there);
+    pair.push(target);
     command.arg("--in").arg(pair);
 }

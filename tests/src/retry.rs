@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(verdict, Verdict::Failed("status 1: it panicked".into()));
         }
         let not_run = run_unless_too_many_died(&test(|| unreachable!())).verdict;
-        assert!(matches!(not_run, Verdict::Failed(why) if why.starts_with("not run: ")));
+        assert!(matches!(not_run, Verdict::Failed(reason) if reason.starts_with("not run: ")));
     }
 
     #[test]

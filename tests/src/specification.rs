@@ -59,9 +59,9 @@ fn every_promise_has_a_test() {
 #[test]
 fn a_promise_without_a_test_is_found() {
     let head = "| number | promise | figure | tests |\n|---|---|---|---|\n";
-    let here = "`tests/src/specification.rs::every_promise_has_a_test`";
-    let of = |rows: &str| faults(&format!("{head}{rows}"));
-    assert_eq!(of(&format!("| A1 | All is well. | | {here} |")), Vec::<String>::new());
+    let test = "`tests/src/specification.rs::every_promise_has_a_test`";
+    let faults_of = |rows: &str| faults(&format!("{head}{rows}"));
+    assert_eq!(faults_of(&format!("| A1 | All is well. | | {test} |")), Vec::<String>::new());
     for (rows, what) in [
         ("".to_owned(), "no promise"),
         ("| A1 | All is well. | 3 s | |".into(), "A1 names no test"),
@@ -75,11 +75,11 @@ fn a_promise_without_a_test_is_found() {
             "| A1 | All is well. | | `tests/src/guest/window.rs::injected_preemptions_are_counted_in_the_window` |".into(),
             "A1 has no test in make test",
         ),
-        (format!("| A1 | All is well. And that. | | {here} |"), "not one sentence"),
-        (format!("| A1 | All is well. | {here} |"), "four cells"),
-        (format!("| A1 | All is well. | | {here} |\n| A1 | Still. | | {here} |"), "twice"),
+        (format!("| A1 | All is well. And that. | | {test} |"), "not one sentence"),
+        (format!("| A1 | All is well. | {test} |"), "four cells"),
+        (format!("| A1 | All is well. | | {test} |\n| A1 | Still. | | {test} |"), "twice"),
     ] {
-        let found = of(&rows).join("\n");
+        let found = faults_of(&rows).join("\n");
         assert!(found.contains(what), "{rows}: {found}");
     }
 }

@@ -60,12 +60,12 @@ pub struct Test {
 /// [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
 #[macro_export]
 macro_rules! tests {
-    ($($function:ident $(=> $tier:ident($why:literal))?),* $(,)?) => {
+    ($($function:ident $(=> $tier:ident($reason:literal))?),* $(,)?) => {
         /// The tests of this module.
         pub const TESTS: &[$crate::suite::Test] = &[$(
             $crate::suite::Test {
                 name: concat!(module_path!(), "::", stringify!($function)),
-                tier: $crate::tier!($($tier($why))?),
+                tier: $crate::tier!($($tier($reason))?),
                 run: $function,
             },
         )*];
@@ -78,13 +78,13 @@ macro_rules! tier {
     () => {
         $crate::suite::Tier::Short
     };
-    ($tier:ident($why:literal)) => {
-        $crate::suite::Tier::$tier($why)
+    ($tier:ident($reason:literal)) => {
+        $crate::suite::Tier::$tier($reason)
     };
 }
 
 impl Test {
-    /// Its name without the crate's.
+    /// The test's name without the crate's.
     pub fn name(&self) -> &'static str {
         self.name.split_once("::").map_or(self.name, |(_, name)| name)
     }
@@ -103,8 +103,8 @@ impl fmt::Display for Skip {
 impl std::error::Error for Skip {}
 
 /// Ends a test that cannot run here.
-pub fn skip<T>(why: impl Into<String>) -> anyhow::Result<T> {
-    Err(Skip(why.into()).into())
+pub fn skip<T>(reason: impl Into<String>) -> anyhow::Result<T> {
+    Err(Skip(reason.into()).into())
 }
 
 /// How a test ended.
@@ -124,7 +124,7 @@ impl From<anyhow::Result<()>> for Verdict {
         match result {
             Ok(()) => Self::Passed,
             Err(error) => match error.downcast_ref::<Skip>() {
-                Some(Skip(why)) => Self::Skipped(why.clone()),
+                Some(Skip(reason)) => Self::Skipped(reason.clone()),
                 None => Self::Failed(all(&error)),
             },
         }
@@ -165,8 +165,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of a test that did not run to its end.
-    pub fn failed(why: String) -> Self {
-        Self { verdict: Verdict::Failed(why), log: String::new(), took: Duration::ZERO }
+    pub fn failed(reason: String) -> Self {
+        Self { verdict: Verdict::Failed(reason), log: String::new(), took: Duration::ZERO }
     }
 }
 
@@ -219,15 +219,15 @@ impl Tally {
     /// Prints the skipped tests with their reasons, what took longest, and the totals.
     pub fn print(&self, took: Duration) {
         let skipped = lock(&self.skipped);
-        for (name, why) in skipped.iter() {
-            println!("skipped {name}: {why}");
+        for (name, reason) in skipped.iter() {
+            println!("skipped {name}: {reason}");
         }
         let repeated = self.repeats();
-        for (name, why) in repeated.iter() {
-            println!("repeated {name}: {why}");
+        for (name, reason) in repeated.iter() {
+            println!("repeated {name}: {reason}");
         }
-        if let Some(why) = too_many(&repeated) {
-            println!("{why}");
+        if let Some(reason) = too_many(&repeated) {
+            println!("{reason}");
         }
         print!("{}", self.dearest());
         if let Some(reminder) = self.reminder(took) {
@@ -331,9 +331,9 @@ fn completion(
     match verdict {
         Verdict::Passed | Verdict::PassedAtLast(_) => Ok(Completion::Completed),
         Verdict::Failed(what) => Err(failure(&what, log, test.name()).into()),
-        Verdict::Skipped(why) => {
-            note(skipped, test, why.clone());
-            Ok(Completion::ignored_with(why))
+        Verdict::Skipped(reason) => {
+            note(skipped, test, reason.clone());
+            Ok(Completion::ignored_with(reason))
         }
     }
 }

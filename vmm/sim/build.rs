@@ -59,14 +59,14 @@ fn wrong() -> impl Iterator<Item = Broken> {
 
 /// All mutants. An error: one that the model checkers do not have.
 fn all() -> impl Iterator<Item = Result<Broken, String>> {
-    let of_stepper = stepper::MUTANTS.iter().map(|its| {
-        let stepper::Mutant { name, lock, caught, edits, .. } = its;
+    let of_stepper = stepper::MUTANTS.iter().map(|mutant| {
+        let stepper::Mutant { name, lock, caught, edits, .. } = mutant;
         Ok(broken(name, lock, caught, edits))
     });
     of_stepper.chain(OF_THE_MODEL.iter().map(|(name, lock, caught)| {
-        let its = MUTANTS.iter().chain(HANDOFF_MUTANTS).find(|its| its.name == *name);
-        let its = its.ok_or_else(|| format!("the model checkers have no mutant {name}"))?;
-        let named = its.edits.iter().map(|(file, from, to)| {
+        let mutant = MUTANTS.iter().chain(HANDOFF_MUTANTS).find(|mutant| mutant.name == *name);
+        let mutant = mutant.ok_or_else(|| format!("the model checkers have no mutant {name}"))?;
+        let named = mutant.edits.iter().map(|(file, from, to)| {
             let file: &str = Box::leak(format!("{file}.rs").into_boxed_str());
             (file, *from, *to)
         });

@@ -159,7 +159,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It is about to exit, or its result is no longer wanted.
+        // The worker is about to exit, or its result is no longer wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -42,7 +42,7 @@ pub enum Asked {
 /// A worker process's number and tally.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its index among the workers.
+    /// Index among the workers.
     pub number: usize,
     /// The path of the [`Tally`](crate::tally::Tally).
     pub tally: String,
@@ -176,20 +176,21 @@ pub fn help() -> String {
 mod tests {
     use super::*;
 
-    fn of(words: &str) -> Result<Asked, String> {
+    fn parsed(words: &str) -> Result<Asked, String> {
         parse(words.split_whitespace().map(OsString::from))
     }
 
     #[test]
     fn a_workload_and_its_options() {
-        let Ok(Asked::Run(workload, options)) = of("mmap --seconds 0.5 --workers=3 --mib 1 --json")
+        let Ok(Asked::Run(workload, options)) =
+            parsed("mmap --seconds 0.5 --workers=3 --mib 1 --json")
         else {
             panic!("it is a run");
         };
         assert_eq!(workload.name, "mmap");
         assert_eq!((options.duration, options.workers), (Duration::from_millis(500), Some(3)));
         assert!(options.json && options.mib == 1);
-        let Ok(Asked::Run(_, options)) = of("open-read-close --sizes 0,100") else { panic!() };
+        let Ok(Asked::Run(_, options)) = parsed("open-read-close --sizes 0,100") else { panic!() };
         assert_eq!(options.sizes, [0, 100]);
     }
 
@@ -205,10 +206,10 @@ mod tests {
             ("mmap --nothing", "--nothing"),
             ("mmap futex", "futex"),
         ] {
-            let error = of(words).map(|_| ()).unwrap_err();
+            let error = parsed(words).map(|_| ()).unwrap_err();
             assert!(error.contains(says), "{words}: {error}");
         }
-        assert!(matches!(of("--help"), Ok(Asked::Help)));
+        assert!(matches!(parsed("--help"), Ok(Asked::Help)));
     }
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
         let member = Member { number: 3, tally: "/proc/5/fd/6".into() };
         let args = [member.to_args(), options.to_args()].concat();
         let words = format!("mmap {}", args.join(" "));
-        let Ok(Asked::Worker(_, its, which)) = of(&words) else { panic!("{words}") };
-        assert_eq!((its.mib, which), (7, member));
+        let Ok(Asked::Worker(_, received, which)) = parsed(&words) else { panic!("{words}") };
+        assert_eq!((received.mib, which), (7, member));
     }
 }

@@ -36,8 +36,8 @@ pub fn steal_seconds(parts: &[Part]) -> Option<f64> {
 /// Operations per worker over all parts.
 pub fn sums(parts: &[Part]) -> Vec<u64> {
     let workers = parts.iter().map(|part| part.operations.len()).max().unwrap_or(0);
-    let of = |worker| parts.iter().filter_map(move |part| part.operations.get(worker)).sum();
-    (0..workers).map(of).collect()
+    let sum = |worker| parts.iter().filter_map(move |part| part.operations.get(worker)).sum();
+    (0..workers).map(sum).collect()
 }
 
 /// A workload's result.

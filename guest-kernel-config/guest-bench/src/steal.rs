@@ -7,11 +7,11 @@ const TICKS: f64 = 100.0;
 
 /// Seconds since boot, over all CPUs; None if the kernel does not report it.
 pub fn seconds() -> Option<f64> {
-    of(&fs::read_to_string("/proc/stat").ok()?)
+    parse(&fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// Parses the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)).
-fn of(stat: &str) -> Option<f64> {
+fn parse(stat: &str) -> Option<f64> {
     const STEAL: usize = 8;
     let all = stat.lines().find(|line| line.starts_with("cpu "))?;
     all.split_whitespace().nth(STEAL)?.parse::<f64>().ok().map(|ticks| ticks / TICKS)

@@ -43,9 +43,9 @@ mod tests {
     /// Except those that start this program again, and the kernel's own.
     #[test]
     fn every_workload_of_threads_gets_on() {
-        for workload in
-            ALL.iter().filter(|its| its.each.is_none() && !matches!(its.name, "lock" | "spawn"))
-        {
+        for workload in ALL.iter().filter(|workload| {
+            workload.each.is_none() && !matches!(workload.name, "lock" | "spawn")
+        }) {
             let options = Options {
                 duration: Duration::from_millis(50),
                 workers: Some(2),

@@ -82,9 +82,9 @@ fn return_of_exec(words: &[&CStr], environment: &Environment) -> Errno {
     outcome
 }
 
-/// Prints why; returns the exit status.
-fn complain(name: &CStr, why: Errno) -> i32 {
-    let failed = NotRun { name: name.to_str().unwrap_or("(not UTF-8)"), why };
+/// Prints the error; returns the exit status.
+fn complain(name: &CStr, error: Errno) -> i32 {
+    let failed = NotRun { name: name.to_str().unwrap_or("(not UTF-8)"), why: error };
     report::error(format_args!("{failed}"));
     failed.status()
 }

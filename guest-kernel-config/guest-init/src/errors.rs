@@ -58,26 +58,26 @@ impl fmt::Display for Words {
 pub struct Failed {
     /// As in `cannot open /dev/console`.
     what: &'static str,
-    why: Errno,
+    error: Errno,
 }
 
 impl Failed {
     /// For `map_err`.
     pub fn when(what: &'static str) -> impl FnOnce(Errno) -> Self {
-        move |why| Self { what, why }
+        move |error| Self { what, error }
     }
 }
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, Words(self.why))
+        write!(f, "{}: {}", self.what, Words(self.error))
     }
 }
 
 /// A command that cannot be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotRun<'a> {
-    /// Its first word.
+    /// First word of the command.
     pub name: &'a str,
     /// The error of the kernel.
     pub why: Errno,
@@ -92,10 +92,10 @@ impl NotRun<'_> {
 
 impl fmt::Display for NotRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, why } = *self;
+        let Self { name, why: error } = *self;
         write!(f, "cannot run '{name}': ")?;
-        match why {
-            // The same error as that of a program whose interpreter is missing.
+        match error {
+            // A program whose interpreter is missing gives this error, too.
             Errno::NOENT if name.contains('/') => f.write_str("no such file (or no interpreter)"),
             Errno::NOENT => write!(f, "not found in {SEARCH_PATH}"),
             Errno::ACCESS => f.write_str(
@@ -160,10 +160,10 @@ mod tests {
         }
         let absent = NotRun { name: "prog", why: Errno::NOENT }.to_string();
         assert_eq!(absent, format!("cannot run 'prog': not found in {SEARCH_PATH}"));
-        for (why, remedy) in
+        for (error, remedy) in
             [(Errno::ACCESS, "chmod +x"), (Errno::NOEXEC, "#!"), (Errno::TOOBIG, "in a file")]
         {
-            let text = NotRun { name: "prog", why }.to_string();
+            let text = NotRun { name: "prog", why: error }.to_string();
             assert!(text.contains(remedy), "{text}");
         }
     }

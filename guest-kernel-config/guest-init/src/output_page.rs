@@ -37,12 +37,12 @@ impl OutputPage {
         Some(Self { bytes, frame: frame_of(address as u64)? })
     }
 
-    /// Its page frame number.
+    /// The page frame number.
     pub fn frame(&self) -> u32 {
         self.frame
     }
 
-    /// Its bytes.
+    /// The page's bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: never unmapped, and borrowed once, because `self` is borrowed mutably.
         unsafe { self.bytes.as_mut() }

@@ -112,11 +112,11 @@ mod tests {
                 None => LogRead::End,
             })
         };
-        let (other, said) =
+        let (other, enabled) =
             (Ok("6,1,0,-;hello\n"), Ok("6,2,0,-;kvm-guest: PV spinlocks enabled\n"));
-        let found = reads(&[other, Err(LogRead::Again), said, other]);
+        let found = reads(&[other, Err(LogRead::Again), enabled, other]);
         assert_eq!(found.as_deref(), Some("kvm-guest: PV spinlocks enabled"));
-        assert_eq!(reads(&[other, Err(LogRead::End), said]), None);
+        assert_eq!(reads(&[other, Err(LogRead::End), enabled]), None);
     }
 
     #[test]

@@ -322,7 +322,7 @@ fn watchers_are_told_steps_that_can_follow_each_other() {
 
 #[test]
 fn watchers_of_locks_without_tickets_are_too() {
-    fn of<L: RawLock + Sync>(lock: &L, spin_threshold: u32) {
+    fn check<L: RawLock + Sync>(lock: &L, spin_threshold: u32) {
         let (rounds, handoff) = (3_000, Handoff::default());
         let crowd = Crowd { count: 4, rounds, spin_threshold, handoff };
         let grammar = || Grammar(Cell::new(At::Nothing));
@@ -330,11 +330,11 @@ fn watchers_of_locks_without_tickets_are_too() {
         assert_eq!(outcome.violations, 0);
     }
     for spin_threshold in [0, 20] {
-        of(&SmallPvTicketLock::new(), spin_threshold);
-        of(&PvPreemptableTicketLock::new(), spin_threshold);
-        of(&PvQueuedLock::new(), spin_threshold);
+        check(&SmallPvTicketLock::new(), spin_threshold);
+        check(&PvPreemptableTicketLock::new(), spin_threshold);
+        check(&PvQueuedLock::new(), spin_threshold);
     }
-    of(&TestAndSetLock::new(), 0);
+    check(&TestAndSetLock::new(), 0);
 }
 
 /// Every handoff option by itself.
@@ -363,8 +363,8 @@ fn handed_over(handoff: Handoff, spin_threshold: u32) -> u64 {
 
 #[test]
 fn every_cheaper_handoff_excludes_and_loses_no_wakeup() {
-    let of = |handoff| handed_over(handoff, 0) + handed_over(handoff, 20);
-    let halts: u64 = handoffs().into_iter().map(of).sum();
+    let count = |handoff| handed_over(handoff, 0) + handed_over(handoff, 20);
+    let halts: u64 = handoffs().into_iter().map(count).sum();
     assert!(halts > 0);
 }
 

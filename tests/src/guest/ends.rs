@@ -49,8 +49,8 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
         .kernel(files::cached(STOCK_KERNEL)?)
         .mem("1G")
         .script("echo c > /proc/sysrq-trigger; sleep 600");
-    let why = "pvticket: the guest's kernel panicked: sysrq triggered crash";
-    boot.run()?.exits(1)?.complains(&[why]).map(drop)
+    let reason = "pvticket: the guest's kernel panicked: sysrq triggered crash";
+    boot.run()?.exits(1)?.complains(&[reason]).map(drop)
 }
 
 /// The kernel is left without memory, and panics before it registers its console driver. It also

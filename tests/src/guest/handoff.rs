@@ -63,7 +63,7 @@ fn torture_with_all_of_them() -> anyhow::Result<()> {
     torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"])
 }
 
-/// It needs telemetry, and therefore a schedule.
+/// This option needs telemetry, and therefore a schedule.
 fn torture_with_predecessor() -> anyhow::Result<()> {
     for words in ["predecessor", "predecessor+claim+queue:2"] {
         torture_of(Boot::direct().policy("rr").slots(2).handoff(words))?;

@@ -31,7 +31,7 @@ fn own() -> anyhow::Result<Vec<u8>> {
     own_with("echo own init runs")
 }
 
-/// The same with this line in its init.
+/// The RAM disk of [`own`] with this line in its init.
 fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
     let init = format!("#!/bin/sh\n{line}\nexec /bin/busybox reboot -f\n");
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
@@ -99,8 +99,9 @@ fn leaving() -> Vec<u8> {
 fn the_end_of_an_own_init_is_a_failure() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", &leaving())?;
-    let why = "pvticket: the guest's kernel panicked: Attempted to kill init! exitcode=0x00000500";
-    Boot::direct().initrd(initrd).run()?.fails(1, &[why]).map(drop)
+    let reason =
+        "pvticket: the guest's kernel panicked: Attempted to kill init! exitcode=0x00000500";
+    Boot::direct().initrd(initrd).run()?.fails(1, &[reason]).map(drop)
 }
 
 /// Our kernel tells the VMM by a port.

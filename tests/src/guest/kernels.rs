@@ -89,7 +89,7 @@ fn what_a_stock_kernel_does_with_locks_is_not_known_to_a_schedule() -> anyhow::R
     Ok(())
 }
 
-/// Its locks are the ticketlocks of our kernel and must not pass for others in a measurement.
+/// Our kernel has ticketlocks, which must not pass for other locks in a measurement.
 fn a_kernel_with_other_locks_is_found_out() -> anyhow::Result<()> {
     let ours = files::cached(files::BUILT_KERNEL)?;
     let words = ["compare", "--host", "direct", "--guest", "linux", "--locks", "pv-queued"];

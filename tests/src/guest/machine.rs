@@ -98,7 +98,7 @@ fn memory_across_the_hole() -> anyhow::Result<()> {
     memory_is("5G", 5 << 10)
 }
 
-/// Its serial ports have no interrupts, and their first one once killed it.
+/// Without an I/O APIC serial ports have no interrupts, and the first one once killed the machine.
 fn without_an_io_apic() -> anyhow::Result<()> {
     let boot = Boot::direct().cpus(2).append("noapic").command(["cat"]);
     boot.input(Input::Bytes(b"through\n".to_vec())).run()?.exits(0)?.says("through\n").map(drop)

@@ -34,12 +34,12 @@ fn boot(words: &[&str]) -> anyhow::Result<Boot> {
 /// start with a number.
 fn rows(text: &str, heading: &str) -> Vec<Vec<f64>> {
     let number = |word: &str| word.parse::<f64>().ok();
-    let of = |line: &str| line.split_whitespace().map_while(number).collect::<Vec<_>>();
+    let numbers = |line: &str| line.split_whitespace().map_while(number).collect::<Vec<_>>();
     text.lines()
         .skip_while(|line| !line.starts_with(heading))
         .skip(1)
         .filter(|line| !line.starts_with(['-', '=', '~']) && !line.contains("Client"))
-        .map(of)
+        .map(numbers)
         .take_while(|row| !row.is_empty())
         .collect()
 }

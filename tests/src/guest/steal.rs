@@ -135,7 +135,9 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     };
     drop(hog);
     let ran = running.wait()?.exits(0)?;
-    let at = |number| ran.text().ok()?.lines().filter_map(stolen).find(|(its, _)| *its == number);
+    let at = |number| {
+        ran.text().ok()?.lines().filter_map(stolen).find(|(reading, _)| *reading == number)
+    };
     let (from, to) = at(FROM).zip(at(until)).with_context(|| ran.show())?;
     let guest = to.1 - from.1;
     let (waited, ran) = (after.waited - before.waited, after.ran - before.ran);

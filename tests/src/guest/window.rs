@@ -122,7 +122,7 @@ struct Locks {
 
 fn locks(vcpus: u32) -> anyhow::Result<Vec<Locks>> {
     let runs = compare(&format!("--vcpus {vcpus} --policy rr --runs 1 --seconds 0.5"))?;
-    let of = |run: &Value| {
+    let counted = |run: &Value| {
         let operations = run["operations"].as_array().context("no operations")?;
         let operations = operations.iter().filter_map(Value::as_f64).sum::<f64>();
         let (taken, seconds) = (number(run, "locks_taken")?, number(run, "seconds")?);
@@ -130,5 +130,5 @@ fn locks(vcpus: u32) -> anyhow::Result<Vec<Locks>> {
         let most = OTHER_LOCKS * f64::from(vcpus) * seconds;
         Ok(Locks { operations, others: taken - operations, most, found })
     };
-    runs.iter().map(of).collect()
+    runs.iter().map(counted).collect()
 }

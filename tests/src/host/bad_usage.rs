@@ -78,7 +78,7 @@ fn a_host_kernel_that_is_none() -> anyhow::Result<()> {
 
 /// Regression: each cell failed three times, as only workers looked at them, or they passed for unset.
 fn variables_that_are_none() -> anyhow::Result<()> {
-    for (name, why) in [
+    for (name, reason) in [
         ("PVTICKET_TRACE_LIMIT", "not a size"),
         ("PVTICKET_HOST_KERNEL", "6.1 or 7"),
         ("PVTICKET_SECCOMP", "kill, log or off"),
@@ -90,7 +90,7 @@ fn variables_that_are_none() -> anyhow::Result<()> {
         ("PVTICKET_BPF_FAULT", "program or ring"),
     ] {
         let run = pvticket(["compare", "--vcpus", "1"]).env(name, "abc");
-        run.run()?.fails(2, &[name, why])?.says("")?;
+        run.run()?.fails(2, &[name, reason])?.says("")?;
     }
     Ok(())
 }
@@ -136,9 +136,9 @@ fn a_shell_on_a_line_without_interrupts() -> anyhow::Result<()> {
 }
 
 fn a_variable_that_names_no_emulator() -> anyhow::Result<()> {
-    for (named, why) in [("/nonexistent", "No such file"), ("/tmp", "it is a directory")] {
+    for (named, reason) in [("/nonexistent", "No such file"), ("/tmp", "it is a directory")] {
         let emulate = pvticket(["emulate", "--", "true"]).env("PVTICKET_QEMU", named);
-        emulate.run()?.fails(1, &[&format!("PVTICKET_QEMU={named}: "), why])?.says("")?;
+        emulate.run()?.fails(1, &[&format!("PVTICKET_QEMU={named}: "), reason])?.says("")?;
     }
     Ok(())
 }
@@ -154,7 +154,7 @@ fn help_and_version_are_no_errors() -> anyhow::Result<()> {
 /// A measurement of one short run.
 const SHORT: [&str; 6] = ["--runs", "1", "--seconds", "0.1", "--host", "direct"];
 
-/// It exits with `status` whether or not its output can be written.
+/// The command exits with `status` whether or not its output can be written.
 fn ends_alike(args: &[&str], status: i32) -> anyhow::Result<()> {
     pvticket(args).run()?.exits(status)?;
     // A pipe without a reader.

@@ -88,10 +88,11 @@ fn drivers_are_compared() -> anyhow::Result<()> {
     ensure!(text.contains("; drivers user, bpf\n"), "{text}");
     let runs = runs_of(&file)?;
     let rate = |policy: &str, driver: &str| {
-        let its = |run: &&Value| {
+        let is_wanted = |run: &&Value| {
             run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
         };
-        let run = runs.iter().find(its).with_context(|| format!("no {policy} by {driver}"))?;
+        let run =
+            runs.iter().find(is_wanted).with_context(|| format!("no {policy} by {driver}"))?;
         ensure!(run["violations"] == 0, "{run}");
         ensure!(text.contains(&format!("\n  {policy} ({driver}) ticket ")), "{text}");
         let whole = &run["schedule"]["whole"];
@@ -125,14 +126,14 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
     pvticket(["export", "--csv"]).args([&csv, &dir]).run()?.exits(0)?;
     let table = fs::read_to_string(&csv)?;
     let column = |name: &str, row: &str| {
-        let head = table.lines().next()?.split(',').position(|its| its == name)?;
+        let head = table.lines().next()?.split(',').position(|heading| heading == name)?;
         row.split(',').nth(head).map(str::to_owned)
     };
     let rows: Vec<_> =
         table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
     for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
-        let its = (Some(policy.to_owned()), Some(driver.to_owned()));
-        ensure!(rows.contains(&its), "no {policy} by {driver}: {table}");
+        let pair = (Some(policy.to_owned()), Some(driver.to_owned()));
+        ensure!(rows.contains(&pair), "no {policy} by {driver}: {table}");
     }
     Ok(())
 }
@@ -202,11 +203,11 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
     need_kernel_7()?;
     let ran = long_comparison(SYSRQ)?;
     let stderr = ran.errors();
-    let said = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
-    let lines: Vec<_> = stderr.lines().filter(said).collect();
+    let names_cell = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
+    let lines: Vec<_> = stderr.lines().filter(names_cell).collect();
     let [line] = lines[..] else { bail!("{}", ran.show()) };
-    let why = "under deferred (bpf), 50+200, 60 s: the host's kernel ended the BPF scheduler (";
-    ensure!(line.contains(why), "{}", ran.show());
+    let reason = "under deferred (bpf), 50+200, 60 s: the host's kernel ended the BPF scheduler (";
+    ensure!(line.contains(reason), "{}", ran.show());
     Ok(())
 }
 

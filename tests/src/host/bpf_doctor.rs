@@ -11,7 +11,7 @@ tests![doctor_says_what_a_kernel_7_lacks, doctor_says_that_a_kernel_6_1_has_none
 const SCHED_EXT: &str = "grep -A4 -e '^Schedulers in BPF' -e 'for schedulers in BPF'";
 
 /// What `doctor` says of `sched_ext` in each of these states, a line each: the rows of its section, and its steps.
-fn said(kernel: &str, states: &str) -> anyhow::Result<String> {
+fn report(kernel: &str, states: &str) -> anyhow::Result<String> {
     let script = format!(
         "say() {{ \"$@\" /init doctor | BUSYBOX {SCHED_EXT} | \
          BUSYBOX grep -e '^  sched_ext' -e '^  types' -e '^  may be' -e '^  usable' -e 'for schedulers' | \
@@ -43,7 +43,7 @@ fn doctor_says_what_a_kernel_7_lacks() -> anyhow::Result<()> {
                   /init boot --cpus 1 --policy rr --driver bpf -- sh -c 'while :; do :; done' &\n\
                   until BUSYBOX grep -q enabled /sys/kernel/sched_ext/state; do BUSYBOX sleep 0.1; done\n\
                   say; kill -9 $!; wait $!; say";
-    let text = said("7", states)?;
+    let text = report("7", states)?;
     let (free, no) = ("yes; none is loaded", "no: see below");
     let rights = "root, or CAP_BPF and CAP_PERFMON, outside of any container with users of its own";
     let expected = [
@@ -63,7 +63,7 @@ fn doctor_says_what_a_kernel_7_lacks() -> anyhow::Result<()> {
 }
 
 fn doctor_says_that_a_kernel_6_1_has_none() -> anyhow::Result<()> {
-    let text = said("6.1", "say")?;
+    let text = report("6.1", "say")?;
     let kernel = step(
         "a kernel with CONFIG_SCHED_CLASS_EXT, 6.12 or newer; the emulated host has one with --host-kernel 7 \
          (pvticket setup host-7)",

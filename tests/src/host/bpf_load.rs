@@ -42,10 +42,10 @@ impl Load {
     }
 
     /// Checks what it printed, and prints a row.
-    fn check(&self, said: &str, seconds: u64) -> anyhow::Result<()> {
+    fn check(&self, output: &str, seconds: u64) -> anyhow::Result<()> {
         let Self { slots, machines, vcpus, policy, .. } = self;
         let (benches, stats) =
-            said.split_once("stats\n").with_context(|| format!("no stats: {said}"))?;
+            output.split_once("stats\n").with_context(|| format!("no stats: {output}"))?;
         let mut least = u64::MAX;
         let mut operations = Vec::new();
         for line in benches.lines() {
@@ -61,7 +61,7 @@ impl Load {
             least = each.iter().copied().fold(least, u64::min);
             operations.push(each.iter().sum::<u64>());
         }
-        ensure!(operations.len() as u64 == u64::from(*machines), "{said}");
+        ensure!(operations.len() as u64 == u64::from(*machines), "{output}");
         let stats: Value = serde_json::from_str(stats).with_context(|| stats.to_owned())?;
         let schedule = &stats["schedule"];
         is_complete(schedule)?;
@@ -70,7 +70,8 @@ impl Load {
             schedule["account"]["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let moved =
             (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu) > 1).count();
-        let longest = all.iter().filter_map(|its| its["off_ns"].as_u64()).max().unwrap_or(0);
+        let longest =
+            all.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
         println!(
             "{slots} slots, {machines} x {vcpus} vCPUs, {policy}, {seconds} s: {} turns, {} lost, {} forced, {moved} \
              vCPUs moved, longest off {} ms, operations {operations:?}, least of a vCPU {least}",
@@ -89,8 +90,8 @@ impl Load {
 
 /// On how many slots a vCPU was preempted.
 fn slots_of(preemptions: &[Value], vcpu: u64) -> usize {
-    let its = preemptions.iter().filter(|its| its["vcpu"] == vcpu);
-    let mut slots: Vec<_> = its.filter_map(|its| its["slot"].as_u64()).collect();
+    let matching = preemptions.iter().filter(|preemption| preemption["vcpu"] == vcpu);
+    let mut slots: Vec<_> = matching.filter_map(|preemption| preemption["slot"].as_u64()).collect();
     slots.sort_unstable();
     slots.dedup();
     slots.len()
@@ -114,5 +115,5 @@ fn slots_and_machines_share_without_a_stall() -> anyhow::Result<()> {
         .iter()
         .zip(parts)
         .enumerate()
-        .try_for_each(|(ix, (load, said))| load.check(said, seconds(ix)))
+        .try_for_each(|(ix, (load, output))| load.check(output, seconds(ix)))
 }

@@ -64,15 +64,16 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
     let account = &schedule["account"];
     let [grants, preemptions, yields] =
         ["grants", "preemptions", "yields"].map(|name| account[name].as_u64().unwrap_or(u64::MAX));
-    let of = |names: &[&str]| names.iter().filter_map(|name| schedule[name].as_u64()).sum::<u64>();
+    let sum_of =
+        |names: &[&str]| names.iter().filter_map(|name| schedule[name].as_u64()).sum::<u64>();
     ensure!(
-        preemptions == of(&["slice", "forced", "made_way", "injected", "unasked"]),
+        preemptions == sum_of(&["slice", "forced", "made_way", "injected", "unasked"]),
         "{schedule}"
     );
-    ensure!(yields == of(&["yielded"]), "{schedule}");
+    ensure!(yields == sum_of(&["yielded"]), "{schedule}");
     // Turns that are open at the end; none is without its record, unless some were lost.
-    let ended = preemptions + yields + of(&["blocked"]);
-    let lost = of(&["lost", "lost_others"]);
+    let ended = preemptions + yields + sum_of(&["blocked"]);
+    let lost = sum_of(&["lost", "lost_others"]);
     ensure!((ended..=ended + 128).contains(&grants) || lost > 0, "{grants} of {ended}: {schedule}");
     Ok(())
 }
@@ -96,13 +97,16 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
         expect_usually!(hits > Some(10), "{policy}: few preemptions: {}", account["hits"]);
         let all = account["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let mut off = Vec::new();
-        for its in all.iter().filter(|its| its["end"] == "injected") {
-            let doing = its["doing"].as_str().unwrap_or_default();
-            ensure!(kinds.contains(&doing), "{policy}: {its}");
-            ensure!(doing != "waiting" || its["distance"].as_u64() <= Some(1), "{policy}: {its}");
-            off.extend(its["off_ns"].as_u64());
+        for preemption in all.iter().filter(|preemption| preemption["end"] == "injected") {
+            let doing = preemption["doing"].as_str().unwrap_or_default();
+            ensure!(kinds.contains(&doing), "{policy}: {preemption}");
+            ensure!(
+                doing != "waiting" || preemption["distance"].as_u64() <= Some(1),
+                "{policy}: {preemption}"
+            );
+            off.extend(preemption["off_ns"].as_u64());
         }
-        // It waits for the next tick, and for the turns of the others.
+        // A preempted vCPU waits for the next tick, and for the turns of the others.
         ensure!(off.iter().all(|ns| *ns >= 5_000_000), "{policy}: shorter than asked: {off:?}");
         off.sort_unstable();
         let median = off.get(off.len() / 2);
@@ -119,8 +123,9 @@ fn what_is_wasted_is_counted() -> anyhow::Result<()> {
     // In a convoy most of them wait further back.
     expect_usually!(count("lwp") > Some(0), "none was next in line: {schedule}");
     let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
-    let waiting: Vec<_> = all.iter().filter(|its| its["doing"] == "waiting").collect();
-    let known = waiting.iter().filter(|its| its["distance"].is_u64()).count();
+    let waiting: Vec<_> =
+        all.iter().filter(|preemption| preemption["doing"] == "waiting").collect();
+    let known = waiting.iter().filter(|preemption| preemption["distance"].is_u64()).count();
     expect_usually!(known > 20 && known * 10 > waiting.len() * 9, "{known} of {}", waiting.len());
     // One slot: it cannot be more than the time of the run, most of which is the second measured.
     let range: RangeInclusive<u64> = 200_000_000..=20_000_000_000;
@@ -141,8 +146,11 @@ fn weights_share_a_slot() -> anyhow::Result<()> {
     let (schedule, _) = measured(boot("fair:1,3", 1).vms(2))?;
     let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
     let median = |vcpu: u64| {
-        let its = all.iter().filter(|its| its["vcpu"] == vcpu && its["end"] == "slice");
-        let mut off: Vec<_> = its.filter_map(|its| its["off_ns"].as_u64()).collect();
+        let ended = all
+            .iter()
+            .filter(|preemption| preemption["vcpu"] == vcpu && preemption["end"] == "slice");
+        let mut off: Vec<_> =
+            ended.filter_map(|preemption| preemption["off_ns"].as_u64()).collect();
         off.sort_unstable();
         off.get(off.len() / 2).copied().unwrap_or_default()
     };
@@ -199,8 +207,9 @@ fn vcpus_move_between_slots() -> anyhow::Result<()> {
         ensure!(schedule["ended"].is_null(), "{schedule}");
         let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
         let slots = |vcpu: u64| {
-            let its = all.iter().filter(move |its| its["vcpu"] == vcpu);
-            let mut slots: Vec<_> = its.filter_map(|its| its["slot"].as_u64()).collect();
+            let matching = all.iter().filter(move |preemption| preemption["vcpu"] == vcpu);
+            let mut slots: Vec<_> =
+                matching.filter_map(|preemption| preemption["slot"].as_u64()).collect();
             slots.sort_unstable();
             slots.dedup();
             slots
@@ -242,8 +251,8 @@ fn a_refused_program_is_said_in_one_line() -> anyhow::Result<()> {
     let ran = inside("PVTICKET_BPF_FAULT=program BOOT --policy rr -- echo guest")?;
     let ran = ran.says("status 1\ndisabled\n")?;
     let errors = ran.errors();
-    let said: Vec<_> = errors.lines().filter(|line| line.contains("refuses")).collect();
-    let [line] = said[..] else { anyhow::bail!("{}", ran.show()) };
+    let lines: Vec<_> = errors.lines().filter(|line| line.contains("refuses")).collect();
+    let [line] = lines[..] else { anyhow::bail!("{}", ran.show()) };
     ensure!(line.contains("pvticket: the kernel refuses the scheduler's program ("), "{line}");
     Ok(())
 }
@@ -262,8 +271,8 @@ fn a_killed_vcpu_thread_leaves_no_scheduler() -> anyhow::Result<()> {
 /// slice and a grace at most, and the machine ends as it should.
 fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
     need_kernel_7()?;
-    // The page is in the guest's memory, which is the VMM's; other maps have other sizes. `dd` writes for ever into the
-    // memory of a process that ends between its open and its write, which then takes nothing without an error.
+    // The page is in the guest's memory, which is the VMM's; other maps have other sizes. If the VMM ends between the open
+    // and a write of `dd`, the write returns 0 without an error, and `dd` repeats it until `timeout` ends it.
     let one = "BOOT --policy $P -- sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $0 whole' $P &\n\
                B=$!; A=; until [ \"$A\" ]; do BUSYBOX sleep 0.1\n\
                for R in $(BUSYBOX grep bpf-map /proc/$B/maps | BUSYBOX cut -d' ' -f1); do\n\

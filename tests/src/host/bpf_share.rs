@@ -23,7 +23,8 @@ const SHARE: f64 = 0.9;
 const SECONDS: f64 = 3.0;
 /// Before it, until both are at work.
 const START: f64 = 1.0;
-/// The same for a guest whose only vCPU halts for ever: the watchdog ends its machine after two seconds.
+/// [`START`] and [`SECONDS`] for a guest whose only vCPU halts for ever: the watchdog ends its machine after two
+/// seconds.
 const OF_A_HALT: (f64, f64) = (0.3, 1.3);
 
 /// The slice: a tick of the kernel where the policy charges for time. The others divide turns, each of which ends at the

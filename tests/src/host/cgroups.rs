@@ -126,7 +126,7 @@ fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
         "per-vm:max=20ms/100ms,burst=5ms",
         "flat:max=50ms/100ms",
     ];
-    let text = spec("emulated", 2, &layouts.map(|its| format!("{its:?}")).join(", "));
+    let text = spec("emulated", 2, &layouts.map(|layout| format!("{layout:?}")).join(", "));
     let file = files::put(&folder, "spec.toml", text.as_bytes())?;
     let dir = folder.path().join("run");
     let ran = pvticket(["run"]).args([&file]).args([Path::new("--dir"), &dir]).run()?.exits(0)?;
@@ -143,7 +143,7 @@ fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
             None => (0.7..1.4).contains(&(b / a)) && a + b > 0.7,
             Some("nested:weights=100/400") => (2.8..5.5).contains(&(b / a)) && a + b > 0.7,
             Some("per-vm:max=20ms/100ms,burst=5ms") => {
-                shares.iter().all(|its| (0.1..0.3).contains(its))
+                shares.iter().all(|share| (0.1..0.3).contains(share))
             }
             Some("flat:max=50ms/100ms") => (0.35..0.65).contains(&(a + b)),
             other => anyhow::bail!("{other:?}: {cell}"),
@@ -191,10 +191,10 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
     );
     let text = spec("direct", 1, "\"flat\"");
     let file = files::put(&folder, "inside.toml", text.as_bytes())?;
-    let said = script_with_spec(file, &script).run()?.exits(0)?;
-    let why = "cgroups flat: the control group /sys/fs/cgroup/commands has no controller cpu for \
+    let ran = script_with_spec(file, &script).run()?.exits(0)?;
+    let reason = "cgroups flat: the control group /sys/fs/cgroup/commands has no controller cpu for \
                groups in it, only 'cpuset'; it takes a delegated cgroup v2";
-    ensure!(said.text()?.contains(why) && said.text()?.contains("\n2\n"), "{}", said.show());
-    ensure!(said.text()?.contains("/tmp/d: No such file"), "it left a run\n{}", said.show());
+    ensure!(ran.text()?.contains(reason) && ran.text()?.contains("\n2\n"), "{}", ran.show());
+    ensure!(ran.text()?.contains("/tmp/d: No such file"), "it left a run\n{}", ran.show());
     Ok(())
 }

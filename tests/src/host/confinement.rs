@@ -50,7 +50,7 @@ fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
     for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
         let task = task?.path();
         let [name, status] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file)));
-        // It may have ended.
+        // The thread may have ended.
         let (Ok(name), Ok(status)) = (name, status) else { continue };
         let is_confined = CONFINED.iter().all(|line| status.lines().any(|found| found == *line));
         // Two threads of one name: both have to be.
@@ -184,7 +184,7 @@ fn the_bench_compares_confined_threads_with_others() -> anyhow::Result<()> {
     ensure!(subjects.len() >= 4, "{report:#}");
     for subject in subjects {
         let times = ["confined", "bare", "ratio"].map(|key| subject[key].as_f64());
-        ensure!(subject["pairs"] == 2 && times.iter().all(|its| *its > Some(0.0)), "{subject}");
+        ensure!(subject["pairs"] == 2 && times.iter().all(|time| *time > Some(0.0)), "{subject}");
     }
     pvticket(["bench", "confinement", "--seccomp", "off"])
         .run()?
@@ -221,7 +221,7 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
                 ended (--seccomp)\n";
     let ran = pvticket(["drill", "read"]).without(confine::VARIABLE).run()?.exits(159)?;
     ensure!(ran.errors() == line, "{}", ran.show());
-    // It is made all the same, and Landlock has the last word.
+    // The call is made all the same, and Landlock has the last word.
     let ran = pvticket(["drill", "read", "--seccomp", "log"]).run()?.exits(1)?;
     ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
     let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
@@ -238,7 +238,7 @@ fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
     pvticket(["doctor", "--calls", "--json"]).run()?.fails(2, &["--calls"]).map(drop)
 }
 
-/// It takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
+/// Restoring the terminal takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
 fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let ran = terminal.start(pvticket(["drill", "abort"]))?.wait()?;
@@ -256,7 +256,7 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
     let emulator = children(running.pid()).pop().context("no emulator")?;
     let threads = threads(emulator)?;
     ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
-    // Its standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
+    // The emulator's standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
     for descriptor in fs::read_dir(format!("/proc/{}/fd", emulator.as_raw_nonzero()))? {
         let target = fs::read_link(descriptor?.path())?;
         let target = target.display().to_string();

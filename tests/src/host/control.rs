@@ -68,10 +68,10 @@ impl Listening {
     pub(super) fn start_with(spec: &str, words: &[&str]) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let running = run(&folder, spec, "run")?.args(words).limit(240).start()?;
-        let mut this = Self { folder, running };
-        let socket = this.socket();
-        this.running.wait_until("socket", || UnixStream::connect(&socket).is_ok())?;
-        Ok(this)
+        let mut listening = Self { folder, running };
+        let socket = listening.socket();
+        listening.running.wait_until("socket", || UnixStream::connect(&socket).is_ok())?;
+        Ok(listening)
     }
 
     /// The path of its socket.
@@ -210,7 +210,7 @@ fn a_stop_aborts_the_cell_and_the_socket_goes() -> anyhow::Result<()> {
         ensure!(vcpu["locks"]["doing"].is_string(), "{vcpu}");
     }
     ensure!(live["totals"]["grants"].as_u64() > Some(0), "{live}");
-    // Its counters grow while it is watched.
+    // The run's counters grow while it is watched.
     let mut watcher = Client::connect(&run.socket())?;
     let first = watcher.ask("watch")?;
     let count = |live: &Value| {
@@ -365,13 +365,13 @@ fn what_top_cannot_show_is_said() -> anyhow::Result<()> {
     pvticket(["top"]).args([&nothing]).run()?.fails(1, &["no run listens there", "--listen"])?;
     // A directory stands for the socket in it.
     pvticket(["top"]).args([folder.path()]).run()?.fails(1, &["control.sock"])?;
-    for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\xff\0\n", b"{}\n", b"[1,2]\n", b""] {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\xff\0\n", b"{}\n", b"[1,2]\n", b""] {
         let strange = folder.path().join("strange");
         let listener = UnixListener::bind(&strange)?;
-        let said = said.to_vec();
+        let answer = answer.to_vec();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept()?;
-            stream.write_all(&said)
+            stream.write_all(&answer)
         });
         let ran = pvticket(["top"]).args([&strange]).run()?;
         ran.fails(1, &[])?;

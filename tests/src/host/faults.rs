@@ -105,7 +105,7 @@ fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran>
 }
 
 fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
-    // It would run for ten minutes, but must fail at once. With this seed PV comes first.
+    // The comparison would run for ten minutes, but must fail at once. With this seed PV comes first.
     let options = ["--vcpus", "4", "--runs", "1", "--seconds", "600", "--seed", "1"];
     let faults = ["--policy", "rr", "--fault", "kick-drop:0.01"];
     fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
@@ -157,7 +157,7 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
     let ran = pvticket(["soak", "--acquisitions", wanted, "--round", "1", "--fault", HARMLESS])
         .run()?
         .exits(0)?;
-    let said = ran.text()?;
+    let text = ran.text()?;
     for part in [
         " acquisitions in ",
         " under random",
@@ -166,11 +166,11 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
         " of waiters further back, at most ",
         "\n0 violations of mutual exclusion, 0 tickets out of order, no vCPU waited forever\n",
     ] {
-        ensure!(said.contains(part), "no '{part}': {}", ran.show());
+        ensure!(text.contains(part), "no '{part}': {}", ran.show());
     }
-    let done: u64 = said.split(' ').next().unwrap_or_default().parse()?;
+    let done: u64 = text.split(' ').next().unwrap_or_default().parse()?;
     ensure!(done >= wanted.parse()?, "{}", ran.show());
-    expect_usually!(!said.contains(" 0 delayed") && !said.contains(" 0 halts"), "{}", ran.show());
+    expect_usually!(!text.contains(" 0 delayed") && !text.contains(" 0 halts"), "{}", ran.show());
     Ok(())
 }
 

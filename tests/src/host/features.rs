@@ -43,8 +43,8 @@ fn features_are_switched_for_their_cells() -> anyhow::Result<()> {
     let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let cells: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "cell").collect();
     ensure!(cells.len() == 2, "{}", ran.show());
-    let with = cells.iter().filter(|cell| cell["point"]["sched_features"] == asked).count();
-    ensure!(with == 1, "{cells:?}");
+    let switched = cells.iter().filter(|cell| cell["point"]["sched_features"] == asked).count();
+    ensure!(switched == 1, "{cells:?}");
     for cell in cells {
         ensure!(cell["status"] == "done" && cell["figures"]["violations"] == 0, "{cell}");
     }
@@ -105,7 +105,7 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
         let parts = ["NEXT_BUDDY: cannot open /sys/kernel/debug/sched/features", "--host emulated"];
         refused("direct", "NEXT_BUDDY", &[], &parts)?;
     }
-    // It is of EEVDF.
+    // RUN_TO_PARITY is a feature of EEVDF.
     let parts = ["kernel 6.1 of the emulated host has no feature RUN_TO_PARITY", "NEXT_BUDDY"];
     refused("emulated", "RUN_TO_PARITY", &["--host-kernel", "6.1"], &parts)
 }

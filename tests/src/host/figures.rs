@@ -87,7 +87,9 @@ fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()
         ensure!(aimed == number(whole, "injected")?, "{whole}");
         ensure!(aimed == number(whole, "lhp")?, "not all that were aimed at held a lock: {whole}");
         let drawn = timeline["worst_preemptions"].as_array().context("none drawn")?;
-        let drawn = drawn.iter().filter(|its| its["kind"] == "LHP" && its["why"] == "injected");
+        let drawn = drawn
+            .iter()
+            .filter(|preemption| preemption["kind"] == "LHP" && preemption["why"] == "injected");
         let drawn = drawn.count() as u64;
         ensure!(aimed == drawn, "{aimed} aimed at, {drawn} drawn: {timeline}");
         let seconds = run["seconds"].as_f64().context("no seconds")?;
@@ -139,7 +141,7 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     // A holder that is preempted before it returns from its call has not ended its wait, either.
     ensure!((1..=2).contains(&number(run, "open_waits")?), "unexpected waits at the end: {run}");
     let found = &row["latencies"];
-    // It may have begun in the warm-up; at twenty a second it has begun within the first half.
+    // The wait may have begun in the warm-up; at twenty a second it has begun within the first half.
     expect_usually!(number(found, "max")? > 200_000_000, "{found}");
     expect_usually!(number(&found["by_time"], "p50")? > 200_000_000, "{found}");
     let least = number(&found["by_time"], "p99")?;

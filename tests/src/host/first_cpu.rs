@@ -95,9 +95,12 @@ fn a_host_without_a_cpu_to_spare_says_so() -> anyhow::Result<()> {
         .run()?
         .exits(0)?
         .one_line(&["none to keep free of guests"])?;
-    let [with, without] = [words(spared.text()?), words(none.text()?)];
+    let [reserved, unreserved] = [words(spared.text()?), words(none.text()?)];
     let count = |words: &[String]| words.last().and_then(|word| word.parse::<u32>().ok());
-    ensure!(with[1] == "1," && without[1] == "0,", "{with:?} {without:?}");
-    ensure!(count(&with) == count(&without).map(|count| count + 1), "{with:?} {without:?}");
+    ensure!(reserved[1] == "1," && unreserved[1] == "0,", "{reserved:?} {unreserved:?}");
+    ensure!(
+        count(&reserved) == count(&unreserved).map(|count| count + 1),
+        "{reserved:?} {unreserved:?}"
+    );
     Ok(())
 }

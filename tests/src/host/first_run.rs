@@ -59,20 +59,20 @@ fn stores(folder: &Path) -> anyhow::Result<()> {
 /// `make run` in a folder, with what its product was called with in `calls`. A comparison fails if there is a file
 /// `refused`; what it has measured then has a failed cell.
 fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
-    let (here, real) = (folder.path().display(), binary().display());
+    let (root, real) = (folder.path().display(), binary().display());
     stores(folder.path())?;
     program(
         &folder.path().join("product"),
         &format!(
-            r#"echo "$*" >>{here}/calls
+            r#"echo "$*" >>{root}/calls
 case $1 in
 report) exec {real} "$@" ;;
 doctor) printf 'host:   a CPU\nguests: Linux\nnext:   build the guest kernel\n' ;;
 compare)
     [ "$2" = --dir ] || exit 0
     mkdir -p "$3"
-    cp "{here}/${{3##*/}}.jsonl" "$3/cells.jsonl"
-    if [ -e {here}/refused ] && [ "${{3##*/}}" = schedules ]; then
+    cp "{root}/${{3##*/}}.jsonl" "$3/cells.jsonl"
+    if [ -e {root}/refused ] && [ "${{3##*/}}" = schedules ]; then
         sed -i '$s/"status":"done"/"status":"failed"/' "$3/cells.jsonl"
         echo 'pvticket: cell 7 failed' >&2
         exit 1
@@ -82,12 +82,12 @@ esac"#
     )?;
     let make = folder.path().join("make");
     if !make.exists() {
-        program(&make, &format!("echo make \"$*\" >>{here}/calls"))?;
+        program(&make, &format!("echo make \"$*\" >>{root}/calls"))?;
     }
     let run = Program::new("/bin/sh").args([script("vmm/first-run.sh")?.canonicalize()?]);
     let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
     let run = run.env("PVTICKET_CACHE", folder.path()).env("RUN_DIR", "");
-    Ok(run.behind(&format!("cd {here}")))
+    Ok(run.behind(&format!("cd {root}")))
 }
 
 fn calls(folder: &TempDir) -> anyhow::Result<Vec<String>> {
@@ -171,7 +171,7 @@ fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
     ensure!(calls[3].starts_with(&format!("compare --dir {dir}/schedules ")), "{calls:?}");
     let kept = fs::read_dir(folder.path().join(&dir))?.filter_map(Result::ok);
     let kept =
-        kept.filter(|its| its.file_name().to_string_lossy().starts_with("schedules-failed-"));
+        kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("schedules-failed-"));
     ensure!(kept.count() == 1, "what failed is kept beside it");
     Ok(())
 }
@@ -236,7 +236,7 @@ fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Resu
 
 fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
     let script = script("guest-kernel-config/setup.sh")?;
-    for (said, advice) in [
+    for (message, advice) in [
         (
             "E: Failed to fetch http://m/x  Temporary failure resolving 'm'",
             "no mirror can be reached: check the network",
@@ -255,7 +255,7 @@ fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
         ),
     ] {
         let folder = files::scratch()?;
-        let apt = format!("echo \"{said}\"; exit 100");
+        let apt = format!("echo \"{message}\"; exit 100");
         let tools = tools(&folder, &[("apt-get", &apt), ("id", "echo 0")], &SYSTEMS)?;
         let run = Program::new("/bin/sh").args([script.as_os_str(), "--clang".as_ref()]);
         expect_reason(run.env("PATH", tools), &folder, &["setup: apt-get ", advice])?;
@@ -294,8 +294,8 @@ fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> 
         }
         let run = Program::new("/bin/sh").args([script.as_os_str(), "--cargo".as_ref()]);
         let run = run.env("PATH", env::join_paths(path)?).env("HOME", folder.path());
-        let said = run.run()?.exits(0)?.text()?.to_owned();
-        let place = said.split_once("rust-").map(|(_, rest)| rest.to_owned());
+        let text = run.run()?.exits(0)?.text()?.to_owned();
+        let place = text.split_once("rust-").map(|(_, rest)| rest.to_owned());
         anyhow::Ok(place.and_then(|rest| rest.split(':').next()?.parse::<u32>().ok()))
     };
     ensure!(found([wanted - 1, wanted])? == Some(wanted));

@@ -21,8 +21,8 @@ fn count(lock: &str, rounds: u32) -> anyhow::Result<u64> {
         .args([lock, &rounds.to_string()])
         .run()?
         .exits(0)?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    let counted = said.lines().find_map(|line| line.split_once("Collected :"));
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    let counted = stderr.lines().find_map(|line| line.split_once("Collected :"));
     let count = counted.and_then(|(_, count)| count.trim().parse().ok());
     count.with_context(|| format!("valgrind counted nothing\n{}", ran.show()))
 }

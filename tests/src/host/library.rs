@@ -222,8 +222,8 @@ fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
         let all = ["p50", "p99", "p999", "max"].map(at);
         ensure!(all[0] > 0 && all.is_sorted(), "{row}");
         let run = runs.iter().find(|run| run["lock"] == row["lock"]).context("no run")?;
-        let sum = |list: &Value, of: fn(&Value) -> Option<u64>| -> Option<u64> {
-            list.as_array()?.iter().map(of).sum()
+        let sum = |list: &Value, number: fn(&Value) -> Option<u64>| -> Option<u64> {
+            list.as_array()?.iter().map(number).sum()
         };
         let timed = sum(&run["latencies"], |pair| pair[1].as_u64()).context("no histogram")?;
         let done = sum(&run["operations"], Value::as_u64).context("no operations")?;

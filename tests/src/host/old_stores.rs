@@ -31,7 +31,7 @@ tests![
 /// seconds = 0.02
 /// ```
 const STORE: &str = include_str!("old_stores/6505bdb.jsonl");
-/// Its cells.
+/// Number of cells in [`STORE`].
 const CELLS: usize = 4;
 
 fn put(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
@@ -83,7 +83,7 @@ fn an_old_store_is_shown_and_exported() -> anyhow::Result<()> {
     let table = pvticket(["export", "--csv", "-"]).args([&dir]).run()?.exits(0)?;
     let done = table.text()?.lines().filter(|line| line.contains(",done,")).count();
     ensure!(done == CELLS, "{}", table.show());
-    // Its figures are the ones that are read.
+    // The store's figures are the ones that are read.
     let json = pvticket(["export", "--json", "-"]).args([&dir]).run()?.exits(0)?;
     let json: Value = serde_json::from_str(json.text()?)?;
     let read = json["runs"][0]["lines"].as_array().context("no lines")?;
@@ -119,7 +119,7 @@ fn an_old_store_is_resumed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It is not written to either.
+/// The store is not written to either.
 fn is_refused(dir: &Path, parts: &[&str]) -> anyhow::Result<()> {
     let store = dir.join("cells.jsonl");
     let before = fs::read(&store)?;

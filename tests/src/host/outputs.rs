@@ -52,12 +52,12 @@ fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
     let write_only = File::create(folder.path().join("output"))?;
-    for (input, why) in [
+    for (input, reason) in [
         (File::open(folder.path())?, "cannot read stdin: Is a directory"),
         (write_only, "cannot read stdin: Bad file descriptor"),
     ] {
         let boot = tiny::boot(&folder, &slow)?.input(Input::From(input.into()));
-        boot.run()?.fails(1, &[why])?;
+        boot.run()?.fails(1, &[reason])?;
     }
     // A status of the guest's own is kept, and the reason for it is said all the same.
     let fails = [code::exits(200_000), code::out(code::port::EXIT, 3)].concat();

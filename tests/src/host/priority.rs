@@ -45,7 +45,7 @@ fn is_permitted(class: &str) -> anyhow::Result<bool> {
 
 /// The scheduling class of each thread of a process (sched(7)), with the thread's name.
 fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
-    /// Its place in /proc/PID/stat behind the name (proc_pid_stat(5), field 41).
+    /// Position of the class in /proc/PID/stat behind the name (proc_pid_stat(5), field 41).
     const POLICY: usize = 38;
     let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
     let class_of = |task: std::io::Result<fs::DirEntry>| {

@@ -21,8 +21,8 @@ tests![
 
 /// Four vCPUs of a guest on two CPUs for some time, with native locks, in which the guest ends no
 /// turn: so a replay can follow its recording turn by turn.
-fn scheduled(guest: &[&str], policy: &str, seconds: &str, of: &Path) -> Program {
-    let policy = policy.replace("FILE", &of.to_string_lossy());
+fn scheduled(guest: &[&str], policy: &str, seconds: &str, recording: &Path) -> Program {
+    let policy = policy.replace("FILE", &recording.to_string_lossy());
     pvticket(["compare", "--vcpus", "4", "--locks", "ticket", "--runs", "1", "--policy"])
         .args([policy.as_str(), "--seconds", seconds])
         .args(guest)
@@ -37,8 +37,8 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
     // turns are as long, and come late.
     let pairs = [("real", &real, "1", &simulated, "2"), ("sim", &simulated, "0.3", &real, "3")];
     for (name, maker, time, follower, seconds) in pairs {
-        let [file, json] =
-            ["recording", "json"].map(|of| folder.path().join(format!("{name}.{of}")));
+        let [file, json] = ["recording", "json"]
+            .map(|extension| folder.path().join(format!("{name}.{extension}")));
         let record = scheduled(&maker[..], "rr", time, &file);
         record.args(["--record"]).args([&file]).run()?.exits(0)?;
         let replay = scheduled(&follower[..], "replay:FILE", seconds, &file);
@@ -47,7 +47,7 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
         let runs = Results::read(&json)?.runs()?;
         let found = &runs.first().with_context(|| ran.show())?["schedule"]["divergence"];
         let count = |what: &str| found[what].as_u64().with_context(|| format!("{what}: {found}"));
-        // Its vCPUs may begin in another order than those recorded.
+        // The vCPUs of a replay may begin in another order than those recorded.
         let (recorded, replayed) = (count("recorded")?, count("replayed")?);
         expect_usually!(recorded > 50 && replayed == recorded, "{name}: {found}");
         ensure!(count("woken")? == 0 && count("skipped")? == 0, "{name}: {found}");
@@ -97,9 +97,9 @@ fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result
         // Beyond its end `rr` goes on, under which a native lock hardly does anything.
         expect_usually!(rate > usual / 5.0, "{usual}/s, and replayed {rate}/s: {found}");
     } else {
-        let why = table.split_once("NOT REPEATED, ").and_then(|(_, rest)| rest.split_once(':'));
+        let reason = table.split_once("NOT REPEATED, ").and_then(|(_, rest)| rest.split_once(':'));
         ensure!(
-            why.is_some_and(|(why, _)| why.contains("turns") || why.contains("vCPUs")),
+            reason.is_some_and(|(reason, _)| reason.contains("turns") || reason.contains("vCPUs")),
             "{table}"
         );
         ensure!(report.contains("NOT REPEATED: 1 replay of other turns than recorded"), "{report}");

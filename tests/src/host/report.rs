@@ -109,8 +109,8 @@ fn cells_of_no_time_are_no_figures() -> anyhow::Result<()> {
         ensure!(shown.contains("its figures make no sense"), "{}", report.show());
         ensure!(!shown.contains("pv-ticket gives more than ticket"), "{}", report.show());
         let table = pvticket(["export"]).args([&run]).args(["--csv", "-"]).run()?.exits(0)?;
-        let said = table.text()?.lines().filter(|line| line.contains("make no sense"));
-        ensure!(said.count() == changed, "{}", table.show());
+        let marked = table.text()?.lines().filter(|line| line.contains("make no sense"));
+        ensure!(marked.count() == changed, "{}", table.show());
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ fn its_text_fits_into_a_mail() -> anyhow::Result<()> {
 /// 0: none; 1: one at least, each in a line; 2: whatever cannot be judged.
 fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let make = |name: &str, its: &Fixture| store(&folder, name, &its.text());
+    let make = |name: &str, fixture: &Fixture| store(&folder, name, &fixture.text());
     // With the seed of the first it would be a copy of it.
     let few = Fixture { rounds: 2, seed: 4, ..Fixture::default() };
     let before = make("before", &Fixture::default())?;

@@ -111,14 +111,14 @@ fn a_comparison_is_judged_as_a_report_judges_it() -> anyhow::Result<()> {
         let is_it = |line: &&str| {
             line.trim_start().starts_with(&format!("{vcpus} vCPU")) && line.contains("ticket")
         };
-        let said = compared.text()?.lines().rev().find(is_it).context("no conclusion")?;
+        let conclusion = compared.text()?.lines().rev().find(is_it).context("no conclusion")?;
         let (ours, theirs) = match comparison["outcome"].as_str().unwrap_or_default() {
             "more" => ("pv-ticket beats ticket", "pv-ticket gives more than ticket"),
             "less" => ("ticket beats pv-ticket", "gives less than ticket"),
             "unclear" => ("no difference seen", "o significant difference"),
             other => anyhow::bail!("{other}: {comparison}"),
         };
-        ensure!(said.contains(ours), "{said}: {comparison}");
+        ensure!(conclusion.contains(ours), "{conclusion}: {comparison}");
         ensure!(report.text()?.contains(theirs), "{comparison}: {}", report.show());
     }
     Ok(())

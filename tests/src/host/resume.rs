@@ -78,7 +78,7 @@ fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
     while Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }
-    // It may have ended already.
+    // The run may have ended already.
     let _ = running.signal(Signal::KILL);
     let ran = running.wait()?;
     match ran.status() {

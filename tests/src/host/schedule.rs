@@ -286,7 +286,8 @@ fn bad_schedules_are_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It refused bad options only: what else a boot refuses was told by the boot, if in the emulated host after seconds.
+/// Regression: a dry run refused bad options only; what else a boot refuses was told by the boot, if in the emulated
+/// host after seconds.
 fn a_dry_run_refuses_what_the_run_refuses() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = files::put(&folder, "text", b"not a recording, a kernel or an archive")?;

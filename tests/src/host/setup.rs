@@ -197,7 +197,7 @@ fn a_signal_ends_the_scripts_in_order() -> anyhow::Result<()> {
     let mut running = setup(&folder, &["busybox", "kernel"]).start()?;
     running.wait_until("the script runs", || left.exists())?;
     running.signal(Signal::TERM)?;
-    // Its child is not waited for: the time limit is shorter than that lives.
+    // The script's child is not waited for: the time limit is shorter than that lives.
     let ran = running.wait()?.exits(143)?;
     ensure!(!left.exists(), "the script was not asked to end\n{}", ran.show());
     ensure!(!ran.errors().contains("[2/2]"), "it went on\n{}", ran.show());

@@ -53,7 +53,7 @@ fn operations(seed: &str) -> anyhow::Result<Vec<String>> {
 
 fn a_seed_gives_the_same_figures_again() -> anyhow::Result<()> {
     let first = operations("1")?;
-    ensure!(first.iter().all(|of| of != "null" && of != "[]"), "{first:?}");
+    ensure!(first.iter().all(|list| list != "null" && list != "[]"), "{first:?}");
     ensure!(operations("1")? == first, "the same seed gave other figures");
     ensure!(operations("2")? != first, "another seed gave the same figures");
     Ok(())
@@ -91,7 +91,7 @@ fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It is one of the figures' run, with the schedule's turns, and says that it is simulated.
+/// The timeline is of one of the figures' runs, with the schedule's turns, and says that it is simulated.
 fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
@@ -103,10 +103,10 @@ fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
         ensure!(ran.text()?.contains(part), "{part}: {}", ran.show());
     }
     let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
-    let of = |line: &str| {
+    let preemptions = |line: &str| {
         line.trim().strip_prefix("\"preemptions\": ")?.trim_end_matches(',').parse().ok()
     };
-    let preempted: Option<u64> = ran.text()?.lines().find_map(of);
+    let preempted: Option<u64> = ran.text()?.lines().find_map(preemptions);
     ensure!(preempted.is_some_and(|count| count > 0), "no preemption: {}", ran.show());
     Ok(())
 }
@@ -115,7 +115,7 @@ fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
 fn the_host_of_a_simulation_does_more_if_it_is_asked_to() -> anyhow::Result<()> {
     for (options, heading, count) in [
         (&["--policy", "host", "--ple", "8192"][..], "pause-loop exits 8192", "pause_exits"),
-        // It polls while no vCPU waits for a CPU.
+        // The host polls while no vCPU waits for a CPU.
         (&["--vcpus", "1x", "--spin-threshold", "4", "--halt-poll"], "halt polling on", "polled"),
         (&["--noise", "50us+450us"], "background noise 50us+450us", "stolen_ns"),
     ] {
@@ -140,8 +140,8 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
     let file = folder.path().join("json");
     let pv = ["4", "--runs", "1", "--seconds", "0.01", "--vcpus", "2x", "--locks", "pv-ticket"];
     let words = [&MACHINE[..], &pv, &["--spin-threshold", "4", "--fault"]].concat();
-    let with = |faults: &str| pvticket(words.iter()).args([faults]);
-    let late = with("kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
+    let compare_with = |faults: &str| pvticket(words.iter()).args([faults]);
+    let late = compare_with("kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
     let ran = late.args(["--json"]).args([&file]).run()?.exits(0)?;
     ensure!(ran.text()?.contains("; faults kick-delay:5us"), "{}", ran.show());
     let runs = Results::read(&file)?.runs()?;
@@ -150,7 +150,7 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
         ensure!(faults[count].as_u64().is_some_and(|count| count > 0), "{count}: {faults}");
     }
     // No lock survives that, and the simulation says so.
-    let ran = with("kick-drop:1").run()?.exits(1)?;
+    let ran = compare_with("kick-drop:1").run()?.exits(1)?;
     ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
     Ok(())
 }
@@ -298,8 +298,8 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     let compared = in_cache(&words).run()?.exits(0)?;
     // What was doubted then is said by whoever uses the file.
     let doubts = |text: &str| text.matches("DOUBTED: ").count();
-    let (kept, said) = (doubts(listed.text()?), doubts(compared.text()?));
-    ensure!(kept == said, "{} {}", listed.show(), compared.show());
+    let (kept, printed) = (doubts(listed.text()?), doubts(compared.text()?));
+    ensure!(kept == printed, "{} {}", listed.show(), compared.show());
     ensure!(kept > 0 || !cfg!(debug_assertions), "{}", listed.show());
     Ok(())
 }

@@ -41,7 +41,7 @@ fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
         ensure!(cell["status"] == "done" && figures["violations"] == 0, "{cell}");
         let operations = figures["operations"].as_array().map_or(&[][..], Vec::as_slice);
         ensure!(operations.len() == sizes.iter().sum::<usize>(), "{cell}");
-        ensure!(operations.iter().all(|its| its.as_u64() > Some(0)), "{cell}");
+        ensure!(operations.iter().all(|count| count.as_u64() > Some(0)), "{cell}");
         let host = figures["host"].as_array().map_or(&[][..], Vec::as_slice);
         let counted = host.iter().map(|vm| vm["vcpus"].as_array().map_or(0, Vec::len));
         ensure!(counted.eq(sizes), "{cell}");
@@ -58,6 +58,6 @@ fn a_reader_of_each_size_makes_no_operations() -> anyhow::Result<()> {
     ensure!(cells.len() == 1, "{cells:?}");
     let operations = &cells[0]["figures"]["operations"];
     let all = operations.as_array().map_or(&[][..], Vec::as_slice);
-    ensure!(all.len() == 1 + 3 + 2 && all.iter().all(|its| its != &json!(0)), "{operations}");
+    ensure!(all.len() == 1 + 3 + 2 && all.iter().all(|count| count != &json!(0)), "{operations}");
     Ok(())
 }

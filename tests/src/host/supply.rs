@@ -26,7 +26,7 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     let mut calls = 0;
     for line in makefile.lines().filter(|line| line.starts_with('\t') && line.contains("$(CARGO)"))
     {
-        // It formats files, resolves no dependencies and has no such option.
+        // `cargo fmt` formats files, resolves no dependencies and has no such option.
         if line.contains("$(CARGO) fmt") {
             continue;
         }
@@ -63,8 +63,8 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
 /// Patches do not apply to a source without files, which ends the build after it has said by which hash the cache would
 /// have the kernel.
 fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
-    let here = repository("guest-kernel-config");
-    if !here.is_dir() {
+    let original = repository("guest-kernel-config");
+    if !original.is_dir() {
         return skip("the repository is not here");
     }
     let folder = files::scratch()?;
@@ -76,8 +76,8 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let copy = |from: PathBuf, to: &Path| {
         Program::new("cp").args(["-r".into(), from, to.to_owned()]).run()?.exits(0).map(drop)
     };
-    copy(here.join("linux"), &configs)?;
-    copy(here.join("apt.sh"), &configs)?;
+    copy(original.join("linux"), &configs)?;
+    copy(original.join("apt.sh"), &configs)?;
     copy(repository("hypercalls/include/pvticket_abi.h"), &header)?;
     let source = folder.path().join("linux");
     fs::create_dir_all(source.join("arch/x86"))?;

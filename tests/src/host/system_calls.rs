@@ -67,7 +67,8 @@ fn unused(noted: &Noted, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
     let dead = entries
         .iter()
         .filter(|((call, _), classes)| !classes.iter().any(|class| is_noted(call, class)));
-    dead.map(|((call, why), classes)| format!("{}: {call} ({why})", classes.join(" or "))).collect()
+    dead.map(|((call, reason), classes)| format!("{}: {call} ({reason})", classes.join(" or ")))
+        .collect()
 }
 
 /// The calls of what any KVM can run, noted once for both tests.
@@ -152,7 +153,7 @@ DEAF='echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f'
 $B sort -u /tmp/calls > /tmp/calls.once
 "#;
 
-/// The same where the kernel has sched_ext.
+/// What runs where the kernel has sched_ext.
 const SCRIPT_7: &str = r#"
 export PVTICKET_SYSTEM_CALLS=/tmp/calls
 B=/in/cache/busybox/busybox
@@ -169,7 +170,7 @@ fn noted_there(script: &str, options: &[&str]) -> anyhow::Result<Noted> {
     let calls = folder.path().join("calls");
     let map = files::cached(files::SYSTEM_MAP)?;
     let [script, map] = [(script, "/in/script"), (map, "/in/System.map")]
-        .map(|(file, there)| format!("{}:{there}", file.display()));
+        .map(|(file, target)| format!("{}:{target}", file.display()));
     let out = format!("/tmp/calls.once:{}", calls.display());
     let words = ["emulate", "--in", &script, "--in", &map, "--out", &out];
     let command = ["--", BUSYBOX, "sh", "/in/script"];
@@ -211,11 +212,11 @@ mod unit_tests {
 
     /// All calls of the lists, as if each had been noted, but for those of `class` with this name.
     fn all_but(class: &str, call: &str) -> Noted {
-        let of = |class: Class| {
+        let calls = |class: Class| {
             let entries = class.lists().iter().copied().flatten();
             entries.map(move |entry| (class.name().to_owned(), entry.name()))
         };
-        let all = Class::ALL.into_iter().flat_map(of);
+        let all = Class::ALL.into_iter().flat_map(calls);
         all.filter(|noted| *noted != (class.to_owned(), call.to_owned())).collect()
     }
 

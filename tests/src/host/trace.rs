@@ -35,7 +35,7 @@ const INJECTED: [&str; 8] =
 /// A traced comparison of the payload.
 struct Traced {
     folder: tempfile::TempDir,
-    /// Its runs, from `--json`.
+    /// The runs of the comparison, from `--json`.
     runs: Vec<Value>,
 }
 
@@ -107,8 +107,11 @@ fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
         }
         ensure!(run["account"]["lost"] == 0, "{run}");
         let worst = run["worst_preemptions"].as_array().context("no preemptions")?;
-        let holders = worst.iter().filter(|its| its["kind"] == "LHP" && its["why"] == "injected");
-        let found: Vec<u64> = holders.filter_map(|its| its["off_ns"].as_u64()).collect();
+        let holders = worst
+            .iter()
+            .filter(|preemption| preemption["kind"] == "LHP" && preemption["why"] == "injected");
+        let found: Vec<u64> =
+            holders.filter_map(|preemption| preemption["off_ns"].as_u64()).collect();
         are_those(&found, account)?;
     }
     let words = pvticket(["trace"]).args([traced.file()]).run()?.exits(0)?;
@@ -271,9 +274,9 @@ fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
     for policy in ["host", "lhp:20,1ms"] {
         ensure!(text.contains(policy), "{text}");
         for label in ["traced", "plain", "again"] {
-            let is_its =
+            let is_point =
                 |point: &Value| point["policy"] == policy && point["label"].as_str() == Some(label);
-            let rounds: Vec<_> = lines.iter().filter(|line| is_its(&line["point"])).collect();
+            let rounds: Vec<_> = lines.iter().filter(|line| is_point(&line["point"])).collect();
             ensure!(rounds.len() == 6, "{policy}, {label}: {} rounds", rounds.len());
             for round in rounds {
                 let figures = &round["figures"];
@@ -288,11 +291,15 @@ fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
                 }
             }
             // Both others are compared with the first plain runs, by pairs.
-            let ix = points.iter().position(|its| is_its(&its["point"])).context("no point")?;
-            let is_it = |its: &&Value| its["of"] == ix && its["axis"] == "label";
-            let its = comparisons.iter().find(is_it);
-            ensure!(its.is_some() == (label != "plain"), "{policy}, {label}: {its:?}");
-            let Some(paired) = its.map(|its| &its["paired"]) else { continue };
+            let ix =
+                points.iter().position(|entry| is_point(&entry["point"])).context("no point")?;
+            let is_it = |row: &&Value| row["of"] == ix && row["axis"] == "label";
+            let comparison = comparisons.iter().find(is_it);
+            ensure!(
+                comparison.is_some() == (label != "plain"),
+                "{policy}, {label}: {comparison:?}"
+            );
+            let Some(paired) = comparison.map(|row| &row["paired"]) else { continue };
             let (value, interval) = (&paired["value"], &paired["interval"]);
             let (low, high) = (interval["low"].as_f64(), interval["high"].as_f64());
             ensure!(low <= value.as_f64() && value.as_f64() <= high && low.is_some(), "{paired}");

@@ -296,7 +296,7 @@ impl Running {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid()), options) {
             Ok(status) => Ok(status.is_some()),
-            // It has been waited for.
+            // The child has been waited for.
             Err(Errno::CHILD) => Ok(true),
             Err(error) => Err(error).context("cannot wait"),
         }

@@ -151,14 +151,14 @@ mod tests {
 
     use super::*;
 
-    fn of(list: &[(&str, u64)]) -> HashMap<PathBuf, u64> {
+    fn waits(list: &[(&str, u64)]) -> HashMap<PathBuf, u64> {
         list.iter().map(|(thread, waited)| (PathBuf::from(thread), *waited)).collect()
     }
 
     #[test]
     fn the_thread_that_waited_longest_counts() {
-        let before = of(&[("1", 900), ("2", 50)]);
-        let nanos = |now: &[(&str, u64)]| longest(&before, &of(now)).as_nanos();
+        let before = waits(&[("1", 900), ("2", 50)]);
+        let nanos = |now: &[(&str, u64)]| longest(&before, &waits(now)).as_nanos();
         assert_eq!(nanos(&[("1", 910), ("2", 80)]), 30);
         assert_eq!(nanos(&[("1", 910), ("3", 70)]), 70, "it began meanwhile");
         assert_eq!(nanos(&[("1", 900)]), 0);

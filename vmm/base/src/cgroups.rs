@@ -27,7 +27,7 @@ pub struct Cgroups {
     weights: Vec<u32>,
     /// `cpu.max` of each of these groups.
     max: Option<Quota>,
-    /// Its `cpu.max.burst`.
+    /// `cpu.max.burst` of each of these groups.
     burst: Option<Nanos>,
 }
 
@@ -84,7 +84,7 @@ pub enum CgroupsError {
 /// A group to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Its path below the group of the whole layout; a parent comes before its children.
+    /// Path below the group of the whole layout; a parent comes before its children.
     pub path: String,
     /// The files of the controller to be written, with their values.
     pub values: Vec<(&'static str, String)>,
@@ -103,8 +103,8 @@ impl Cgroups {
                 values: Vec::new(),
                 is_parent: false,
             };
-            let its: Vec<Group> = vcpus.ids().filter(|_| is_nested).map(of_vcpu).collect();
-            [vec![Group { path, values: self.values(vm), is_parent: is_nested }], its].concat()
+            let children: Vec<Group> = vcpus.ids().filter(|_| is_nested).map(of_vcpu).collect();
+            [vec![Group { path, values: self.values(vm), is_parent: is_nested }], children].concat()
         };
         match self.layout {
             Layout::Flat => {
@@ -128,7 +128,7 @@ impl Cgroups {
         let micros = |time: Nanos| (time.0 / 1000).to_string();
         let weight = self.weights.get(vm % self.weights.len().max(1));
         let weight = weight.map(|weight| ("cpu.weight", weight.to_string()));
-        let max = self.max.map(|its| format!("{} {}", micros(its.time), micros(its.period)));
+        let max = self.max.map(|quota| format!("{} {}", micros(quota.time), micros(quota.period)));
         let max = max.map(|text| ("cpu.max", text));
         let burst = self.burst.map(|burst| ("cpu.max.burst", micros(burst)));
         [weight, max, burst].into_iter().flatten().collect()
@@ -202,7 +202,10 @@ impl FromStr for Cgroups {
             _ => return Err(CgroupsError::Layout(layout.into())),
         };
         let mut cgroups = Self { layout, weights: Vec::new(), max: None, burst: None };
-        options.iter().flat_map(|all| all.split(',')).try_for_each(|its| cgroups.take(its))?;
+        options
+            .iter()
+            .flat_map(|all| all.split(','))
+            .try_for_each(|option| cgroups.take(option))?;
         cgroups.checked()
     }
 }
@@ -273,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_would_refuse_is_refused() {
-        for (text, why) in [
+        for (text, expected) in [
             ("", "unknown layout ''"),
             ("deep", "flat, per-vm or nested"),
             ("flat:", "options of cgroups"),
@@ -290,7 +293,7 @@ mod tests {
             ("flat:max=2ms/4ms,burst=3ms", "not shorter"),
         ] {
             let error = text.parse::<Cgroups>().unwrap_err().to_string();
-            assert!(error.contains(why), "{text:?}: {error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
         }
     }
 }

@@ -8,17 +8,17 @@ use crate::units::{Ticket, VcpuId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
-    /// Its target was parked and is woken.
+    /// The target was parked and is woken.
     Woke,
-    /// It stays pending.
+    /// Stays pending.
     LeftPending,
-    /// It merged with a pending one.
+    /// Merged with a pending one.
     Coalesced,
-    /// It is sent as an MSI.
+    /// Sent as an MSI.
     Sent,
-    /// It is not delivered, an injected fault.
+    /// Not delivered, an injected fault.
     Dropped,
-    /// It is delivered later, an injected fault.
+    /// Delivered later, an injected fault.
     Delayed,
 }
 
@@ -36,19 +36,19 @@ impl Outcome {
 /// One event of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It parks for this ticket.
+    /// Parks for this ticket.
     Parks(Ticket),
-    /// Its thread resumes after a park.
+    /// The thread resumes after a park.
     GoesOn,
-    /// It did not park: a kick was pending.
+    /// Did not park: a kick was pending.
     FoundKick(Ticket),
-    /// It did not park, an injected fault.
+    /// Did not park, an injected fault.
     Spurious(Ticket),
-    /// It kicked this vCPU.
+    /// Kicked this vCPU.
     Kicks(VcpuId, Outcome),
-    /// It woke this vCPU without reason, an injected fault.
+    /// Woke this vCPU without reason, an injected fault.
     Strays(VcpuId, Outcome),
-    /// It is done, with this status.
+    /// Done, with this status.
     Done(u32),
 }
 

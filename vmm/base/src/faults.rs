@@ -24,7 +24,7 @@ pub enum FaultError {
     /// Not a time.
     #[error(transparent)]
     Span(#[from] UnitError),
-    /// The same fault again.
+    /// A fault that is named twice.
     #[error("{0} is named twice")]
     Twice(&'static str),
 }

@@ -14,19 +14,19 @@ use crate::units::ByteSize;
 /// Why a file cannot be used.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It cannot be opened or read.
+    /// Cannot be opened or read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is a directory.
+    /// A directory.
     #[error("it is a directory")]
     Directory,
-    /// It is a device, a socket or a FIFO.
+    /// A device, a socket or a FIFO.
     #[error("it is not a regular file")]
     NotRegular,
-    /// It is a FIFO without a writer, or an empty one.
+    /// A FIFO without a writer, or an empty one.
     #[error("it is a FIFO without a writer, or an empty one")]
     Silent,
-    /// It has more bytes than such a file may have.
+    /// More bytes than such a file may have.
     #[error("it has more than {0}")]
     TooLong(ByteSize),
 }
@@ -47,7 +47,7 @@ pub fn regular(path: &Path) -> Result<File, FileError> {
         return Err(FileError::NotRegular);
     }
     let file = open_now(path)?;
-    // It may have been replaced in the meantime.
+    // The file may have been replaced in the meantime.
     if file.metadata()?.is_file() { Ok(file) } else { Err(FileError::NotRegular) }
 }
 

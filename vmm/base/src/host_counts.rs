@@ -65,11 +65,11 @@ impl YieldCounts {
     }
 
     fn with(self, other: Self, merge: fn(u64, u64) -> u64) -> Self {
-        let of = |a: Option<u64>, b: Option<u64>| Some(merge(a?, b?));
+        let merged = |a: Option<u64>, b: Option<u64>| Some(merge(a?, b?));
         Self {
-            pause_exits: of(self.pause_exits, other.pause_exits),
-            yields_attempted: of(self.yields_attempted, other.yields_attempted),
-            yields_successful: of(self.yields_successful, other.yields_successful),
+            pause_exits: merged(self.pause_exits, other.pause_exits),
+            yields_attempted: merged(self.yields_attempted, other.yields_attempted),
+            yields_successful: merged(self.yields_successful, other.yields_successful),
         }
     }
 }
@@ -138,12 +138,12 @@ impl HostCounts {
     /// Share of the window for which each vCPU had a CPU.
     pub fn shares(&self) -> impl Iterator<Item = f64> {
         let window = self.window.0 as f64;
-        self.vcpus.iter().filter(move |_| window > 0.0).map(move |its| its.ran.0 as f64 / window)
+        self.vcpus.iter().filter(move |_| window > 0.0).map(move |vcpu| vcpu.ran.0 as f64 / window)
     }
 
     /// Sum over its vCPUs.
     pub fn total(&self) -> ThreadTimes {
-        self.vcpus.iter().fold(ThreadTimes::default(), |sum, its| sum.plus(*its))
+        self.vcpus.iter().fold(ThreadTimes::default(), |sum, vcpu| sum.plus(*vcpu))
     }
 }
 

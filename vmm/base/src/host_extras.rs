@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn what_is_displayed_is_parsed_again() {
-        let again = |text: &str| text.parse::<PleWindow>().map(|its| its.to_string());
+        let again = |text: &str| text.parse::<PleWindow>().map(|window| window.to_string());
         assert_eq!([again("on"), again("4096"), again("1")].map(Result::unwrap), ["on", "on", "1"]);
-        let again = |text: &str| text.parse::<HaltPollMost>().map(|its| its.to_string());
+        let again = |text: &str| text.parse::<HaltPollMost>().map(|most| most.to_string());
         assert_eq!(
             [again("on"), again("0.2ms"), again("1ms")].map(Result::unwrap),
             ["on", "on", "1ms"]

@@ -8,8 +8,8 @@ pub fn without_path(error: io::Error) -> io::Error {
     // The crate's type is private, and gives nothing but its text.
     let text = error.to_string();
     match text.split_once(" at path \"") {
-        Some((why, _)) if error.raw_os_error().is_none() => {
-            io::Error::new(error.kind(), why.to_owned())
+        Some((reason, _)) if error.raw_os_error().is_none() => {
+            io::Error::new(error.kind(), reason.to_owned())
         }
         _ => error,
     }
@@ -24,7 +24,7 @@ pub fn of_start(error: io::Error) -> io::Error {
 fn of_start_with(error: io::Error, null: &Path) -> io::Error {
     match File::options().read(true).write(true).open(null) {
         Ok(_) => error,
-        Err(why) => io::Error::other(format!("cannot open {}: {why}", null.display())),
+        Err(cause) => io::Error::other(format!("cannot open {}: {cause}", null.display())),
     }
 }
 
@@ -49,8 +49,11 @@ mod tests {
     fn a_missing_null_device_is_not_the_programs_fault() {
         let absent = || io::Error::from(io::ErrorKind::NotFound);
         assert_eq!(of_start(absent()).kind(), io::ErrorKind::NotFound);
-        let why = of_start_with(absent(), Path::new("/no/such/null"));
-        assert_eq!(why.kind(), io::ErrorKind::Other);
-        assert!(why.to_string().starts_with("cannot open /no/such/null: No such file"), "{why}");
+        let error = of_start_with(absent(), Path::new("/no/such/null"));
+        assert_eq!(error.kind(), io::ErrorKind::Other);
+        assert!(
+            error.to_string().starts_with("cannot open /no/such/null: No such file"),
+            "{error}"
+        );
     }
 }

@@ -37,7 +37,7 @@ impl FromStr for OtherVms {
 
     fn from_str(text: &str) -> Result<Self, OtherVmsError> {
         let sizes = text.split('+').map(str::parse).collect::<Result<_, _>>();
-        sizes.map(Self).map_err(|why| OtherVmsError { text: text.to_owned(), why })
+        sizes.map(Self).map_err(|error| OtherVmsError { text: text.to_owned(), why: error })
     }
 }
 

@@ -37,10 +37,10 @@ pub enum SchedFeaturesError {
     /// A part of it is not a name.
     #[error("unknown scheduler feature '{0}': names are as in {FILE}, joined by '+'")]
     Name(String),
-    /// It has a feature twice.
+    /// A feature is named twice.
     #[error("'{0}' is switched twice")]
     Twice(String),
-    /// It has too many.
+    /// Too many features.
     #[error("at most {MOST} features at a time")]
     Many,
 }
@@ -57,19 +57,19 @@ impl SchedFeatures {
     }
 
     /// The first feature that a kernel whose file has this text does not have.
-    pub fn missing(&self, there: &str) -> Option<&str> {
-        let has = |name: &str| there.split_whitespace().any(|its| feature(its) == name);
+    pub fn missing(&self, listed: &str) -> Option<&str> {
+        let has = |name: &str| listed.split_whitespace().any(|other| feature(other) == name);
         self.names().map(feature).find(|name| !has(name))
     }
 
     /// The first name that does not hold in a file of this text.
-    pub fn unlike(&self, there: &str) -> Option<&str> {
-        self.names().find(|name| !there.split_whitespace().any(|its| its == *name))
+    pub fn unlike(&self, listed: &str) -> Option<&str> {
+        self.names().find(|name| !listed.split_whitespace().any(|other| other == *name))
     }
 
     /// The names to write so that these features are again as this text has them.
     pub fn undo<'a>(&self, before: &'a str) -> Vec<&'a str> {
-        let is_ours = |its: &&str| self.names().any(|name| feature(name) == feature(its));
+        let is_ours = |old: &&str| self.names().any(|name| feature(name) == feature(old));
         before.split_whitespace().filter(is_ours).collect()
     }
 }
@@ -91,7 +91,7 @@ impl FromStr for SchedFeatures {
             if !is_name || feature(name).is_empty() {
                 return Err(SchedFeaturesError::Name(name.into()));
             }
-            if names.iter().any(|its| feature(its) == feature(name)) {
+            if names.iter().any(|other| feature(other) == feature(name)) {
                 return Err(SchedFeaturesError::Twice(feature(name).into()));
             }
             names.push(name.into());
@@ -115,10 +115,10 @@ mod tests {
     fn what_is_switched_is_switched_back() {
         let asked = parse("NEXT_BUDDY+NO_WAKEUP_PREEMPTION");
         assert_eq!(asked.to_string(), "NEXT_BUDDY+NO_WAKEUP_PREEMPTION");
-        for there in [OF_LINUX_6_1, OF_LINUX_7] {
-            assert_eq!(asked.missing(there), None);
-            assert_eq!(asked.unlike(there), Some("NEXT_BUDDY"));
-            assert_eq!(asked.undo(there), ["NO_NEXT_BUDDY", "WAKEUP_PREEMPTION"]);
+        for listed in [OF_LINUX_6_1, OF_LINUX_7] {
+            assert_eq!(asked.missing(listed), None);
+            assert_eq!(asked.unlike(listed), Some("NEXT_BUDDY"));
+            assert_eq!(asked.undo(listed), ["NO_NEXT_BUDDY", "WAKEUP_PREEMPTION"]);
         }
         assert_eq!(asked.unlike("NO_WAKEUP_PREEMPTION NEXT_BUDDY\n"), None);
         assert_eq!(parse("RUN_TO_PARITY").missing(OF_LINUX_6_1), Some("RUN_TO_PARITY"));

@@ -18,7 +18,7 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same for optional values.
+/// Serde for optional values that are stored as text.
 pub mod option {
     use super::{Deserialize, Deserializer, Display, Error, FromStr, Serializer};
 

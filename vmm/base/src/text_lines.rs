@@ -25,8 +25,8 @@ mod tests {
     #[test]
     fn a_line_end_belongs_to_its_line() {
         let lines = TextLines::new("a\n\nbc");
-        let of = [0, 1, 2, 3, 4, 9].map(|at| lines.of(&(at..at)));
-        assert_eq!(of, [1, 1, 2, 3, 3, 3]);
+        let numbers = [0, 1, 2, 3, 4, 9].map(|at| lines.of(&(at..at)));
+        assert_eq!(numbers, [1, 1, 2, 3, 3, 3]);
         assert_eq!(TextLines::new("").of(&(0..0)), 1);
     }
 }

@@ -29,7 +29,7 @@ pub enum BootError {
         /// Size of all parts together.
         size: ByteSize,
     },
-    /// It is longer than the kernel accepts.
+    /// The command line is longer than the kernel accepts.
     #[error("command line: {length} bytes are more than the {limit} this kernel takes")]
     CmdlineTooLong {
         /// Length in bytes.
@@ -51,10 +51,10 @@ pub enum ImageError {
     /// An error of the file itself.
     #[error("cannot read the file")]
     Unreadable(#[source] io::Error),
-    /// It has neither magic number.
+    /// The file has neither magic number.
     #[error("not a Linux kernel: neither an ELF vmlinux nor a bzImage")]
     Unrecognised,
-    /// It is something else.
+    /// The file is something else.
     #[error("not a Linux kernel, but {}", .0.instead_of_a_kernel())]
     Other(FileKind),
     /// The code of a kernel, which says neither where to load it nor where it begins.
@@ -81,7 +81,7 @@ pub enum ImageError {
     /// A bzImage older than the 64-bit boot protocol.
     #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is needed", .0 >> 8, .0 & 0xff)]
     OldProtocol(u16),
-    /// It needs RAM where there is none.
+    /// The image needs RAM where there is none.
     #[error("it needs {needs} of memory, and the machine has {has} there: give it more with --mem")]
     TooLarge {
         /// First address after the image in use.
@@ -89,7 +89,7 @@ pub enum ImageError {
         /// First address after the RAM (or the range reserved) for it.
         has: ByteSize,
     },
-    /// It wants addresses that are reserved for boot data.
+    /// The image wants addresses that are reserved for boot data.
     #[error("it wants to be loaded below {0:#x}, where boot data lies")]
     TooLow(u64),
 }

@@ -123,7 +123,7 @@ fn unrecognised(image: &mut Image<'_, impl ReadVolatile + Seek>) -> Result<Image
         // A bzImage is a program for UEFI, too.
         Some(FileKind::Efi) if image.len() < bzimage::LEAST => ImageError::Truncated,
         Some(other) => ImageError::Other(other),
-        // Its banner (init/version.c).
+        // The kernel's banner (init/version.c).
         None if image.contains(b"Linux version ")? => ImageError::Raw,
         None => ImageError::Unrecognised,
     })

@@ -152,7 +152,7 @@ fn an_initrd_fits_beside_the_kernel_to_the_page() {
 
 #[test]
 fn what_is_no_kernel_is_named() {
-    let with = |mut image: Vec<u8>, offset, bytes: &[u8]| {
+    let refusal_with = |mut image: Vec<u8>, offset, bytes: &[u8]| {
         put(&mut image, offset, bytes);
         refusal(&image)
     };
@@ -169,12 +169,12 @@ fn what_is_no_kernel_is_named() {
         packed,
         "not a Linux kernel, but a file compressed with zstd: unpack it first (`zstd -dc`)"
     );
-    assert!(matches!(with(vmlinux(), 4, &[1]), ImageError::ForeignElf)); // 32 bits
-    assert!(matches!(with(vmlinux(), 18, &[183]), ImageError::ForeignElf)); // AArch64
-    assert!(matches!(with(vmlinux(), 16, &[3]), ImageError::NotAKernel)); // shared object
+    assert!(matches!(refusal_with(vmlinux(), 4, &[1]), ImageError::ForeignElf)); // 32 bits
+    assert!(matches!(refusal_with(vmlinux(), 18, &[183]), ImageError::ForeignElf)); // AArch64
+    assert!(matches!(refusal_with(vmlinux(), 16, &[3]), ImageError::NotAKernel)); // shared object
     assert!(matches!(refusal(&elf(0x40_0000, 0x40_0000, 4096)), ImageError::NotAKernel));
-    assert!(matches!(with(bzimage(), 0x236, &[0]), ImageError::Only32Bit));
-    let old = with(bzimage(), 0x206, &[6, 2]);
+    assert!(matches!(refusal_with(bzimage(), 0x236, &[0]), ImageError::Only32Bit));
+    let old = refusal_with(bzimage(), 0x206, &[6, 2]);
     assert_eq!(old.to_string(), "boot protocol 2.06 is too old: 2.12 (Linux 3.8) is needed");
 }
 

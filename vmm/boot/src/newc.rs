@@ -29,7 +29,7 @@ pub(super) fn is_whole(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>)
             Entry::Foreign => return true,
         }
     }
-    // It ends with a complete file. Linux does not require the trailer.
+    // The archive ends with a complete file. Linux does not require the trailer.
     at == range.end || range.is_empty()
 }
 

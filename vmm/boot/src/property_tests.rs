@@ -65,8 +65,8 @@ fn load(
     let entry = match loaded {
         Ok(entry) => entry,
         Err(error) => {
-            let said = error.to_string();
-            prop_assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
+            let message = error.to_string();
+            prop_assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
             return Err(TestCaseError::Reject("refused".into()));
         }
     };
@@ -97,7 +97,7 @@ fn is_whole(bytes: &[u8], mib: u64) -> bool {
 proptest! {
     #[test]
     fn no_vmlinux_makes_the_loader_panic(changes in changes(), cut in 0..70_usize, mib in 1..70_u64) {
-        // Its headers, which have 120 bytes, more often than its code.
+        // Changes the headers, which have 120 bytes, more often than the code.
         let mut image = fixtures::vmlinux();
         let code = image.split_off(120);
         let image = [change(image, &changes, 0), code].concat();
@@ -146,7 +146,7 @@ proptest! {
         let (entry, page) = load(&kernel, &initrd, &cmdline, mib)?;
         let table = page.e820_table;
         let entries = table.iter().take(page.e820_entries.into());
-        let ranges: Vec<(u64, u64, u32)> = entries.map(|its| (its.addr, its.size, its.r#type)).collect();
+        let ranges: Vec<(u64, u64, u32)> = entries.map(|range| (range.addr, range.size, range.r#type)).collect();
         let is_ram_here = |range: &(u64, u64, u32)| range.2 != 1 || range.1 <= mib << 20;
         prop_assert!(ranges.iter().all(is_ram_here), "{ranges:x?}");
         let sorted = ranges.windows(2).all(|two| two[0].0.checked_add(two[0].1).is_some_and(|end| end <= two[1].0));

@@ -45,7 +45,7 @@ pub enum BpfError {
     /// More slots, or CPUs of higher numbers, than it has room for.
     #[error("the scheduler has at most 128 slots, on CPUs 0 to 1023")]
     Slots,
-    /// Its settings do not fit.
+    /// The scheduler's settings do not fit.
     #[error("cannot set the scheduler's {0}")]
     Set(&'static str, #[source] io::Error),
     /// The kernel refuses it.
@@ -54,7 +54,7 @@ pub enum BpfError {
     /// A map of the program is missing, or holds other values than the loader takes it to.
     #[error("cannot use the scheduler's {0}")]
     Map(&'static str, #[source] io::Error),
-    /// It cannot be attached.
+    /// The scheduler cannot be attached.
     #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
     Attach(#[source] io::Error),
     /// The calling thread has no descriptor.
@@ -66,7 +66,7 @@ pub enum BpfError {
     /// The thread cannot change to the scheduler.
     #[error("cannot schedule the vCPU's thread by BPF")]
     Class(#[source] io::Error),
-    /// Its records cannot be read.
+    /// The scheduler's records cannot be read.
     #[error("cannot read the scheduler's {0}")]
     Read(&'static str, #[source] io::Error),
 }
@@ -109,36 +109,38 @@ impl fmt::Debug for Scheduler {
 impl Scheduler {
     /// Loads and attaches it. The host can have one such scheduler at a time.
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
-        let mut object = Object::open(PROGRAM).map_err(|Failed(why)| BpfError::Open(why))?;
+        let mut object = Object::open(PROGRAM).map_err(|Failed(error)| BpfError::Open(error))?;
         check_sizes(&object)?;
         object
             .set_initial(c".rodata", &settings.raw()?)
-            .map_err(|Failed(why)| BpfError::Set("settings", why))?;
+            .map_err(|Failed(error)| BpfError::Set("settings", error))?;
         if settings.fault == Some(Fault::Ring) {
             object
                 .set_size(c"turns", SMALLEST_RING)
-                .map_err(|Failed(why)| BpfError::Set("ring buffer", why))?;
+                .map_err(|Failed(error)| BpfError::Set("ring buffer", error))?;
         }
-        if let Err(Failed(why)) = object.load() {
-            return Err(BpfError::Load(reason(&object.log()), why));
+        if let Err(Failed(error)) = object.load() {
+            return Err(BpfError::Load(reason(&object.log()), error));
         }
         let ring = object.descriptor(c"turns").and_then(Ring::new);
-        let ring = ring.map_err(|Failed(why)| BpfError::Map("record of turns", why))?;
-        let link = object.attach(c"pvticket").map_err(|Failed(why)| BpfError::Attach(why))?;
+        let ring = ring.map_err(|Failed(error)| BpfError::Map("record of turns", error))?;
+        let link = object.attach(c"pvticket").map_err(|Failed(error)| BpfError::Attach(error))?;
         Ok(Self { _link: link, ring: Mutex::new(ring), object })
     }
 
     /// Describes a machine. Before its vCPUs enrol.
-    pub fn describe(&self, machine: u32, its: &Machine) -> Result<(), BpfError> {
+    pub fn describe(&self, machine: u32, description: &Machine) -> Result<(), BpfError> {
         let machines = self.object.values::<RawMachine>(c"machines");
-        let machines = machines.map_err(|Failed(why)| BpfError::Map("machines", why))?;
-        machines.put_at(machine, &its.raw()).map_err(|Failed(why)| BpfError::Set("machine", why))
+        let machines = machines.map_err(|Failed(error)| BpfError::Map("machines", error))?;
+        machines
+            .put_at(machine, &description.raw())
+            .map_err(|Failed(error)| BpfError::Set("machine", error))
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
     /// [`PAGE`].
     pub fn pages(&self) -> Result<BorrowedFd<'_>, BpfError> {
-        self.object.descriptor(c"pages").map_err(|Failed(why)| BpfError::Map("pages", why))
+        self.object.descriptor(c"pages").map_err(|Failed(error)| BpfError::Map("pages", error))
     }
 
     /// Puts the calling thread under the scheduler, as this vCPU. Its affinity says which CPUs are
@@ -151,17 +153,17 @@ impl Scheduler {
             Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
         let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
         let seats = self.object.values::<RawSeat>(c"seats");
-        let seats = seats.map_err(|Failed(why)| BpfError::Map("seats", why))?;
+        let seats = seats.map_err(|Failed(error)| BpfError::Map("seats", error))?;
         seats
             .put_for(thread.as_fd(), &RawSeat { machine, vcpu })
-            .map_err(|Failed(why)| BpfError::Register(why))?;
-        sys::change_class().map_err(|Failed(why)| BpfError::Class(why))
+            .map_err(|Failed(error)| BpfError::Register(error))?;
+        sys::change_class().map_err(|Failed(error)| BpfError::Class(error))
     }
 
     /// Takes the records since the last call.
     pub fn records(&self) -> Result<Vec<Record>, BpfError> {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = ring.take().map_err(|Failed(why)| BpfError::Read("records", why))?;
+        let records = ring.take().map_err(|Failed(error)| BpfError::Read("records", error))?;
         Ok(records.into_iter().filter_map(Record::parse).collect())
     }
 
@@ -184,7 +186,7 @@ impl Scheduler {
 
     fn memory(&self) -> Result<RawMemory, BpfError> {
         let memory = self.object.values(c".bss").and_then(|memory| memory.first());
-        memory.map_err(|Failed(why)| BpfError::Read("counters", why))
+        memory.map_err(|Failed(error)| BpfError::Read("counters", error))
     }
 }
 
@@ -198,7 +200,7 @@ fn check_sizes(object: &Object) -> Result<(), BpfError> {
         ("pages", c"pages", PAGE as usize),
     ];
     maps.into_iter().try_for_each(|(what, name, value)| {
-        object.check_sizes(name, value).map_err(|Failed(why)| BpfError::Map(what, why))
+        object.check_sizes(name, value).map_err(|Failed(error)| BpfError::Map(what, error))
     })
 }
 
@@ -236,8 +238,8 @@ mod tests {
     fn the_object_has_maps_of_these_values() {
         let object = Object::open(PROGRAM).unwrap();
         check_sizes(&object).unwrap();
-        let Failed(why) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
-        assert_eq!(why.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
+        let Failed(error) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
+        assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
         // A page of lines is mapped into guests as whole pages of the host.
         assert_eq!(PAGE % 4096, 0);
     }

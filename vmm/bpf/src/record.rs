@@ -15,9 +15,9 @@ pub enum TurnEnd {
     Forced,
     /// The vCPU yielded.
     Yielded,
-    /// It made way for the vCPU that it had kicked.
+    /// The vCPU made way for the one that it had kicked.
     MadeWay,
-    /// It is held off on purpose.
+    /// The vCPU is held off on purpose.
     Injected,
     /// A thread of a higher class took the CPU; the turn goes on afterwards.
     Taken,
@@ -70,7 +70,7 @@ pub enum What {
         /// What it did with locks then.
         locks: Locks,
     },
-    /// It runs, and another vCPU of its machine that was preempted in a lock is back now.
+    /// The vCPU runs, and another one of its machine that was preempted in a lock is back now.
     Seen(Locks),
 }
 

@@ -76,7 +76,7 @@ pub enum Fault {
 pub struct Machine {
     /// Where its locks are; empty: their words are not looked at.
     pub ranges: Vec<Range>,
-    /// Its number of vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
     /// Of each of them; 1024 is usual.
     pub weight: u32,
@@ -85,11 +85,11 @@ pub struct Machine {
 /// Guest memory in which locks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// Its first guest-virtual address.
+    /// First guest-virtual address.
     pub guest: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Its first address in this process.
+    /// First address in this process.
     pub host: u64,
 }
 

@@ -55,7 +55,7 @@ const LOG: usize = 1 << 18;
 impl Object {
     /// Reads an object file.
     pub fn open(file: &[u8]) -> Result<Self> {
-        // Its messages go to stderr, several lines each; errors tell what matters.
+        // libbpf's messages go to stderr, several lines each; errors tell what matters.
         // SAFETY: without a function there is nothing to call.
         unsafe { c::libbpf_set_print(None) };
         let mut log = vec![0; LOG].into_boxed_slice();

@@ -52,7 +52,7 @@ impl Needs {
 /// Why no test sees that a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unseen {
-    /// It cannot be trapped, and passes where calls are noted.
+    /// Cannot be trapped, and passes where calls are noted.
     Passes,
     /// `--driver bpf` makes it, which needs a host's kernel with sched_ext: seen where there is one.
     DriverBpf,
@@ -60,7 +60,7 @@ pub enum Unseen {
     DebugBuild,
     /// The process makes it as it ends by a forbidden call, which is not so where calls are noted.
     AtTheEnd,
-    /// It is made at a moment that a test cannot choose.
+    /// Made at a moment that a test cannot choose.
     Chance,
 }
 
@@ -84,56 +84,56 @@ pub enum Rule {
 }
 
 impl Call {
-    const fn new(number: i64, rule: Rule, why: &'static str) -> Self {
-        Self { number, rule, why, when: When::Always, unseen: None }
+    const fn new(number: i64, rule: Rule, reason: &'static str) -> Self {
+        Self { number, rule, why: reason, when: When::Always, unseen: None }
     }
 
-    /// The same call, which no test sees.
-    pub(crate) const fn unseen(self, why: Unseen) -> Self {
-        Self { unseen: Some(why), ..self }
+    /// Marks the call as one that no test sees.
+    pub(crate) const fn unseen(self, reason: Unseen) -> Self {
+        Self { unseen: Some(reason), ..self }
     }
 
-    /// The same call, of processes with a schedule only.
+    /// Limits the call to processes with a schedule.
     pub(crate) const fn of_schedules(self) -> Self {
         Self { when: When::Schedule, ..self }
     }
 
-    /// The same call, of processes with a scheduler in the host's kernel only.
+    /// Limits the call to processes with a scheduler in the host's kernel.
     pub(crate) const fn of_driver_bpf(self) -> Self {
         Self { when: When::DriverBpf, ..self }.unseen(Unseen::DriverBpf)
     }
 
-    pub(crate) const fn any(number: i64, why: &'static str) -> Self {
-        Self::new(number, Rule::Any, why)
+    pub(crate) const fn any(number: i64, reason: &'static str) -> Self {
+        Self::new(number, Rule::Any, reason)
     }
 
-    pub(crate) const fn ioctl(request: u32, why: &'static str) -> Self {
-        Self::new(libc::SYS_ioctl, Rule::Only(1, request), why)
+    pub(crate) const fn ioctl(request: u32, reason: &'static str) -> Self {
+        Self::new(libc::SYS_ioctl, Rule::Only(1, request), reason)
     }
 
-    pub(crate) const fn only(number: i64, argument: u8, value: i32, why: &'static str) -> Self {
-        Self::new(number, Rule::Only(argument, value as u32), why)
+    pub(crate) const fn only(number: i64, argument: u8, value: i32, reason: &'static str) -> Self {
+        Self::new(number, Rule::Only(argument, value as u32), reason)
     }
 
-    pub(crate) const fn zero(number: i64, argument: u8, why: &'static str) -> Self {
-        Self::new(number, Rule::Zero(argument), why)
+    pub(crate) const fn zero(number: i64, argument: u8, reason: &'static str) -> Self {
+        Self::new(number, Rule::Zero(argument), reason)
     }
 
-    pub(crate) const fn ioctl_on(fd: i32, request: u32, why: &'static str) -> Self {
-        Self::new(libc::SYS_ioctl, Rule::Request(fd, request), why)
+    pub(crate) const fn ioctl_on(fd: i32, request: u32, reason: &'static str) -> Self {
+        Self::new(libc::SYS_ioctl, Rule::Request(fd, request), reason)
     }
 
     /// Memory that is not executable.
-    pub(crate) const fn no_code(number: i64, why: &'static str) -> Self {
-        Self::new(number, Rule::Without(2, libc::PROT_EXEC as u32), why)
+    pub(crate) const fn no_code(number: i64, reason: &'static str) -> Self {
+        Self::new(number, Rule::Without(2, libc::PROT_EXEC as u32), reason)
     }
 
-    pub(crate) const fn with(number: i64, bits: u32, why: &'static str) -> Self {
-        Self::new(number, Rule::With(bits), why)
+    pub(crate) const fn with(number: i64, bits: u32, reason: &'static str) -> Self {
+        Self::new(number, Rule::With(bits), reason)
     }
 
-    pub(crate) const fn ours(number: i64, why: &'static str) -> Self {
-        Self::new(number, Rule::OurProcess, why)
+    pub(crate) const fn ours(number: i64, reason: &'static str) -> Self {
+        Self::new(number, Rule::OurProcess, reason)
     }
 
     /// The name of the call, with its request if it is an ioctl.

@@ -1,6 +1,6 @@
 //! What a child process is denied: QEMU, which is the boundary around the emulated host.
 //!
-//! Its calls are not ours to list: they differ from version to version, and from one C library to the next. So the calls
+//! QEMU's calls are not ours to list: they differ from version to version, and from one C library to the next. So the calls
 //! are listed that no run of it makes (`strace -f` of whole sessions), and that would lead out of its process: to other
 //! processes, to sockets, to attributes of files, to parts of the kernel that need no descriptor. They fail with EPERM, for
 //! which io_uring, the only one that QEMU tries, has a fallback.
@@ -160,9 +160,9 @@ pub const DENIED_WITH: &[(i64, &[With], &str)] = &[
     (SYS_sched_setattr, &[With::Another], "priorities of other processes of the user"),
     (SYS_migrate_pages, &[With::Another], "memory of other processes"),
     (SYS_move_pages, &[With::Another], "memory of other processes"),
-    // It signals its own threads, and itself when it aborts.
+    // QEMU signals its own threads, and itself when it aborts.
     (SYS_tgkill, &[With::NotItself], SIGNALS),
-    // It does not connect sockets itself; what it sends to those that it has needs no address.
+    // QEMU does not connect sockets itself; what it sends to those that it has needs no address.
     (SYS_sendto, &[With::Address(4)], "datagrams to UNIX sockets by path"),
     (SYS_open, &[With::Bits(1, O_TRUNC as u32)], "contents of the user's files"),
     (SYS_openat, &[With::Bits(2, O_TRUNC as u32)], "contents of the user's files"),
@@ -220,8 +220,8 @@ pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
     }
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         DENIED.iter().map(|(call, _)| (*call, Vec::new())).collect();
-    for (call, with, _) in DENIED_WITH {
-        rules.insert(*call, with.iter().map(|with| rule(*with)).collect::<Result<_, _>>()?);
+    for (call, limits, _) in DENIED_WITH {
+        rules.insert(*call, limits.iter().map(|limit| rule(*limit)).collect::<Result<_, _>>()?);
     }
     let denied = SeccompAction::Errno(EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, TargetArch::x86_64)?;
@@ -233,8 +233,8 @@ pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
     Ok(filter::without_x32(EPERM).iter().chain(&program).map(of_libc).collect())
 }
 
-fn rule(with: With) -> Result<SeccompRule, BackendError> {
-    let condition = match with {
+fn rule(limit: With) -> Result<SeccompRule, BackendError> {
+    let condition = match limit {
         With::Another => SeccompCondition::new(0, Dword, Ne, 0),
         With::NotItself => SeccompCondition::new(0, Dword, Ne, OWN_PROCESS.into()),
         With::Address(argument) => SeccompCondition::new(argument, Qword, Ne, 0),

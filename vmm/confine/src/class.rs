@@ -9,7 +9,7 @@ use crate::{Call, lists};
 /// What a thread does, which decides what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It has not said yet what it is.
+    /// A thread that has not said yet what it is.
     New,
     /// The main thread of `boot`, once its machines are built.
     Main,

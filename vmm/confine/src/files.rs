@@ -79,7 +79,7 @@ impl Files {
     }
 }
 
-/// The same for a process that is to be started; None where the kernel has no Landlock.
+/// Landlock rules for a process that is to be started; None where the kernel has no Landlock.
 pub fn rules_of_child(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
     rules(files).map(Into::into)
 }

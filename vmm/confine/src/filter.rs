@@ -207,16 +207,16 @@ mod tests {
         let program: Vec<_> = crate::filter_of_child().unwrap().iter().map(of_ours).collect();
         for number in 0..600 {
             let is_whole = WHOLE.iter().any(|(call, _)| *call == number.into());
-            let with = DENIED_WITH.iter().find(|(call, ..)| *call == number.into());
-            let with = with.map_or(&[][..], |(_, with, _)| with);
+            let entry = DENIED_WITH.iter().find(|(call, ..)| *call == number.into());
+            let limits = entry.map_or(&[][..], |(_, limits, _)| limits);
             let expected = |is_denied: bool| if is_denied || is_whole { DENIED } else { ALLOW };
             let zeros = data(X86_64, number, 0);
-            let no_process = with.contains(&With::NotItself);
+            let no_process = limits.contains(&With::NotItself);
             assert_eq!(run(&program, &zeros).0, expected(no_process), "{number}");
             assert_eq!(run(&program, &data(X86_64, X32 | number, 0)).0, DENIED, "x32 {number}");
             let mut of_another = zeros;
             of_another[4] = 4711;
-            let is_denied = no_process || with.contains(&With::Another);
+            let is_denied = no_process || limits.contains(&With::Another);
             assert_eq!(run(&program, &of_another).0, expected(is_denied), "{number} of another");
         }
         assert_ne!(run(&program, &data(0x4000_0003, 1, 0)).0, ALLOW, "i386");
@@ -272,9 +272,10 @@ mod tests {
             run(program, &data).0 == ALLOW
         };
         for class in Class::ALL {
-            let (without, with) = (Needs::default(), Needs { schedule: true, driver_bpf: false });
-            let [without, with] =
-                [without, with].map(|its| program(class, Mode::Lists, its).unwrap());
+            let (plain, scheduled) =
+                (Needs::default(), Needs { schedule: true, driver_bpf: false });
+            let [plain, scheduled] =
+                [plain, scheduled].map(|needs| program(class, Mode::Lists, needs).unwrap());
             let carries_out =
                 class.filter().concat().iter().any(|call| call.why == lists::STEPS[0].why);
             let changes = [
@@ -282,17 +283,24 @@ mod tests {
                 (libc::SYS_sched_setscheduler, libc::SCHED_IDLE as u32),
             ];
             for (call, second) in changes {
-                assert!(!answer(&without, call, [OTHER, second]), "{class} {call}");
-                assert_eq!(answer(&with, call, [OTHER, second]), carries_out, "{class} {call}");
+                assert!(!answer(&plain, call, [OTHER, second]), "{class} {call}");
+                assert_eq!(
+                    answer(&scheduled, call, [OTHER, second]),
+                    carries_out,
+                    "{class} {call}"
+                );
             }
             for policy in [libc::SCHED_BATCH, libc::SCHED_FIFO, libc::SCHED_RR] {
                 let call = libc::SYS_sched_setscheduler;
-                assert!(!answer(&with, call, [OTHER, policy as u32]), "{class} {policy}");
+                assert!(!answer(&scheduled, call, [OTHER, policy as u32]), "{class} {policy}");
             }
             for call in [libc::SYS_prlimit64, libc::SYS_setpriority, libc::SYS_ioprio_set] {
-                assert!(!answer(&with, call, [OTHER, 0]), "{class} {call}");
+                assert!(!answer(&scheduled, call, [OTHER, 0]), "{class} {call}");
             }
-            assert!(!answer(&with, libc::SYS_prctl, [libc::PR_SET_PTRACER as u32, 0]), "{class}");
+            assert!(
+                !answer(&scheduled, libc::SYS_prctl, [libc::PR_SET_PTRACER as u32, 0]),
+                "{class}"
+            );
         }
     }
 
@@ -302,14 +310,17 @@ mod tests {
         for class in Class::ALL {
             let program = program(class, Mode::Lists, Needs::ALL).unwrap();
             for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
-                let with = |protection: i32| {
+                let action = |protection: i32| {
                     let mut data = data(X86_64, call as u32, 0);
                     data[8] = protection as u32;
                     run(&program, &data).0
                 };
                 let usual = libc::PROT_READ | libc::PROT_WRITE;
-                assert!(with(usual | libc::PROT_EXEC) != ALLOW, "{class} {call}");
-                assert!(with(usual) == ALLOW || call == libc::SYS_pkey_mprotect, "{class} {call}");
+                assert!(action(usual | libc::PROT_EXEC) != ALLOW, "{class} {call}");
+                assert!(
+                    action(usual) == ALLOW || call == libc::SYS_pkey_mprotect,
+                    "{class} {call}"
+                );
             }
             for call in [libc::SYS_execve, libc::SYS_execveat, libc::SYS_memfd_create] {
                 assert!(run(&program, &data(X86_64, call as u32, 0)).0 != ALLOW, "{class} {call}");

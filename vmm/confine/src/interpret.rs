@@ -46,8 +46,8 @@ impl Place {
         if mask == 0 {
             return Some(0);
         }
-        let has = |its: &&Condition| its.word == word && its.mask & mask == mask;
-        self.met.iter().find(has).map(|its| its.value & mask)
+        let has = |condition: &&Condition| condition.word == word && condition.mask & mask == mask;
+        self.met.iter().find(has).map(|condition| condition.value & mask)
     }
 }
 

@@ -65,10 +65,10 @@ pub use seccompiler::BackendError;
 /// What becomes of a system call that is not on its thread's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Seccomp {
-    /// It is reported and ends the process.
+    /// Reported, and ends the process.
     #[default]
     Kill,
-    /// It is reported the first time and made.
+    /// Reported the first time, and made.
     Log,
     /// There are no lists.
     Off,
@@ -183,7 +183,7 @@ pub fn chosen() -> Seccomp {
 enum Mode {
     /// What is not on the list is trapped.
     Lists,
-    /// The same, and the handler's calls pass.
+    /// What is not on the list is trapped, and the handler's calls pass.
     WithGate,
     /// Everything is trapped, and the handler's calls pass.
     AllNoted,
@@ -311,8 +311,8 @@ pub fn enter(class: Class) {
         return;
     }
     if let Err(error) = narrow(MODE.get().copied().flatten(), class) {
-        let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(io::stderr(), "pvticket: the thread {class}: {error}: {why}");
+        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(io::stderr(), "pvticket: the thread {class}: {error}: {cause}");
         process::exit(1);
     }
 }

@@ -26,7 +26,7 @@ const OF_PROCESSES: [&str; 4] =
 /// A call that passes, with what its arguments have to be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pass {
-    /// Its name, with the request of an ioctl.
+    /// Name, with the request of an ioctl.
     pub call: String,
     /// The other conditions; empty: none.
     pub with: String,
@@ -42,7 +42,7 @@ pub fn passes(class: Class, needs: Needs) -> Result<BTreeSet<Pass>, BackendError
 /// A call that QEMU is denied.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Denied {
-    /// Its name, with the request of an ioctl.
+    /// Name, with the request of an ioctl.
     pub call: String,
     /// `, but ` and the arguments with which it passes, or ` with ` those with which it is denied; empty: it is denied with all.
     pub limits: String,
@@ -64,14 +64,14 @@ pub fn denied_to_child() -> Result<BTreeSet<Denied>, BackendError> {
 }
 
 fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
-    let say = |Pass { call, with }: Pass, word: &str| {
-        let limits = if with.is_empty() { with } else { format!("{word}{with}") };
+    let say = |Pass { call, with: arguments }: Pass, word: &str| {
+        let limits = if arguments.is_empty() { arguments } else { format!("{word}{arguments}") };
         Denied { call, limits, why: why_denied(number) }
     };
     match verdict(program, number) {
         Verdict::Always => Vec::new(),
         Verdict::Never => vec![say(pass(number, &BTreeSet::new()), "")],
-        // It passes unless some argument has a value.
+        // The call passes unless some argument has a value.
         Verdict::When(ways) if ways.iter().any(BTreeSet::is_empty) => {
             let stops = stops(program, number);
             stops.iter().map(|way| say(pass(number, way), " with ")).collect()
@@ -82,9 +82,9 @@ fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
 
 /// Why a call is denied to QEMU.
 fn why_denied(number: u32) -> &'static str {
-    let whole = DENIED.iter().map(|(call, why)| (*call, *why));
-    let mut all = whole.chain(DENIED_WITH.iter().map(|(call, _, why)| (*call, *why)));
-    all.find(|(call, _)| *call == i64::from(number)).map_or("", |(_, why)| why)
+    let whole = DENIED.iter().map(|(call, reason)| (*call, *reason));
+    let mut all = whole.chain(DENIED_WITH.iter().map(|(call, _, reason)| (*call, *reason)));
+    all.find(|(call, _)| *call == i64::from(number)).map_or("", |(_, reason)| reason)
 }
 
 fn passes_of(program: &[sock_filter], number: u32) -> BTreeSet<Pass> {
@@ -110,17 +110,19 @@ fn pass(number: u32, way: &BTreeSet<Condition>) -> Pass {
             .or_default()
             .push(*condition);
     }
-    let mut with = Vec::new();
+    let mut limits = Vec::new();
     for (argument, conditions) in arguments {
-        let Some(low) = conditions.iter().find(|its| its.word == ARGUMENTS + 2 * argument) else {
+        let Some(low) =
+            conditions.iter().find(|condition| condition.word == ARGUMENTS + 2 * argument)
+        else {
             continue;
         };
         match (call.as_str(), argument) {
             ("ioctl", 1) => call = format!("ioctl {}", request(low.value)),
-            _ => with.push(said(&call, argument, *low)),
+            _ => limits.push(said(&call, argument, *low)),
         }
     }
-    Pass { call, with: with.join(", ") }
+    Pass { call, with: limits.join(", ") }
 }
 
 fn request(number: u32) -> String {
@@ -145,15 +147,15 @@ fn said(call: &str, argument: u32, condition: Condition) -> String {
 mod tests {
     use super::*;
 
-    fn has(class: Class, needs: Needs, call: &str, with: &str) -> bool {
-        let pass = Pass { call: call.into(), with: with.into() };
+    fn has(class: Class, needs: Needs, call: &str, arguments: &str) -> bool {
+        let pass = Pass { call: call.into(), with: arguments.into() };
         passes(class, needs).unwrap().contains(&pass)
     }
 
     #[test]
     fn a_filter_says_what_its_list_does() {
         let (none, all) = (Needs::default(), Needs::ALL);
-        for (class, call, with) in [
+        for (class, call, arguments) in [
             (Class::Vcpu, "ioctl KVM_RUN", ""),
             (Class::Vcpu, "ioctl TCSETS2", "of descriptor 0"),
             (Class::Vcpu, "mmap", "args[2] without 0x4"),
@@ -162,14 +164,14 @@ mod tests {
             (Class::Main, "clone", "args[0] & 0x10900 = 0x10900"),
             (Class::New, "sched_setaffinity", "of itself"),
         ] {
-            assert!(has(class, none, call, with), "{class}: {call} {with}");
+            assert!(has(class, none, call, arguments), "{class}: {call} {arguments}");
         }
         assert!(has(Class::Vcpu, all, "sched_setaffinity", ""));
         assert!(has(Class::Vcpu, all, "sched_setscheduler", "args[1] = 0x5"));
         let without: Vec<String> =
-            passes(Class::Vcpu, none).unwrap().into_iter().map(|its| its.call).collect();
+            passes(Class::Vcpu, none).unwrap().into_iter().map(|pass| pass.call).collect();
         for call in ["sched_setaffinity", "openat", "clone", "clone3", "socket", "execve", "kill"] {
-            assert!(!without.iter().any(|its| its == call), "{call}");
+            assert!(!without.iter().any(|name| name == call), "{call}");
         }
     }
 
@@ -189,7 +191,8 @@ mod tests {
     #[test]
     fn who_starts_a_thread_has_all_that_it_needs() {
         for needs in [Needs::default(), Needs::ALL, Needs { schedule: true, driver_bpf: false }] {
-            let [boot, worker] = [Class::Main, Class::Worker].map(|of| passes(of, needs).unwrap());
+            let [boot, worker] =
+                [Class::Main, Class::Worker].map(|class| passes(class, needs).unwrap());
             for class in Class::ALL.into_iter().filter(|class| !class.is_first()) {
                 for pass in passes(class, needs).unwrap() {
                     let without = Pass { with: String::new(), ..pass.clone() };
@@ -208,8 +211,8 @@ mod tests {
             return;
         }
         let denied = denied_to_child().unwrap();
-        let with: usize = DENIED_WITH.iter().map(|(_, with, _)| with.len()).sum();
-        assert_eq!(denied.len(), DENIED.len() + with, "{denied:#?}");
+        let limited: usize = DENIED_WITH.iter().map(|(_, limits, _)| limits.len()).sum();
+        assert_eq!(denied.len(), DENIED.len() + limited, "{denied:#?}");
         let calls: BTreeSet<(&str, &str)> =
             denied.iter().map(|denied| (denied.call.as_str(), denied.limits.as_str())).collect();
         for expected in [

@@ -13,7 +13,10 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
         steps.push("nothing is missing: run `make run`, or `pvticket boot` for a shell".into());
     }
     let others = facts.artifacts.iter().filter(|artifact| !artifact.needed);
-    steps.extend(others.filter_map(|of| Some(format!("if you want it: {}", of.problem.as_ref()?))));
+    steps
+        .extend(others.filter_map(|artifact| {
+            Some(format!("if you want it: {}", artifact.problem.as_ref()?))
+        }));
     let obstacles = facts.sched_ext.obstacles();
     steps.extend(obstacles.iter().map(|what| format!("for schedulers in BPF (sched_ext): {what}")));
     steps.extend(measuring(facts));

@@ -36,11 +36,11 @@ fn guests(guests: &[GuestRuns]) -> String {
         "direct" => "on this host",
         _ => "in a machine that QEMU emulates",
     };
-    let others: Vec<&GuestRuns> = guests.iter().filter(|its| its.host != first.host).collect();
-    let beside = guests.iter().filter(|its| its.host == first.host).map(name);
+    let others: Vec<&GuestRuns> = guests.iter().filter(|guest| guest.host != first.host).collect();
+    let beside = guests.iter().filter(|guest| guest.host == first.host).map(name);
     let beside = beside.collect::<Vec<_>>().join(" and ");
     let others: String =
-        others.iter().map(|its| format!("{} {}; ", name(its), place(its))).collect();
+        others.iter().map(|guest| format!("{} {}; ", name(guest), place(guest))).collect();
     format!("{others}{beside} {}: {}", place(first), first.why)
 }
 
@@ -61,7 +61,8 @@ mod tests {
 
     fn report(kind: KvmKind, flags: &[&'static str], missing: &[&str]) -> Report {
         let missing: Vec<String> = missing.iter().map(|part| (*part).to_owned()).collect();
-        let guest = |guest, host, why| GuestRuns { guest, host, why, missing: missing.clone() };
+        let guest =
+            |guest, host, reason| GuestRuns { guest, host, why: reason, missing: missing.clone() };
         let guests = vec![
             guest("linux", "emulated", "software KVM cannot run guest kernels"),
             guest("payload", "direct", "ring-3 guests run on any KVM"),

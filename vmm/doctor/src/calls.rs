@@ -54,8 +54,9 @@ pub fn text() -> Result<String, BackendError> {
 fn rows() -> Result<BTreeMap<Pass, Marks>, BackendError> {
     let mut rows = BTreeMap::new();
     for (column, class) in Class::ALL.into_iter().enumerate() {
-        let of = |schedule, driver_bpf| passes(class, Needs { schedule, driver_bpf });
-        let (none, schedule, bpf) = (of(false, false)?, of(true, false)?, of(false, true)?);
+        let passing = |schedule, driver_bpf| passes(class, Needs { schedule, driver_bpf });
+        let (none, schedule, bpf) =
+            (passing(false, false)?, passing(true, false)?, passing(false, true)?);
         for pass in schedule.union(&bpf) {
             let mark = match (none.contains(pass), schedule.contains(pass), bpf.contains(pass)) {
                 (true, ..) => 'x',

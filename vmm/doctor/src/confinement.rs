@@ -39,11 +39,12 @@ mod tests {
 
     #[test]
     fn what_a_kernel_lacks_is_told() {
-        let of = |seccomp, landlock| ConfinementFacts::of(Support { seccomp, landlock }).missing;
-        assert!(of(true, 7).is_empty());
+        let missing =
+            |seccomp, landlock| ConfinementFacts::of(Support { seccomp, landlock }).missing;
+        assert!(missing(true, 7).is_empty());
         let signals = "limits to signals (Landlock's version 6, Linux 6.12)";
-        assert_eq!(of(true, 2), ["limits to TCP (Landlock's version 4, Linux 6.7)", signals]);
-        assert_eq!(of(true, 5), [signals]);
-        assert_eq!(of(false, 0).len(), 2);
+        assert_eq!(missing(true, 2), ["limits to TCP (Landlock's version 4, Linux 6.7)", signals]);
+        assert_eq!(missing(true, 5), [signals]);
+        assert_eq!(missing(false, 0).len(), 2);
     }
 }

@@ -130,17 +130,17 @@ mod tests {
 
     #[test]
     fn rights_are_needed() {
-        let with = |name: &str, capabilities: &str, users: &str| {
+        let found = |name: &str, capabilities: &str, users: &str| {
             let status = format!("CapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n");
             let files = [STATE, BTF, ("proc/self/status", &status), ("proc/self/uid_map", users)];
             obstacles(name, &files)
         };
-        assert_eq!(with("scx-none", "0000000000000000", USERS.1), [Obstacle::NotAllowed]);
-        assert_eq!(with("scx-bpf", "0000008000000000", USERS.1), [Obstacle::NotAllowed]);
-        assert_eq!(with("scx-both", "000000c000000000", USERS.1), []);
-        assert_eq!(with("scx-admin", "0000000000200000", USERS.1), []);
+        assert_eq!(found("scx-none", "0000000000000000", USERS.1), [Obstacle::NotAllowed]);
+        assert_eq!(found("scx-bpf", "0000008000000000", USERS.1), [Obstacle::NotAllowed]);
+        assert_eq!(found("scx-both", "000000c000000000", USERS.1), []);
+        assert_eq!(found("scx-admin", "0000000000200000", USERS.1), []);
         let container = "         0     100000      65536\n";
-        assert_eq!(with("scx-container", "000001ffffffffff", container), [Obstacle::NotAllowed]);
+        assert_eq!(found("scx-container", "000001ffffffffff", container), [Obstacle::NotAllowed]);
     }
 
     #[test]

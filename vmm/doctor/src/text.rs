@@ -72,7 +72,7 @@ fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
         let (version, vcpus) = (capabilities.api_version, capabilities.max_vcpus);
         let features = &capabilities.features;
         let named = |wanted: bool| {
-            let names = features.iter().filter(|(_, there)| **there == wanted);
+            let names = features.iter().filter(|(_, present)| **present == wanted);
             names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
         };
         rows.push(row(
@@ -80,7 +80,7 @@ fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
             format!("version {version}, up to {} a machine", count(vcpus, "vCPU")),
         ));
         rows.push(row("can", named(true)));
-        if features.values().any(|there| !there) {
+        if features.values().any(|present| !present) {
             rows.push(row("cannot", named(false)));
         }
     }
@@ -100,7 +100,7 @@ fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
 
 fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
     let named = |wanted: bool| {
-        let names = cpu.flags.iter().filter(|(_, there)| **there == wanted);
+        let names = cpu.flags.iter().filter(|(_, present)| **present == wanted);
         names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
     };
     let vendor = cpu.vendor.as_deref().unwrap_or("unknown vendor");

@@ -23,7 +23,7 @@ pub struct Tool {
     pub purpose: &'static str,
     /// Does anything fail without it? Package tools only save work.
     pub needed: bool,
-    /// Its path, if found.
+    /// Path, if found.
     pub path: Option<PathBuf>,
     /// The version that it prints.
     pub version: Option<String>,
@@ -36,7 +36,7 @@ pub struct Artifact {
     pub name: &'static str,
     /// Does common use fail without it? The others have uses of their own.
     pub needed: bool,
-    /// Its path, if it exists.
+    /// Path, if it exists.
     pub path: Option<PathBuf>,
     /// What is missing, and the `make` target that creates it.
     pub problem: Option<String>,

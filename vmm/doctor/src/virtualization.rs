@@ -22,7 +22,7 @@ pub struct KvmFacts {
     pub module: Option<String>,
     /// The group that may open `/dev/kvm`, if its mode allows one.
     pub group: Option<String>,
-    /// Its capabilities, if it can be opened.
+    /// Capabilities, if `/dev/kvm` can be opened.
     pub capabilities: Option<Capabilities>,
     /// How long KVM polls for a wake-up before a halted vCPU sleeps, in nanoseconds.
     pub halt_poll_ns: Option<u64>,

@@ -43,23 +43,23 @@ pub enum EmulatedError {
     /// An environment variable has an invalid value.
     #[error("invalid value {name}='{value}': unset it, or see MANUAL.md")]
     Variable { name: &'static str, value: String },
-    /// It froze, and no further restart was allowed or possible.
+    /// The emulated host froze, and no further restart was allowed or possible.
     #[error("the emulated host froze: {freeze}. {}. This is a fault of the emulator, not of the guest{evidence}", advice(*.why, *.restarts))]
     Frozen { freeze: Freeze, why: GiveUp, restarts: u32, evidence: Kept },
-    /// Its kernel panicked.
+    /// The emulated host's kernel panicked.
     #[error("the emulated host's own kernel died: {line}{evidence}")]
     Panic { line: String, evidence: Kept },
-    /// It ran out of memory.
+    /// The emulated host ran out of memory.
     #[error(
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
     )]
     Memory { memory: ByteSize },
-    /// Its kernel had no room for its RAM disk, in which the files are that are taken along.
+    /// The emulated host's kernel had no room for its RAM disk, in which the files are that are taken along.
     #[error(
         "the emulated host's {memory} had no room for the files that it takes along{largest}: give it more (--mem), or take a smaller file{evidence}"
     )]
     NoRoom { memory: ByteSize, largest: LargestFile, evidence: Kept },
-    /// It has too little memory to boot.
+    /// The emulated host has too little memory to boot.
     #[error("the emulated host needs at least {SMALLEST} of memory beside the guest's, not {0}")]
     TooSmall(ByteSize),
     /// The agent cannot run commands.
@@ -127,8 +127,8 @@ impl EmulatedError {
     }
 }
 
-fn advice(why: GiveUp, restarts: u32) -> String {
-    match (why, restarts) {
+fn advice(cause: GiveUp, restarts: u32) -> String {
+    match (cause, restarts) {
         (GiveUp::Exhausted, 0) => {
             "Run the command again, or set PVTICKET_EMULATED_RESTARTS to have it restarted".into()
         }

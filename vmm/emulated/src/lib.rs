@@ -189,13 +189,13 @@ fn injection(word: &str) -> Option<Option<Injection>> {
 /// The result of an errand that ended on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// Its exit status, or 128 and the number of the signal that ended it.
+    /// Exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
     /// Why the emulated host was restarted, once per restart.
     pub restarts: Vec<Freeze>,
-    /// Its stdout, if captured.
+    /// Stdout, if captured.
     pub stdout: Vec<u8>,
-    /// Its stderr, if captured.
+    /// Stderr, if captured.
     pub stderr: Vec<u8>,
     /// Result files that it did not leave behind.
     pub missing: Vec<Missing>,

@@ -1,7 +1,7 @@
 //! A hidden command for the tests of the emulated host: a sample of what errands do, usable on any
 //! Linux, inside and outside.
 
-// Its output is read by tests.
+// Tests read the output.
 #![allow(clippy::print_stdout)]
 
 use std::{

@@ -54,13 +54,13 @@ pub async fn supervise(
             Repeatable::Yes
         };
         match after_freeze(used, supervision.restarts, repeatable) {
-            Decision::GiveUp(why) => {
-                return Err(EmulatedError::Frozen { freeze, why, restarts: used, evidence });
+            Decision::GiveUp(cause) => {
+                return Err(EmulatedError::Frozen { freeze, why: cause, restarts: used, evidence });
             }
             Decision::Restart(number) => {
-                let of = supervision.restarts;
+                let allowed = supervision.restarts;
                 let line = format!(
-                    "the emulated host froze ({freeze}), a fault of the emulator; restarting it, {number} of {of}{evidence}"
+                    "the emulated host froze ({freeze}), a fault of the emulator; restarting it, {number} of {allowed}{evidence}"
                 );
                 tell(&line, errand.interactive);
                 freezes.push(freeze);

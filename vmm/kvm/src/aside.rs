@@ -74,8 +74,8 @@ mod tests {
             eprintln!("not tested: one CPU");
             return;
         }
-        let its = CpuList::new(&[*first]).unwrap();
-        let aside = Aside::from(&its);
+        let cpu_list = CpuList::new(&[*first]).unwrap();
+        let aside = Aside::from(&cpu_list);
         assert_eq!(allowed_cpus(), rest);
         let (end, ends) = mpsc::channel::<()>();
         let (started, starts) = mpsc::channel();
@@ -85,7 +85,7 @@ mod tests {
             allowed_cpus()
         });
         let vcpu = thread::spawn(move || {
-            pin_this_thread(&its).unwrap();
+            pin_this_thread(&cpu_list).unwrap();
             allowed_cpus()
         });
         assert_eq!(vcpu.join().unwrap(), [*first], "a thread may choose");

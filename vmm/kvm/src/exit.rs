@@ -43,9 +43,9 @@ pub enum Exit<'a> {
     Halt,
     /// A signal ended the run.
     Interrupted,
-    /// It waits for INIT and SIPI, as all vCPUs but the first do on machines with local APICs, or
-    /// has just received them. KVM returns this at once and repeatedly as long as a kick is pending
-    /// for its first HLT.
+    /// The vCPU waits for INIT and SIPI, as all vCPUs but the first do on machines with local
+    /// APICs, or has just received them. KVM returns this at once and repeatedly as long as a kick
+    /// is pending for its first HLT.
     NotStarted,
     /// The vCPU took a triple fault.
     TripleFault,
@@ -214,8 +214,8 @@ mod tests {
     fn the_data_of_a_port_access_is_where_kvm_says() {
         let mut pages = io(KVM_EXIT_IO_OUT, 2, 2, 4096);
         put(&mut pages, 4096, &[1, 2, 3, 4]);
-        let said = "Some(PortWrite { port: 1016, width: 2, data: [1, 2, 3, 4] })";
-        assert_eq!(decoded(&mut pages), said);
+        let write = "Some(PortWrite { port: 1016, width: 2, data: [1, 2, 3, 4] })";
+        assert_eq!(decoded(&mut pages), write);
         let read = "Some(PortRead { port: 1016, width: 1, data: [0] })";
         assert_eq!(decoded(&mut io(0, 1, 1, 4096)), read);
     }

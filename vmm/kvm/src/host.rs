@@ -12,11 +12,11 @@ pub const DEV_KVM: &str = "/dev/kvm";
 pub enum KvmKind {
     /// VT-x or AMD-V: every guest runs.
     Hardware,
-    /// It opens, but the CPU has neither: ring-3 payloads run, Linux does not.
+    /// The device opens, but the CPU has neither: ring-3 payloads run, Linux does not.
     Software,
     /// There is no `/dev/kvm`.
     Absent,
-    /// It exists, but this user may not open it.
+    /// The device exists, but this user may not open it.
     Denied,
 }
 

@@ -66,7 +66,7 @@ impl Tally {
     fn add(&mut self, figures: &Figures) {
         self.rounds += 1;
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        figures.operations.iter().for_each(|its| add(&mut self.acquisitions, *its));
+        figures.operations.iter().for_each(|count| add(&mut self.acquisitions, *count));
         self.seconds += figures.seconds;
         add(&mut self.halts, figures.halts);
         add(&mut self.kicks, figures.kicks);

@@ -24,7 +24,7 @@ pub fn both<A: Send, B: Send>(
         })?;
         let first = Builder::new().spawn_scoped(scope, first);
         if first.is_ok() {
-            // It waits for this.
+            // The other thread waits for this.
             let _ = go.send(());
         }
         // If it was not told, it ends.

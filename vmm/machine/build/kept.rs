@@ -20,7 +20,7 @@ impl Kept {
     /// named for the cache.
     pub fn of(files: &[PathBuf], words: &[&str]) -> io::Result<Option<Self>> {
         let Some(folder) = folder() else { return Ok(None) };
-        // Its keys are fixed; another version of the compiler, whose hash may be another, is among the words.
+        // The hasher's keys are fixed; another version of the compiler, whose hash may be another, is among the words.
         let mut hash = DefaultHasher::new();
         let mut add = |bytes: &[u8]| {
             hash.write_usize(bytes.len());

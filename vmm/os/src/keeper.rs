@@ -57,7 +57,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It ends at once, and leaves nothing behind.
+        // The keeper ends at once, and leaves nothing behind.
         let _ = self.0.wait();
     }
 }
@@ -78,7 +78,7 @@ pub fn keep(
     let is_complete = orders.read_exact(&mut order).is_ok() && order == [COMPLETE];
     let named = if is_complete { fs::rename(temporary, target) } else { Ok(()) };
     if !is_complete || named.is_err() {
-        // It may have been removed by others.
+        // The file may have been removed by others.
         let _ = fs::remove_file(temporary);
     }
     if !is_complete {

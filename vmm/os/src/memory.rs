@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(high("0::/user/a\n", V2, number), Some(200 * MIB));
         assert_eq!(high("4:memory:/user/a\n", V1, number), None);
         let high = Some(ByteSize(200 * MIB));
-        let there = Memory { high, ..Memory::within(1024 * MIB, 0, Some(512 * MIB)) };
-        let concern = |mib| there.concern(ByteSize::mib(mib)).unwrap_or_default();
+        let memory = Memory { high, ..Memory::within(1024 * MIB, 0, Some(512 * MIB)) };
+        let concern = |mib| memory.concern(ByteSize::mib(mib)).unwrap_or_default();
         assert_eq!(concern(200), "");
         assert_eq!(concern(201), "this control group is slowed down above 200 MiB (memory.high)");
         let killed =

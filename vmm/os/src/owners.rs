@@ -46,7 +46,7 @@ pub fn stranger(file: &Path) -> Option<Stranger> {
     all.find_map(|path| stranger_at(path, &fs::symlink_metadata(path).ok()?, &friends))
 }
 
-/// The same for a folder with all that is in it, as libraries and firmware are beside a program that uses them.
+/// Who could change a folder or anything in it, such as the libraries and firmware beside a program.
 pub fn stranger_within(folder: &Path) -> Option<Stranger> {
     stranger(folder).or_else(|| {
         let entries = fs::read_dir(folder).ok()?;
@@ -128,7 +128,7 @@ mod tests {
         chown(top.path(), Some(4711), None).unwrap();
         let found = stranger(&program);
         assert_eq!(found, Some(Stranger::Owner { path: top.path().to_owned(), user: 4711 }));
-        let said = found.unwrap().to_string();
-        assert!(said.ends_with(" belongs to user 4711"), "{said}");
+        let text = found.unwrap().to_string();
+        assert!(text.ends_with(" belongs to user 4711"), "{text}");
     }
 }

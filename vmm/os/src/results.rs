@@ -84,7 +84,7 @@ impl Target {
             Temporary::Named(file) => {
                 let (file, name) = file.into_parts();
                 let keeper = Keeper::start(&name, &self.path)?;
-                // It is the keeper's from now on.
+                // The keeper has the file from now on.
                 name.keep()?;
                 Temporary::Kept(file, keeper)
             }
@@ -123,10 +123,10 @@ impl Target {
             .tempfile_in(folder(&self.path))
             .map_err(without_path)?;
         // A file that is replaced keeps its permissions.
-        if let Ok(there) = fs::symlink_metadata(&self.path)
-            && there.is_file()
+        if let Ok(metadata) = fs::symlink_metadata(&self.path)
+            && metadata.is_file()
         {
-            let mode = there.permissions().mode() & 0o777;
+            let mode = metadata.permissions().mode() & 0o777;
             file.as_file().set_permissions(Permissions::from_mode(mode))?;
         }
         Ok(file)
@@ -150,7 +150,7 @@ pub struct Pending {
 enum Temporary {
     /// Next to the target.
     Named(NamedTempFile),
-    /// The same, for a process that cannot name it.
+    /// Next to the target, for a process that cannot name it.
     Kept(File, Keeper),
     /// Elsewhere and unnamed, for targets that cannot be replaced.
     Nameless(File),
@@ -244,16 +244,16 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
 }
 
 fn way(path: &Path) -> io::Result<Way> {
-    let there = match fs::metadata(path) {
-        Ok(there) => there,
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
         // A dangling link is replaced like a file.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Way::Replaced),
         Err(error) => return Err(error),
     };
     let is = |fd: BorrowedFd<'_>| {
-        fstat(fd).is_ok_and(|its| its.st_dev == there.dev() && its.st_ino == there.ino())
+        fstat(fd).is_ok_and(|stat| stat.st_dev == metadata.dev() && stat.st_ino == metadata.ino())
     };
-    let kind = there.file_type();
+    let kind = metadata.file_type();
     if kind.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }

@@ -1,6 +1,6 @@
 //! The user's terminal: raw mode while a guest has it, the alternate screen while `top` does.
 //!
-//! It is restored on every way out: on drop, on a signal that ends or stops the process
+//! The terminal is restored on every way out: on drop, on a signal that ends or stops the process
 //! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
 //!
 //! While another job is in its foreground it is left alone: neither its modes are changed nor its input is read. The
@@ -44,11 +44,11 @@ struct Held {
     /// None until it has first been taken.
     modes: Option<Modes>,
     hold: Hold,
-    /// It has been given back for the time being, or not been taken yet.
+    /// The terminal has been given back for the time being, or not been taken yet.
     is_back: bool,
 }
 
-/// Its original modes, and those of its use.
+/// Original modes of the terminal, and those of its use.
 #[derive(Debug)]
 struct Modes {
     saved: Termios,

@@ -15,7 +15,7 @@ pub fn in_a_line(divergence: &Divergence) -> String {
         some => format!(", {some} more left out"),
     };
     let verdict =
-        why_not(divergence).map(|why| format!("{NOT_REPEATED}, {why}: ")).unwrap_or_default();
+        why_not(divergence).map(|reason| format!("{NOT_REPEATED}, {reason}: ")).unwrap_or_default();
     format!(
         "{verdict}replayed {replayed} of {}, {} woken for a turn, {skipped} skipped, {early} ended early, {late} \
          late, {cut} in a lock, {otherwise} otherwise{left_out}",
@@ -37,7 +37,7 @@ pub fn why_not(divergence: &Divergence) -> Option<&'static str> {
         (divergence.left_out, "turns after one that was not over at the recording's end"),
     ];
     let most = reasons.into_iter().max_by_key(|(turns, _)| *turns);
-    most.filter(|_| !divergence.is_repeated()).map(|(_, why)| why)
+    most.filter(|_| !divergence.is_repeated()).map(|(_, reason)| reason)
 }
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod tests {
         let whole = Divergence { recorded: 100, replayed: 100, ..Divergence::default() };
         let line = in_a_line(&Divergence { replayed: 92, otherwise: 2, ..whole });
         assert!(line.starts_with("replayed 92 of 100 turns, 0 vCPUs woken"), "{line}");
-        for (divergence, why) in [
+        for (divergence, reason) in [
             (Divergence { replayed: 89, ..whole }, "turns that never came"),
             (Divergence { replayed: 89, skipped: 11, ..whole }, "turns of vCPUs that had left"),
             (Divergence { woken: 11, ..whole }, "vCPUs that halted when they were to run"),
@@ -64,7 +64,7 @@ mod tests {
             ),
         ] {
             let line = in_a_line(&divergence);
-            assert!(line.starts_with(&format!("NOT REPEATED, {why}: replayed ")), "{line}");
+            assert!(line.starts_with(&format!("NOT REPEATED, {reason}: replayed ")), "{line}");
         }
         let line = in_a_line(&Divergence { left_out: 11, ..whole });
         assert!(

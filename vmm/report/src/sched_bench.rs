@@ -50,7 +50,7 @@ fn is_injecting(point: &Point) -> bool {
     matches!(point.policy.name(), "lhp" | "lwp")
 }
 
-/// The same lock at 1x.
+/// The point's lock at 1x.
 fn baseline<'a>(study: &'a Study, point: &Point) -> Option<&'a PointStudy> {
     study.points.iter().find(|base| {
         base.point.policy.name() == BASELINE

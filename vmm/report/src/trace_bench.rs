@@ -44,7 +44,7 @@ pub fn table(study: &Study, record: &RunRecord) -> String {
 }
 
 fn line(study: &Study, record: &RunRecord, ix: usize, plain: &PointStudy) -> String {
-    let with = |label: &str| {
+    let compared = |label: &str| {
         let is_it = |comparison: &&Comparison| {
             comparison.against == ix
                 && comparison.axis == Axis::Label
@@ -60,8 +60,8 @@ fn line(study: &Study, record: &RunRecord, ix: usize, plain: &PointStudy) -> Str
         plain.point.policy.to_string(),
         plain.repetitions.len(),
         plain.rate.map_or_else(dash, |rate| si(rate.median.value)),
-        with(TRACED),
-        with(PLAIN[1]),
+        compared(TRACED),
+        compared(PLAIN[1]),
         stats::median(&entries).map_or_else(dash, si),
     )
 }

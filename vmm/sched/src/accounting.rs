@@ -227,7 +227,7 @@ impl Accounting {
         open.is_some_and(|open| open.activity.is_involved())
     }
 
-    /// It has a slot again. Spinning that other vCPUs are sampled to have done until now still counts.
+    /// The vCPU has a slot again. Spinning that other vCPUs are sampled to have done until now still counts.
     pub fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
         let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.back.is_none()) else {
             return;

@@ -110,9 +110,9 @@ impl Core {
 
     /// End of the turn of a running vCPU, or of the hold of a held one. None in other states.
     pub fn deadline(&self, vcpu: VcpuIndex) -> Option<Nanos> {
-        let this = &self.vcpus[vcpu.ix()];
-        match this.state {
-            State::Running(_) => Some(this.deadline),
+        let record = &self.vcpus[vcpu.ix()];
+        match record.state {
+            State::Running(_) => Some(record.deadline),
             State::Held(until) => Some(until),
             _ => None,
         }
@@ -251,10 +251,10 @@ impl Core {
         question(self.policy.as_mut(), &view)
     }
 
-    fn make_ready(&mut self, vcpu: VcpuIndex, why: Ready, now: Nanos) {
+    fn make_ready(&mut self, vcpu: VcpuIndex, cause: Ready, now: Nanos) {
         self.vcpus[vcpu.ix()].state = State::Ready;
         self.waiting += 1;
-        self.ask(now, |policy, view| policy.ready(vcpu, why, view));
+        self.ask(now, |policy, view| policy.ready(vcpu, cause, view));
     }
 
     fn kick(&mut self, vcpu: VcpuIndex, by: Option<Kicker>, now: Nanos) {
@@ -342,8 +342,8 @@ impl Core {
                 self.end_turn(vcpu, TurnEnd::Yield, now);
                 self.make_ready(vcpu, Ready::Yielded, now);
             }
-            Verdict::Preempt(why) => {
-                let end = match why {
+            Verdict::Preempt(cause) => {
+                let end = match cause {
                     Why::Slice | Why::Yield => TurnEnd::Slice,
                     Why::Grace => TurnEnd::Grace,
                     Why::Spun => TurnEnd::Spun,
@@ -372,12 +372,12 @@ impl Core {
 
     /// Ends the turn and frees the slot. The caller sets the new state.
     fn end_turn(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
-        let this = &mut self.vcpus[vcpu.ix()];
-        let ran = now.since(this.since);
-        let is_free = matches!(this.look.activity, LockActivity::Free);
+        let record = &mut self.vcpus[vcpu.ix()];
+        let ran = now.since(record.since);
+        let is_free = matches!(record.look.activity, LockActivity::Free);
         let free = is_free && self.policy.ends_out_of_locks();
-        self.log.end(this.turn, end, ran, free);
-        if let State::Running(slot) = this.state {
+        self.log.end(record.turn, end, ran, free);
+        if let State::Running(slot) = record.state {
             self.slots[slot.0 as usize] = None;
             self.warm = slot.0 as usize;
         }
@@ -436,9 +436,9 @@ impl Core {
         self.accounting.granted();
         self.slots[slot.0 as usize] = Some(vcpu);
         self.waiting -= 1;
-        let this = &mut self.vcpus[vcpu.ix()];
-        (this.state, this.since, this.deadline) = (State::Running(slot), now, until);
-        this.turn = self.log.begin(vcpu, slot, now);
+        let record = &mut self.vcpus[vcpu.ix()];
+        (record.state, record.since, record.deadline) = (State::Running(slot), now, until);
+        record.turn = self.log.begin(vcpu, slot, now);
         self.actions.push(Action::Grant(vcpu, slot));
         if asked {
             self.actions.push(Action::Ask(vcpu));

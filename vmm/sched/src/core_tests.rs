@@ -271,7 +271,8 @@ fn gangs_change_together() {
     assert_eq!(on_slots(&core), [2, 3]);
 }
 
-/// Regression: the first slot's vCPU that left began the next turn, and the others took it for theirs: they stayed for ever.
+/// Regression: the first vCPU to leave its slot began its VM's next turn, and those still on the other slots took the end of
+/// that turn for theirs: they never left.
 #[test]
 fn a_gang_wider_than_the_host_has_turns_on_all_slots() {
     let mut core = core_of("gang", &[0; 4], 2);

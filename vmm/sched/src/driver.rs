@@ -18,7 +18,7 @@ impl DriverKind {
     /// All drivers.
     pub const ALL: [Self; 2] = [Self::User, Self::Bpf];
 
-    /// Its name in options, specs and stores.
+    /// The driver's name in options, specs and stores.
     pub const fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -66,8 +66,11 @@ mod tests {
         assert_eq!(obstacle(DriverKind::Bpf, "rr"), None);
         assert_eq!(obstacle(DriverKind::Bpf, "deferred:ask,3ms"), None);
         for policy in ["host", "gang", "replay:f", "deferred:look", "point:critical", "host-cfs"] {
-            let why = obstacle(DriverKind::Bpf, policy).unwrap();
-            assert!(why.starts_with("it has the policies rr") && why.ends_with(policy), "{why}");
+            let reason = obstacle(DriverKind::Bpf, policy).unwrap();
+            assert!(
+                reason.starts_with("it has the policies rr") && reason.ends_with(policy),
+                "{reason}"
+            );
         }
     }
 

@@ -40,21 +40,21 @@ pub enum LockActivity {
     /// Not known: the guest publishes no telemetry.
     #[default]
     Unknown,
-    /// It neither holds nor awaits a lock.
+    /// Neither holds nor awaits a lock.
     Free,
-    /// Its kernel has disabled preemption, maybe for a lock: the best guess without telemetry.
+    /// The vCPU's kernel has disabled preemption, maybe for a lock: the best guess without telemetry.
     Guarded,
-    /// It is drawing a ticket. It may or may not have one already, and the telemetry lines of the
+    /// Draws a ticket. The vCPU may or may not have one already, and the telemetry lines of the
     /// other vCPUs do not tell which.
     Entering,
-    /// It holds one lock, or several of which the outer ones are not known.
+    /// Holds one lock, or several of which the outer ones are not known.
     Holding {
         /// The innermost. None: nested deeper than telemetry names locks, or only counted.
         lock: Option<LockId>,
         /// Number of locks held.
         depth: u32,
     },
-    /// It holds several locks, at least one outer one of which is known.
+    /// Holds several locks, at least one outer one of which is known.
     HoldingSeveral {
         /// The innermost. None: nested deeper than telemetry names locks.
         lock: Option<LockId>,
@@ -63,21 +63,21 @@ pub enum LockActivity {
         /// The locks around it, outermost first, as far as telemetry names them.
         outer: [Option<LockId>; NAMED],
     },
-    /// It waits in a lock's queue.
+    /// Waits in a lock's queue.
     Waiting {
         /// The lock it waits for.
         lock: LockId,
-        /// Its ticket, modulo 2^16: it is served when the head reaches it.
+        /// The vCPU's ticket, modulo 2^16: it is served when the head reaches it.
         ticket: u16,
         /// Releases until it is served; 0: it is served and has not noticed yet. None: the lock's
         /// word could not be read.
         distance: Option<u16>,
         /// When the wait began, by the schedule's clock; zero if that is not known.
         since: Nanos,
-        /// It halts instead of spinning: in KVM if it has a slot.
+        /// The vCPU halts instead of spinning: in KVM if it has a slot.
         halted: bool,
     },
-    /// It waits outside a full queue, or has been admitted and has not drawn its ticket yet.
+    /// Waits outside a full queue, or has been admitted and has not drawn its ticket yet.
     Outside {
         /// The lock it waits for.
         lock: LockId,
@@ -86,7 +86,7 @@ pub enum LockActivity {
         /// When the wait began, by the schedule's clock; zero if that is not known.
         since: Nanos,
     },
-    /// It has released a lock and not yet kicked the next in line, which sleeps until then.
+    /// Has released a lock and not yet kicked the next in line, which sleeps until then.
     Kicking {
         /// The released lock.
         lock: LockId,
@@ -139,7 +139,7 @@ impl LockActivity {
         !matches!(self, LockActivity::Unknown | LockActivity::Free)
     }
 
-    /// It waits for a lock that already serves its ticket: the releaser has kicked it, or will.
+    /// The vCPU waits for a lock that already serves its ticket: the releaser has kicked it, or will.
     pub const fn is_served(&self) -> bool {
         matches!(self, LockActivity::Waiting { distance: Some(0), .. })
     }
@@ -217,13 +217,12 @@ pub struct Observation {
     pub activity: LockActivity,
 }
 
-/// Something that happened to a vCPU. "It" is the vCPU that [`Core::handle`](super::Core::handle)
-/// is called for.
+/// Something that happened to the vCPU that [`Core::handle`](super::Core::handle) is called for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event {
-    /// Its thread is ready to enter the guest for the first time.
+    /// The vCPU's thread is ready to enter the guest for the first time.
     Started,
-    /// It has left the guest: at its deadline, or spuriously.
+    /// The vCPU has left the guest: at its deadline, or spuriously.
     Stopped(Observation),
     /// As [`Event::Stopped`], but it was found in KVM's own HLT and is still in it. (Telemetry that
     /// says "halted" does not prove that: it says so from a little before the HLT to a little
@@ -231,36 +230,36 @@ pub enum Event {
     StoppedInHlt(Observation),
     /// `lock_spinning` found no pending kick: it halts.
     Halted(Observation),
-    /// It was kicked (`unlock_kick`), by this vCPU if a vCPU did it. Ends its halt. May arrive
-    /// before the [`Event::Halted`] it is meant for, which then does not halt.
+    /// The vCPU was kicked (`unlock_kick`), by this kicker if a vCPU did it. Ends its halt. May
+    /// arrive before the [`Event::Halted`] it is meant for, which then does not halt.
     Kicked(Option<Kicker>),
-    /// It was kicked while in KVM's HLT, by this vCPU if a vCPU did it, and KVM has delivered the
-    /// kick: a later halt is not owed one.
+    /// The vCPU was kicked while in KVM's HLT, by this kicker if a vCPU did it, and KVM has
+    /// delivered the kick: a later halt is not owed one.
     KickedInHlt(Option<Kicker>),
     /// [`Event::Halted`] and a kick in one step: it halts and ends the halt of this vCPU, which may
     /// thus get its slot.
     HandedOver(VcpuIndex, Observation),
-    /// It yields its slot, as it was asked to.
+    /// The vCPU yields its slot, as it was asked to.
     Yielded,
-    /// It has read a lock as often as [`Policy::spin_looks`](super::Policy::spin_looks) allows.
+    /// The vCPU has read a lock as often as [`Policy::spin_looks`](super::Policy::spin_looks) allows.
     SpunOut(Observation),
-    /// It is at a named point of the lock protocol.
+    /// The vCPU is at a named point of the lock protocol.
     Point(Point, Observation),
-    /// It is in KVM's own HLT, either for the lock in the observation or because the guest is idle.
+    /// The vCPU is in KVM's own HLT, either for the lock in the observation or because the guest is idle.
     Idle(Observation),
-    /// Its thread is about to wait for something outside of the machine, for instance for the reader
-    /// of the guest's output. It needs no CPU until [`Event::Woken`].
+    /// The vCPU's thread is about to wait for something outside of the machine, for instance for the
+    /// reader of the guest's output. It needs no CPU until [`Event::Woken`].
     Waits(Observation),
-    /// It has left KVM's HLT, woken by an interrupt or by a kick that KVM delivered without the
-    /// VMM, or the wait of its thread is over. If its lock serves it by now, it was kicked, by an
-    /// unknown vCPU.
+    /// The vCPU has left KVM's HLT, woken by an interrupt or by a kick that KVM delivered without
+    /// the VMM, or the wait of its thread is over. If its lock serves it by now, it was kicked, by
+    /// an unknown vCPU.
     Woken(Observation),
-    /// It is running and was sampled without being stopped: the answer to [`Action::Sample`], or to
-    /// bring the accounting up to this moment. No decision depends on it.
+    /// The vCPU is running and was sampled without being stopped: the answer to [`Action::Sample`],
+    /// or to bring the accounting up to this moment. No decision depends on it.
     Sampled(LockActivity),
     /// The time for which it was held off has passed.
     HoldOver,
-    /// Its thread has left for good.
+    /// The vCPU's thread has left for good.
     Exited,
 }
 

@@ -143,7 +143,7 @@ fn a_waiter_that_kvm_kicked_by_itself_is_known_by_its_ticket() {
         ("deferred", in_hlt(0), 0),
         ("deferred", in_hlt(1), 2),
         ("deferred", free(), 2),
-        // It took the lock before it was called out.
+        // The vCPU took the lock before it was called out.
         ("deferred", holding(), 0),
     ] {
         let mut core = asleep(policy, in_hlt(1));

@@ -15,25 +15,25 @@ pub(super) const ROOM: usize = 4 << 20;
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum TurnEnd {
-    /// It had not ended when the recording did.
+    /// The turn had not ended when the recording did.
     Open = 0,
-    /// Its slice was over.
+    /// The slice was over.
     Slice = 1,
-    /// Its slice and a grace were over.
+    /// The slice and a grace were over.
     Grace = 2,
-    /// It yielded.
+    /// The vCPU yielded.
     Yield = 3,
-    /// It spun too long.
+    /// The vCPU spun too long.
     Spun = 4,
-    /// It was held off on purpose.
+    /// The vCPU was held off on purpose.
     Injected = 5,
-    /// It halted in the VMM.
+    /// The vCPU halted in the VMM.
     Halted = 6,
-    /// It was in KVM's HLT.
+    /// The vCPU was in KVM's HLT.
     Idle = 7,
-    /// Its thread left for good.
+    /// The vCPU's thread left for good.
     Exited = 8,
-    /// It made way for the vCPU it had just kicked.
+    /// The vCPU made way for the one it had just kicked.
     MadeWay = 9,
     /// The host's kernel ran another vCPU in its place and asked no schedule (`--driver bpf`, while threads enrol).
     Unasked = 10,

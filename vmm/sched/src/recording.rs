@@ -46,13 +46,13 @@ pub enum RecordingError {
     /// An I/O error.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It does not begin with the magic bytes.
+    /// The file does not begin with the magic bytes.
     #[error("it is not a recording of a schedule (make one with --record)")]
     Magic,
     /// An unknown version.
     #[error("it has version {0}; this pvticket reads versions 1 to {VERSION}")]
     Version(u32),
-    /// It is truncated, or contains an unknown code.
+    /// The file is truncated, or contains an unknown code.
     #[error("it is damaged at turn {0}")]
     Damaged(usize),
     /// A turn of a vCPU that does not exist.

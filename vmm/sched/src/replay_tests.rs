@@ -145,8 +145,8 @@ fn a_replay_of_yields_preempts_no_holder_that_the_recording_did_not() {
     };
     let by_clock = recorded.totals().preemptions;
     assert!(by_clock < 30, "{by_clock} turns were not yielded");
-    // The same guests, and guests that think a little longer, so that they hold locks at other
-    // times.
+    // Guests that think as long as those recorded, and a little longer, so that they hold locks at
+    // other times.
     for (think, most_lhp) in [(40, 0), (53, by_clock)] {
         let replay = core_of("replay:it", VCPUS, 2, recorded.core.log().turns());
         let mut replay = Guests::new(replay, VCPUS, think);
@@ -185,7 +185,7 @@ fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
             ..turn(n * 100, 100, 1 + (n % 2) as u32, TurnEnd::Slice)
         })
     };
-    let of = |turns: &[Turn]| {
+    let outcome = |turns: &[Turn]| {
         let Divergence { recorded, left_out, .. } =
             core_of("replay:it", 3, 2, turns).policy().divergence().unwrap();
         let all_came =
@@ -193,9 +193,9 @@ fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
         (recorded, left_out, all_came.is_repeated())
     };
     let first_is_open: Vec<Turn> = [open(0)].into_iter().chain(whole(20, 1)).collect();
-    assert_eq!(of(&first_is_open), (0, 21, false));
-    assert_eq!(of(&[open(0), open(1)]), (0, 2, false), "nothing can be repeated");
-    assert_eq!(of(&[]), (0, 0, true));
+    assert_eq!(outcome(&first_is_open), (0, 21, false));
+    assert_eq!(outcome(&[open(0), open(1)]), (0, 2, false), "nothing can be repeated");
+    assert_eq!(outcome(&[]), (0, 0, true));
     // As recordings usually end: a turn is not over on each slot, and hardly any began after the first of these.
     let late = |turn: Turn| Turn { at: Nanos(turn.at.0 + 2_000), ..turn };
     let usual: Vec<Turn> = whole(20, 1)
@@ -203,7 +203,7 @@ fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
         .chain(whole(1, 1).map(late))
         .chain([late(open(1))])
         .collect();
-    assert_eq!(of(&usual), (20, 1, true));
+    assert_eq!(outcome(&usual), (20, 1, true));
 }
 
 #[test]

@@ -20,15 +20,15 @@ const SLICES: u64 = 1_000;
 /// What a vCPU of the lying VM does when it is stopped, or at each tick.
 #[derive(Debug, Clone, Copy)]
 enum Lie {
-    /// It claims to hold a lock.
+    /// Claims to hold a lock.
     Holds,
-    /// It claims to await one.
+    /// Claims to await one.
     Waits,
-    /// It claims nothing.
+    /// Claims nothing.
     Nothing,
-    /// It yields, whether it was asked to or not.
+    /// Yields, whether it was asked to or not.
     Yields,
-    /// It halts and kicks a vCPU of its VM that halts.
+    /// Halts and kicks a vCPU of its VM that halts.
     HandsOver,
 }
 
@@ -126,8 +126,8 @@ fn share_with(
     contest.share(slots)
 }
 
-/// The same, of what it has beside a VM that does not lie, if that is less than its part of the slots: of three
-/// vCPUs whose turns on two slots end at the same moments, one has a slot all the time.
+/// The share of VM 1, of what it has beside a VM that does not lie, if that is less than its part of the slots:
+/// of three vCPUs whose turns on two slots end at the same moments, one has a slot all the time.
 fn share(policy: &str, vcpus: (usize, usize), slots: usize, lies: &[(Lie, u8)]) -> f64 {
     let among_honest = share_with(policy, vcpus, slots, &[(Lie::Nothing, 1)]);
     share_with(policy, vcpus, slots, lies) / among_honest.min(1.0)

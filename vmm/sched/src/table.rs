@@ -21,7 +21,7 @@ pub struct Member {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Its thread has not reported [`Event::Started`](super::Event::Started) yet.
+    /// The vCPU's thread has not reported [`Event::Started`](super::Event::Started) yet.
     New,
     /// Waiting for a slot.
     Ready,
@@ -33,7 +33,7 @@ pub enum State {
     Halted,
     /// In KVM's HLT, without a slot.
     Idle,
-    /// Its thread has left; final.
+    /// The vCPU's thread has left; final.
     Gone,
 }
 
@@ -94,12 +94,12 @@ impl View<'_> {
         self.now.since(self.vcpus[vcpu.ix()].since)
     }
 
-    /// Its VM's index.
+    /// Index of the vCPU's VM.
     pub fn vm_of(&self, vcpu: VcpuIndex) -> u32 {
         self.vcpus[vcpu.ix()].member.vm
     }
 
-    /// Its weight; 1024 is the default.
+    /// The vCPU's weight; 1024 is the default.
     pub fn weight_of(&self, vcpu: VcpuIndex) -> u32 {
         self.vcpus[vcpu.ix()].member.weight
     }

@@ -153,7 +153,7 @@ impl World {
             match action {
                 Action::Grant(vcpu, slot) => {
                     let was = before[vcpu.ix()];
-                    // It was free before, or freed by the event's vCPU or by the kicker.
+                    // The slot was free before, or freed by the event's vCPU or by the kicker.
                     let kicker = match event {
                         Event::Kicked(Some(by)) | Event::KickedInHlt(Some(by)) => {
                             before[by.vcpu.ix()]
@@ -203,10 +203,10 @@ impl World {
         let states = self.states();
         for (ix, occupant) in self.core.slots().iter().enumerate() {
             let slot = SlotId(ix as u32);
-            let here: Vec<usize> =
+            let running: Vec<usize> =
                 (0..states.len()).filter(|vcpu| states[*vcpu] == State::Running(slot)).collect();
-            assert!(here.len() <= 1, "{here:?} share {slot}");
-            assert_eq!(here.first().copied(), occupant.map(VcpuIndex::ix));
+            assert!(running.len() <= 1, "{running:?} share {slot}");
+            assert_eq!(running.first().copied(), occupant.map(VcpuIndex::ix));
         }
         let waits = states.contains(&State::Ready);
         assert_eq!(self.core.is_wanted(), waits);
@@ -238,7 +238,7 @@ impl World {
         let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
         self.now = self.now.max(at);
         if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
-            // Its thread is on its way into the halt, and reports that first.
+            // The vCPU's thread is on its way into the halt, and reports that first.
             return self.step(Step::Halted(vcpu.ix()));
         }
         match self.core.state(vcpu) {

@@ -42,7 +42,7 @@ pub fn actors_in_queue(actors: usize, events: u64) -> Picos {
     queue.earliest().0
 }
 
-/// The same with the standard library's heap.
+/// The actors of [`actors_in_queue`] with the standard library's heap.
 pub fn actors_in_heap(actors: usize, events: u64) -> Picos {
     let mut waits = Waits::new(1);
     let mut heap: BinaryHeap<_> = (0..actors).map(|actor| Reverse((waits.draw(), actor))).collect();

@@ -24,7 +24,7 @@ fn guests_share_cpus_by_weight() {
     // What a guest gets in one run depends on how its two vCPUs come to share CPUs with those of
     // others: it varies by 15 %.
     let guests = |policy| {
-        let mut of = vec![0; 3];
+        let mut totals = vec![0; 3];
         for seed in 1..=8 {
             let spec = Spec {
                 guests: 3,
@@ -37,11 +37,11 @@ fn guests_share_cpus_by_weight() {
             assert_eq!(figures, run(&spec, Picos(40 * MILLI.0)), "the same seed is the same run");
             assert!(figures.halts > 0 && figures.kicks > 0, "{figures:?}");
             assert_eq!(figures.violations, 0, "{figures:?}");
-            for (all, guest) in of.iter_mut().zip(figures.operations.chunks(2)) {
+            for (all, guest) in totals.iter_mut().zip(figures.operations.chunks(2)) {
                 *all += guest.iter().sum::<u64>();
             }
         }
-        of
+        totals
     };
     let alike = guests("fair");
     let mean = alike.iter().sum::<u64>() / 3;
@@ -96,14 +96,14 @@ fn busy(vcpus: usize, policy: &str) -> Spec {
 
 #[test]
 fn several_locks_are_contended_less_than_one() {
-    let of = |shares: &[f64]| {
+    let slow = |shares: &[f64]| {
         let mut spec = spec(System::NativeTicket, 4, "rr");
         let critical = spec.load.locks[0].critical;
         spec.load.locks = shares.iter().map(|share| LockLoad { share: *share, critical }).collect();
         let figures = run(&spec, Picos(4 * MILLI.0));
         figures.per_operation(figures.slow)
     };
-    let [one, four, mostly_one] = [&[1.0][..], &[2.0; 4], &[0.9, 0.05, 0.05]].map(of);
+    let [one, four, mostly_one] = [&[1.0][..], &[2.0; 4], &[0.9, 0.05, 0.05]].map(slow);
     assert!(four < one / 2.5, "{one} {four}");
     assert!(mostly_one < one && mostly_one > four * 1.5, "{one} {mostly_one} {four}");
 }
@@ -159,8 +159,8 @@ fn no_shootdown_waits_for_an_idle_vcpu() {
     let without = run(&spec, Picos(40 * MILLI.0)).all();
     spec.load.shootdown =
         Some(Shootdown { chance: sometimes("1"), is_held: true, handler: micros(1) });
-    let with = run(&spec, Picos(40 * MILLI.0));
-    assert!(with.all() + 4 >= without && with.shootdowns > 20, "{without} {with:?}");
+    let figures = run(&spec, Picos(40 * MILLI.0));
+    assert!(figures.all() + 4 >= without && figures.shootdowns > 20, "{without} {figures:?}");
 }
 
 #[test]

@@ -7,11 +7,11 @@ use crate::time::Picos;
 /// What a host does beside the schedule. By default nothing.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Host {
-    /// It stops guests that spin.
+    /// Stops guests that spin.
     pub ple: Option<Ple>,
-    /// Its vCPUs poll before they give up a CPU in a halt.
+    /// Lets vCPUs poll before they give up a CPU in a halt.
     pub halt_poll: Option<HaltPoll>,
-    /// It runs other threads.
+    /// Runs other threads.
     pub noise: Option<Noise>,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Halts {
     pub(crate) window: Picos,
     /// When its halt began.
     pub(crate) since: Picos,
-    /// It has given up its CPU in that halt.
+    /// The vCPU has given up its CPU in that halt.
     pub(crate) blocks: bool,
     /// A kick came before the halt it is meant for.
     pub(crate) is_kicked: bool,
@@ -178,8 +178,8 @@ impl Pauses {
     }
 
     /// How long its next loop may last.
-    pub(crate) fn window(&self, its: &PauseLoop) -> Picos {
-        self.span(its.window)
+    pub(crate) fn window(&self, pause_loop: &PauseLoop) -> Picos {
+        self.span(pause_loop.window)
     }
 
     /// A vCPU that has not run.
@@ -187,43 +187,46 @@ impl Pauses {
         PauseLoop { since: None, window: self.ple.window }
     }
 
-    /// `its` pauses at `at`, and would again each `period`. Returns the number of pauses, this one
+    /// The loop pauses at `at`, and would again each `period`. Returns the number of pauses, this one
     /// included, before the one that ends in an exit; `None`: this one does.
-    pub(crate) fn pause(&self, its: &mut PauseLoop, at: Picos, period: Picos) -> Option<u32> {
-        let (gap, window) = (self.span(self.ple.gap), self.span(its.window));
-        let first = match its.since {
+    pub(crate) fn pause(
+        &self,
+        pause_loop: &mut PauseLoop,
+        at: Picos,
+        period: Picos,
+    ) -> Option<u32> {
+        let (gap, window) = (self.span(self.ple.gap), self.span(pause_loop.window));
+        let first = match pause_loop.since {
             Some((first, last)) if at.since(last) <= gap => first,
             _ => at,
         };
         if at.since(first) > window {
             return None;
         }
-        its.since = Some((first, at));
-        match period > gap {
+        pause_loop.since = Some((first, at));
+        if period > gap {
             // Each is the first of a loop.
-            true => Some(u32::MAX),
-            false => {
-                let left = (first + window).since(at).0 / period.0.max(1) + 1;
-                Some(left.min(u64::from(u32::MAX)) as u32)
-            }
+            return Some(u32::MAX);
         }
+        let left = (first + window).since(at).0 / period.0.max(1) + 1;
+        Some(left.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// It has paused again, for the last time at `at`.
-    pub(crate) fn paused(its: &mut PauseLoop, at: Picos) {
-        if let Some((_, last)) = &mut its.since {
+    /// The loop has paused again, for the last time at `at`.
+    pub(crate) fn paused(pause_loop: &mut PauseLoop, at: Picos) {
+        if let Some((_, last)) = &mut pause_loop.since {
             *last = at;
         }
     }
 
-    /// It has left its guest because of its pauses.
-    pub(crate) fn exits(&self, its: &mut PauseLoop) {
-        *its = PauseLoop { since: None, window: self.ple.grown(its.window) };
+    /// The vCPU has left its guest because of its pauses.
+    pub(crate) fn exits(&self, pause_loop: &mut PauseLoop) {
+        *pause_loop = PauseLoop { since: None, window: self.ple.grown(pause_loop.window) };
     }
 
-    /// It gets a CPU.
-    pub(crate) fn enters(&self, its: &mut PauseLoop) {
-        *its = PauseLoop { since: None, window: self.ple.shrunk(its.window) };
+    /// The vCPU gets a CPU.
+    pub(crate) fn enters(&self, pause_loop: &mut PauseLoop) {
+        *pause_loop = PauseLoop { since: None, window: self.ple.shrunk(pause_loop.window) };
     }
 }
 
@@ -259,17 +262,21 @@ mod tests {
         // One cycle is a nanosecond.
         let pauses = Pauses::new(Ple { window: 1_000, ..Ple::default() }, 1_000.0);
         let at = |nanos: u64| Picos(nanos * 1_000);
-        let mut its = pauses.fresh();
+        let mut pause_loop = pauses.fresh();
         // Pauses at 0, 100, ... 1000 are within the window, the one at 1100 is not.
-        assert_eq!(pauses.pause(&mut its, at(0), at(100)), Some(11));
-        Pauses::paused(&mut its, at(1_000));
-        assert_eq!(pauses.pause(&mut its, at(1_100), at(100)), None);
-        pauses.exits(&mut its);
-        assert_eq!(pauses.pause(&mut its, at(1_200), at(100)), Some(21), "twice the window");
-        assert_eq!(pauses.pause(&mut its, at(1_329), at(100)), Some(21), "another loop");
-        assert_eq!(pauses.pause(&mut its, at(1_457), at(100)), Some(19), "the same");
-        pauses.enters(&mut its);
-        assert_eq!(pauses.pause(&mut its, at(1_500), at(100)), Some(11));
-        assert_eq!(pauses.pause(&mut its, at(1_600), at(129)), Some(u32::MAX), "too slow a loop");
+        assert_eq!(pauses.pause(&mut pause_loop, at(0), at(100)), Some(11));
+        Pauses::paused(&mut pause_loop, at(1_000));
+        assert_eq!(pauses.pause(&mut pause_loop, at(1_100), at(100)), None);
+        pauses.exits(&mut pause_loop);
+        assert_eq!(pauses.pause(&mut pause_loop, at(1_200), at(100)), Some(21), "twice the window");
+        assert_eq!(pauses.pause(&mut pause_loop, at(1_329), at(100)), Some(21), "another loop");
+        assert_eq!(pauses.pause(&mut pause_loop, at(1_457), at(100)), Some(19), "the same");
+        pauses.enters(&mut pause_loop);
+        assert_eq!(pauses.pause(&mut pause_loop, at(1_500), at(100)), Some(11));
+        assert_eq!(
+            pauses.pause(&mut pause_loop, at(1_600), at(129)),
+            Some(u32::MAX),
+            "too slow a loop"
+        );
     }
 }

@@ -182,8 +182,8 @@ impl Lines {
     fn start(&mut self, line: usize, cpu: u16, access: Access, woken: &mut Vec<usize>) -> Picos {
         self.transfers += 1;
         let cost = self.cost(line, cpu.into(), access);
-        let this = &mut self.lines[line];
-        (this.served, this.access) = (cpu, access);
+        let state = &mut self.lines[line];
+        (state.served, state.access) = (cpu, access);
         if !self.is_late {
             self.clear_way(line, access, woken);
         }
@@ -193,7 +193,7 @@ impl Lines {
     /// Copies that are in the way of an access are given up.
     fn clear_way(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
         match access {
-            // Its owner keeps a copy.
+            // The owner keeps a copy.
             Access::Load => self.lines[line].owner = NONE,
             Access::Store | Access::ReadModifyWrite => self.take_away(line, woken),
         }
@@ -202,9 +202,9 @@ impl Lines {
     /// The transfer under way ends, and its CPU has a copy. Starts the next one, and moves the
     /// sleepers that this wakes to `woken`.
     pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
-        let this = &mut self.lines[line];
-        let (cpu, access) = (this.served, this.access);
-        this.served = NONE;
+        let state = &mut self.lines[line];
+        let (cpu, access) = (state.served, state.access);
+        state.served = NONE;
         if self.is_late {
             self.clear_way(line, access, woken);
         }
@@ -262,11 +262,11 @@ impl Lines {
     ) {
         self.take_away(line, woken);
         self.give(line, cpu as u16);
-        let this = &mut self.lines[line];
-        if this.served != NONE {
-            stopped.push(std::mem::replace(&mut this.served, NONE).into());
+        let state = &mut self.lines[line];
+        if state.served != NONE {
+            stopped.push(std::mem::replace(&mut state.served, NONE).into());
         }
-        stopped.extend(this.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
+        stopped.extend(state.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
     }
 
     /// No CPU has a copy any more.

@@ -115,8 +115,8 @@ mod tests {
         let mean = Picos(1_000_000);
         let squares = |span: Span| {
             let mut rng = SplitMix64::new(9);
-            let of = |_| span.draw(&mut rng).0 as f64 / 1e6;
-            let all: Vec<f64> = (0..400_000).map(of).collect();
+            let draw = |_| span.draw(&mut rng).0 as f64 / 1e6;
+            let all: Vec<f64> = (0..400_000).map(draw).collect();
             let mean = all.iter().sum::<f64>() / all.len() as f64;
             (mean, all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / all.len() as f64)
         };

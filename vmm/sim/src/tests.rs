@@ -88,9 +88,9 @@ fn every_system_works_under_every_policy() {
 }
 
 /// The mean over some seeds, and its standard error.
-fn mean(spec: &Spec, of: fn(&Figures) -> f64) -> (f64, f64) {
+fn mean(spec: &Spec, quantity: fn(&Figures) -> f64) -> (f64, f64) {
     const SEEDS: u64 = 6;
-    let figure = |seed| of(&run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0)));
+    let figure = |seed| quantity(&run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0)));
     let all: Vec<f64> = (1..=SEEDS).map(figure).collect();
     let n = SEEDS as f64;
     let mean = all.iter().sum::<f64>() / n;
@@ -113,11 +113,12 @@ fn skipped_looks_change_nothing_but_the_time_it_takes() {
         let spun = Spec { parks: false, ..parked.clone() };
         let figures: [fn(&Figures) -> f64; 3] =
             [Figures::rate, |figures| figures.looks as f64, |figures| figures.transfers as f64];
-        for (which, of) in figures.into_iter().enumerate() {
-            let ((with, its), (without, other)) = (mean(&parked, of), mean(&spun, of));
-            let chance = 4.0 * (its * its + other * other).sqrt();
-            let off = (with - without).abs();
-            assert!(off <= chance.max(without * 0.002), "{system} {which}: {with} {without}");
+        for (which, quantity) in figures.into_iter().enumerate() {
+            let (parking, error) = mean(&parked, quantity);
+            let (spinning, other_error) = mean(&spun, quantity);
+            let chance = 4.0 * (error * error + other_error * other_error).sqrt();
+            let off = (parking - spinning).abs();
+            assert!(off <= chance.max(spinning * 0.002), "{system} {which}: {parking} {spinning}");
         }
     }
 }
@@ -142,11 +143,12 @@ fn a_parked_waiter_pays_its_exits() {
         let simulated = Spec { parks: false, ..parked.clone() };
         let figures: [fn(&Figures) -> f64; 3] =
             [Figures::rate, |figures| figures.halts as f64, |figures| figures.pause_exits as f64];
-        for (which, of) in figures.into_iter().enumerate() {
-            let ((with, its), (without, other)) = (mean(&parked, of), mean(&simulated, of));
-            let chance = 4.0 * (its * its + other * other).sqrt();
-            let off = (with - without).abs();
-            assert!(off <= chance.max(without * 0.002), "{vcpus} {which}: {with} {without}");
+        for (which, quantity) in figures.into_iter().enumerate() {
+            let (parking, error) = mean(&parked, quantity);
+            let (spinning, other_error) = mean(&simulated, quantity);
+            let chance = 4.0 * (error * error + other_error * other_error).sqrt();
+            let off = (parking - spinning).abs();
+            assert!(off <= chance.max(spinning * 0.002), "{vcpus} {which}: {parking} {spinning}");
         }
     }
 }
@@ -156,11 +158,11 @@ fn a_parked_waiter_pays_its_exits() {
 #[test]
 fn the_hosts_schedulers_are_blind_to_locks() {
     for policy in ["host-cfs", "host-eevdf"] {
-        let of = |vcpus| {
+        let figures = |vcpus| {
             let slice = Nanos::millis(4);
             run(&Spec { slice, ..spec(System::NativeTicket, vcpus, policy) }, Picos(40 * MILLI.0))
         };
-        let (fits, over) = (of(4), of(6));
+        let (fits, over) = (figures(4), figures(6));
         assert_eq!(fits.schedule.preemptions, 0, "{policy}");
         assert!(over.schedule.preemptions > 4, "{policy}: {:?}", over.schedule);
         // Of 160 ms: whoever waits behind a preempted vCPU spins for its slice.
@@ -202,8 +204,8 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
     let figures = |faults| faulty(faults).expect("it comes to its end");
     let usual = figures("kick-drop:0");
     let counts = |figures: &Figures| {
-        let its = figures.faults;
-        [its.delayed, its.duplicated, its.spurious, its.halts_delayed]
+        let faults = figures.faults;
+        [faults.delayed, faults.duplicated, faults.spurious, faults.halts_delayed]
     };
     assert_eq!(usual, figures("spurious:0"), "what does not happen draws nothing else");
     for faults in ["kick-delay:20us", "kick-dup:0.5", "spurious:0.2", "halt-delay:20us"] {
@@ -273,11 +275,15 @@ fn pause_loops_exit_whether_looks_are_skipped_or_not() {
     let spun = Spec { parks: false, ..parked.clone() };
     let figures: [fn(&Figures) -> f64; 3] =
         [Figures::rate, |figures| figures.looks as f64, |figures| figures.pause_exits as f64];
-    for (which, of) in figures.into_iter().enumerate() {
-        let ((with, its), (without, other)) = (mean(&parked, of), mean(&spun, of));
-        let chance = 4.0 * (its * its + other * other).sqrt();
-        let off = (with - without).abs();
-        assert!(without > 0.0 && off <= chance.max(without * 0.002), "{which}: {with} {without}");
+    for (which, quantity) in figures.into_iter().enumerate() {
+        let (parking, error) = mean(&parked, quantity);
+        let (spinning, other_error) = mean(&spun, quantity);
+        let chance = 4.0 * (error * error + other_error * other_error).sqrt();
+        let off = (parking - spinning).abs();
+        assert!(
+            spinning > 0.0 && off <= chance.max(spinning * 0.002),
+            "{which}: {parking} {spinning}"
+        );
     }
 }
 
@@ -296,12 +302,12 @@ fn a_lone_vcpu_and_one_that_looks_but_seldom_do_not_exit() {
 fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
     for policy in ["host-cfs", "host-eevdf"] {
         let slice = Nanos::millis(4);
-        let without = Spec { slice, ..spec(System::NativeTicket, 8, policy) };
-        let with = with_ple(without.clone());
-        let [without, with] = [without, with].map(|spec| run(&spec, Picos(100 * MILLI.0)));
-        assert!(with.pause_exits > 100, "{policy}: {with:?}");
-        assert!(with.schedule.wasted_spin_ns < without.schedule.wasted_spin_ns, "{policy}");
-        assert!(with.rate() > without.rate(), "{policy}: {} {}", with.rate(), without.rate());
+        let plain = Spec { slice, ..spec(System::NativeTicket, 8, policy) };
+        let exiting = with_ple(plain.clone());
+        let [plain, exiting] = [plain, exiting].map(|spec| run(&spec, Picos(100 * MILLI.0)));
+        assert!(exiting.pause_exits > 100, "{policy}: {exiting:?}");
+        assert!(exiting.schedule.wasted_spin_ns < plain.schedule.wasted_spin_ns, "{policy}");
+        assert!(exiting.rate() > plain.rate(), "{policy}: {} {}", exiting.rate(), plain.rate());
     }
 }
 

@@ -13,31 +13,31 @@ pub(crate) const NOWHERE: u16 = u16::MAX;
 /// What a vCPU's event, when it comes, will mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its request takes place.
+    /// The vCPU's request takes place.
     Due,
-    /// Its request has taken place, with [`Vcpu::answer`]; what it takes is over.
+    /// The vCPU's request has taken place, with [`Vcpu::answer`]; what it takes is over.
     Done,
     /// A store has ended its pause: its next look begins, which is a load of the one line that it
     /// looks at.
     Looks,
     /// That load is under way, or waits for the line.
     LookTransfer,
-    /// Its access is under way, or waits for the line.
+    /// The vCPU's access is under way, or waits for the line.
     Transfer,
-    /// It has looked as often as its pause may stand for. Until then, and unless a line changes,
+    /// The vCPU has looked as often as its pause may stand for. Until then, and unless a line changes,
     /// there is nothing to simulate.
     Parked,
-    /// It halts, and polls on its CPU for a kick.
+    /// The vCPU halts, and polls on its CPU for a kick.
     Polling,
-    /// It has worked, and its task goes to sleep.
+    /// The vCPU has worked, and its task goes to sleep.
     Tired,
-    /// Its task sleeps; if it has a CPU, it goes on or goes back to sleep.
+    /// The vCPU's task sleeps; if it has a CPU, it goes on or goes back to sleep.
     Asleep,
-    /// It has worked, and interrupts the other vCPUs of its guest.
+    /// The vCPU has worked, and interrupts the other vCPUs of its guest.
     Shoots,
-    /// It spins for their answers.
+    /// The vCPU spins for the answers of those that it interrupted.
     Awaiting,
-    /// Its code has returned.
+    /// The vCPU's code has returned.
     Finished,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Round {
     lines: [u32; READ],
     used: u8,
     loads: u16,
-    /// It did something beside these loads.
+    /// The vCPU did something beside these loads.
     is_mixed: bool,
 }
 

@@ -126,7 +126,7 @@ impl Setup {
         }
     }
 
-    /// The same for the cells of these points.
+    /// Adapts the setup to the cells of these points.
     pub(super) fn of_points(self, points: &[Point]) -> Self {
         let switches_features = points.iter().any(|point| point.sched_features.is_some());
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
@@ -177,8 +177,8 @@ fn setup(json: &str) -> Result<Setup, String> {
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
-    let here = (HostKind::Direct, HostKernel::default());
-    let none = || Setup::new(here, ByteSize(0), &Kernels::default(), None);
+    let host = (HostKind::Direct, HostKernel::default());
+    let none = || Setup::new(host, ByteSize(0), &Kernels::default(), None);
     confinement::choose_by_environment()?;
     let setup = args.setup.unwrap_or_else(none);
     match setup.host {
@@ -197,11 +197,11 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
     let Setup { changes, switches_features, schedules, .. } = *setup;
-    let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
-    let there = Setup { changes, switches_features, schedules, ..there };
-    let there = there.with_cgroups(None, setup.cgroups.clone());
+    let setup_inside = Setup::new(host, setup.memory, &kernels, recording.as_deref());
+    let setup_inside = Setup { changes, switches_features, schedules, ..setup_inside };
+    let setup_inside = setup_inside.with_cgroups(None, setup.cgroups.clone());
     let memory = inside.errand().memory;
-    let status = inside.run(there.words()?)?;
+    let status = inside.run(setup_inside.words()?)?;
     // The worker itself: what it starts has said so there.
     if status == signals::status_of(Signal::KILL.as_raw()) && changes != Changes::InChildren {
         say(format_args!(
@@ -219,8 +219,10 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
     let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
     let root = setup.cgroup_root()?;
     let cgroups = setup.cgroups.clone();
-    let its = Setup { changes: Changes::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
-    let (program, words) = (env::current_exe().context("cannot find this program")?, its.words()?);
+    let cell_setup =
+        Setup { changes: Changes::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
+    let (program, words) =
+        (env::current_exe().context("cannot find this program")?, cell_setup.words()?);
     let command = || {
         let mut command = Command::new(&program);
         command.args(&words);
@@ -233,8 +235,8 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
     };
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt, restore)?;
-    if let Some(why) = failed.and_then(|status| why_killed(status, Memory::here)) {
-        say(format_args!("{why}"));
+    if let Some(reason) = failed.and_then(|status| why_killed(status, Memory::here)) {
+        say(format_args!("{reason}"));
     }
     let status = failed.map(|status| match status.signal() {
         Some(signal) => signals::status_of(signal),
@@ -324,8 +326,8 @@ impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let most = self.most;
         if (self.bytes.len() + bytes.len()) as u64 > most.0 {
-            let why = format!("it is longer than {most}; measure for a shorter time (seconds)");
-            return Err(io::Error::other(why));
+            let reason = format!("it is longer than {most}; measure for a shorter time (seconds)");
+            return Err(io::Error::other(reason));
         }
         self.bytes.extend(bytes);
         Ok(bytes.len())
@@ -344,14 +346,14 @@ mod tests {
     #[test]
     fn who_was_killed_may_have_lacked_memory() {
         let memory = || Memory::of_host(ByteSize::mib(600));
-        let why = |status| why_killed(ExitStatus::from_raw(status), memory);
+        let reason = |status| why_killed(ExitStatus::from_raw(status), memory);
         assert_eq!(
-            why(9).as_deref(),
+            reason(9).as_deref(),
             Some(
                 "the process of the cell was killed: probably out of memory: this host has 600 MiB of memory and swap"
             )
         );
-        assert_eq!([why(15), why(0), why(9 << 8)], [const { None }; 3]);
+        assert_eq!([reason(15), reason(0), reason(9 << 8)], [const { None }; 3]);
     }
 
     #[test]

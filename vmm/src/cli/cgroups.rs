@@ -7,9 +7,9 @@ use study::point::{HostKind, Point};
 
 /// What the points on a host need, each once.
 pub(super) fn needed(points: &[Point], host: HostKind) -> Vec<VmGroups> {
-    let here = points.iter().filter(|point| point.host == host);
+    let host_points = points.iter().filter(|point| point.host == host);
     let mut all: Vec<VmGroups> = Vec::new();
-    for groups in here.filter_map(VmGroups::of) {
+    for groups in host_points.filter_map(VmGroups::of) {
         if !all.contains(&groups) {
             all.push(groups);
         }
@@ -24,8 +24,8 @@ pub(super) fn make(points: &[Point], jobs: u32) -> Result<Option<CgroupTree>, Us
     let text = first(points.iter().filter(|point| point.host == HostKind::Direct));
     let Some(text) = text else { return Ok(None) };
     if jobs > 1 {
-        let why = "jobs would share the groups; use --jobs 1";
-        return Err(Usage(format!("cgroups {text} with --jobs {jobs}: {why}")));
+        let reason = "jobs would share the groups; use --jobs 1";
+        return Err(Usage(format!("cgroups {text} with --jobs {jobs}: {reason}")));
     }
     let refused = |error| {
         let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";

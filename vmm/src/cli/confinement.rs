@@ -38,7 +38,7 @@ pub(super) fn choose_by_environment() -> Result<(), Usage> {
 
 fn from_variable(text: Option<&str>) -> Result<Option<Seccomp>, Usage> {
     let text = text.filter(|text| !text.is_empty());
-    text.map(str::parse).transpose().map_err(|why| Usage(format!("{VARIABLE}: {why}")))
+    text.map(str::parse).transpose().map_err(|error| Usage(format!("{VARIABLE}: {error}")))
 }
 
 /// Confines this thread and all that it starts from now on.
@@ -54,7 +54,7 @@ mod tests {
     fn an_unknown_mode_is_a_usage_error() {
         assert!(from_variable(Some("")).is_ok_and(|mode| mode.is_none()));
         assert!(from_variable(Some("log")).is_ok_and(|mode| mode == Some(Seccomp::Log)));
-        let Usage(why) = from_variable(Some("on")).unwrap_err();
-        assert_eq!(why, "PVTICKET_SECCOMP: 'on' is not kill, log or off");
+        let Usage(error) = from_variable(Some("on")).unwrap_err();
+        assert_eq!(error, "PVTICKET_SECCOMP: 'on' is not kill, log or off");
     }
 }

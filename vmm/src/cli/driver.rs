@@ -19,17 +19,17 @@ pub(super) static HELP: LazyLock<String> = LazyLock::new(|| {
 
 /// Refuses the points whose driver their host does not have; `kernel` is that of the emulated host.
 pub(super) fn check(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<(), Usage> {
-    let mut hosts = points.iter().filter(|its| !its.driver.is_user()).map(|its| its.host);
+    let mut hosts = points.iter().filter(|point| !point.driver.is_user()).map(|point| point.host);
     let Some(first) = hosts.next() else { return Ok(()) };
-    let on = |host| first == host || hosts.clone().any(|its| its == host);
+    let on = |host| first == host || hosts.clone().any(|other| other == host);
     if on(HostKind::Emulated) {
         check_emulated(DriverKind::Bpf, kernel)?;
     }
     if on(HostKind::Direct) {
         check_here(DriverKind::Bpf)?;
         if jobs > 1 {
-            let why = "a host has one BPF scheduler at a time; use --jobs 1";
-            return Err(Usage(format!("driver bpf with --jobs {jobs}: {why}")));
+            let reason = "a host has one BPF scheduler at a time; use --jobs 1";
+            return Err(Usage(format!("driver bpf with --jobs {jobs}: {reason}")));
         }
     }
     Ok(())
@@ -74,8 +74,8 @@ pub(super) fn check_schedule(
     policy: &sched::PolicySpec,
     is_recorded: bool,
 ) -> Result<(), Usage> {
-    if let Some(why) = driver.obstacle(policy) {
-        return Err(Usage(format!("--driver {driver}: {why}")));
+    if let Some(obstacle) = driver.obstacle(policy) {
+        return Err(Usage(format!("--driver {driver}: {obstacle}")));
     }
     check_record(&[driver], is_recorded)
 }

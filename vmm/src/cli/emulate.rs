@@ -72,8 +72,8 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     if let Some(busybox) = built(artifacts::busybox())? {
         inside.take_busybox(&busybox);
     }
-    for (here, there) in args.files_in {
-        inside.take(&here, there);
+    for (file, path_inside) in args.files_in {
+        inside.take(&file, path_inside);
     }
     inside.errand().files_out.extend(args.files_out);
     inside.warn_of_memory();
@@ -82,14 +82,14 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
 
 /// Refuses a program that is taken along without the one that it needs to run, as the dynamic loader.
 fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
-    let taken = |there: &Path| args.files_in.iter().find(|(_, place)| place == there);
+    let taken = |path_inside: &Path| args.files_in.iter().find(|(_, place)| place == path_inside);
     let asked = args.command.first().map(Path::new);
-    let Some((here, there)) = asked.and_then(taken) else { return Ok(()) };
-    match program::interpreter(here).filter(|needed| taken(needed).is_none()) {
+    let Some((file, path_inside)) = asked.and_then(taken) else { return Ok(()) };
+    match program::interpreter(file).filter(|needed| taken(needed).is_none()) {
         Some(needed) => Err(Usage(format!(
             "{}: {} needs {}, which is not there: take a static program, or that along with all that it needs (--in)",
-            there.display(),
-            here.display(),
+            path_inside.display(),
+            file.display(),
             needed.display()
         ))),
         None => Ok(()),
@@ -143,7 +143,7 @@ mod tests {
 
     fn checked(words: &[&str]) -> Result<(), String> {
         let line = Line::try_parse_from(["emulate"].iter().chain(words)).unwrap();
-        check_program(&line.args).map_err(|Usage(why)| why)
+        check_program(&line.args).map_err(|Usage(error)| error)
     }
 
     #[test]
@@ -152,13 +152,13 @@ mod tests {
         let script = folder.path().join("script");
         std::fs::write(&script, "#!/bin/interpreter -x\n").unwrap();
         let taken = format!("{}:/script", script.display());
-        let why = checked(&["--in", &taken, "--", "/script"]).unwrap_err();
+        let error = checked(&["--in", &taken, "--", "/script"]).unwrap_err();
         assert!(
-            why.starts_with("/script: ") && why.contains("needs /bin/interpreter, which"),
-            "{why}"
+            error.starts_with("/script: ") && error.contains("needs /bin/interpreter, which"),
+            "{error}"
         );
-        let with = ["--in", &taken, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
-        assert_eq!(checked(&with), Ok(()));
+        let words = ["--in", &taken, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
+        assert_eq!(checked(&words), Ok(()));
         assert_eq!(checked(&["--in", &taken, "--", "/other"]), Ok(()));
     }
 }

@@ -20,8 +20,9 @@ impl Drop for Restorer {
 
 /// What the points on a host switch.
 fn asked(points: &[Point], host: HostKind) -> Vec<SchedFeatures> {
-    let here = points.iter().filter(|point| point.host == host);
-    let mut all: Vec<SchedFeatures> = here.filter_map(|its| its.sched_features.clone()).collect();
+    let host_points = points.iter().filter(|point| point.host == host);
+    let mut all: Vec<SchedFeatures> =
+        host_points.filter_map(|point| point.sched_features.clone()).collect();
     all.sort_by_key(ToString::to_string);
     all.dedup();
     all
@@ -34,18 +35,18 @@ pub(super) fn check(
     kernel: HostKernel,
     jobs: u32,
 ) -> Result<Option<Restorer>, Usage> {
-    let there = match kernel {
+    let available = match kernel {
         HostKernel::Linux6_1 => OF_LINUX_6_1,
         HostKernel::Linux7 => OF_LINUX_7,
     };
     for features in asked(points, HostKind::Emulated) {
-        check_kernel(&features, there, &format!("kernel {kernel} of the emulated host"))?;
+        check_kernel(&features, available, &format!("kernel {kernel} of the emulated host"))?;
     }
     let asked = asked(points, HostKind::Direct);
     let Some(first) = asked.first() else { return Ok(None) };
     if jobs > 1 {
-        let why = "a host has one scheduler for all jobs; use --jobs 1";
-        return Err(Usage(format!("sched-features {first} with --jobs {jobs}: {why}")));
+        let reason = "a host has one scheduler for all jobs; use --jobs 1";
+        return Err(Usage(format!("sched-features {first} with --jobs {jobs}: {reason}")));
     }
     let switch = FeatureSwitch::open().map_err(|error| {
         Usage(format!(
@@ -59,11 +60,11 @@ pub(super) fn check(
     Ok(Some(Restorer { switch, asked }))
 }
 
-fn check_kernel(features: &SchedFeatures, there: &str, whose: &str) -> Result<(), Usage> {
-    match features.missing(there) {
+fn check_kernel(features: &SchedFeatures, available: &str, whose: &str) -> Result<(), Usage> {
+    match features.missing(available) {
         Some(name) => Err(Usage(format!(
             "sched-features {features}: {whose} has no feature {name}; it has {}",
-            there.trim_end()
+            available.trim_end()
         ))),
         None => Ok(()),
     }

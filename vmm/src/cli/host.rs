@@ -56,7 +56,7 @@ pub struct Choice {
 pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
     use GuestClass::{Payload, Ring0};
     use KvmKind::{Absent, Denied, Hardware, Software};
-    let (place, why) = match (mode, class, kind) {
+    let (place, reason) = match (mode, class, kind) {
         (HostMode::Direct, ..) => (Place::Direct, "asked for"),
         (HostMode::Emulated, ..) => (Place::Emulated, "asked for"),
         (HostMode::Auto, _, Hardware) => (Place::Direct, "the CPU has VT-x or AMD-V"),
@@ -69,7 +69,7 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
         (HostMode::Auto, _, Absent) => (Place::Emulated, "there is no /dev/kvm"),
         (HostMode::Auto, _, Denied) => (Place::Emulated, "/dev/kvm may not be opened"),
     };
-    Choice { place, why }
+    Choice { place, why: reason }
 }
 
 /// [`choose`] on this host, whose KVM is of this kind, with a line if nothing but the user's rights keeps the guest from
@@ -147,7 +147,7 @@ impl HostKernelArgs {
             (Some(kernel), _) => Ok(kernel),
             (None, None | Some("")) => Ok(HostKernel::default()),
             (None, Some(name)) => {
-                name.parse().map_err(|why| Usage(format!("{HOST_KERNEL}: {why}")))
+                name.parse().map_err(|error| Usage(format!("{HOST_KERNEL}: {error}")))
             }
         }
     }
@@ -171,22 +171,25 @@ mod tests {
     fn the_option_goes_before_the_environment() {
         let asked = |option: Option<HostKernel>, variable| {
             let kernel = HostKernelArgs { host_kernel: option }.kernel_from(variable);
-            kernel.map_err(|Usage(why)| why)
+            kernel.map_err(|Usage(error)| error)
         };
         assert_eq!(asked(None, None), Ok(HostKernel::Linux6_1));
         assert_eq!(asked(None, Some("")), Ok(HostKernel::Linux6_1));
         assert_eq!(asked(None, Some("7")), Ok(HostKernel::Linux7));
         assert_eq!(asked(Some(HostKernel::Linux6_1), Some("7")), Ok(HostKernel::Linux6_1));
-        let why = asked(None, Some("8")).unwrap_err();
-        assert!(why.contains("PVTICKET_HOST_KERNEL") && why.contains("6.1 or 7"), "{why}");
+        let error = asked(None, Some("8")).unwrap_err();
+        assert!(error.contains("PVTICKET_HOST_KERNEL") && error.contains("6.1 or 7"), "{error}");
     }
 
     #[test]
     fn a_kernel_that_nothing_uses_is_refused() {
         let asked = HostKernelArgs { host_kernel: Some(HostKernel::Linux7) };
         assert!(asked.check(true).is_ok() && HostKernelArgs::default().check(false).is_ok());
-        let Usage(why) = asked.check(false).unwrap_err();
-        assert!(why.starts_with("--host-kernel 7:") && why.contains("--host emulated"), "{why}");
+        let Usage(error) = asked.check(false).unwrap_err();
+        assert!(
+            error.starts_with("--host-kernel 7:") && error.contains("--host emulated"),
+            "{error}"
+        );
     }
 
     #[test]

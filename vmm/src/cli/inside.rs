@@ -37,9 +37,9 @@ pub fn warn_of_memory(each: ByteSize, hosts: usize) {
     }
 }
 
-fn memory_warning(each: ByteSize, hosts: usize, there: Memory) -> Option<String> {
+fn memory_warning(each: ByteSize, hosts: usize, available: Memory) -> Option<String> {
     let all = ByteSize(each.0.saturating_mul(hosts as u64));
-    let concern = there.concern(all)?;
+    let concern = available.concern(all)?;
     let who = match hosts {
         1 => "the emulated host".to_owned(),
         _ => format!("the {hosts} emulated hosts of --jobs"),
@@ -115,12 +115,12 @@ impl Inside {
         self.take(file, Path::new(CACHE).join(GUEST_DISK))
     }
 
-    /// Takes a file along, to the path `there`.
-    pub fn take(&mut self, file: &Path, there: impl Into<PathBuf>) -> PathBuf {
+    /// Takes a file along, to `path_inside`.
+    pub fn take(&mut self, file: &Path, path_inside: impl Into<PathBuf>) -> PathBuf {
         self.add_memory(file, COPIES);
-        let there = there.into();
-        self.errand.files_in.push((file.into(), there.clone()));
-        there
+        let path_inside = path_inside.into();
+        self.errand.files_in.push((file.into(), path_inside.clone()));
+        path_inside
     }
 
     /// Memory for so many copies of a file.
@@ -136,9 +136,9 @@ impl Inside {
 
     /// Brings back the result file `name`, as `file`.
     pub fn bring_back(&mut self, file: &Path, name: &str) -> PathBuf {
-        let there = Path::new(OUT).join(name);
-        self.errand.files_out.push((there.clone(), file.into()));
-        there
+        let path_inside = Path::new(OUT).join(name);
+        self.errand.files_out.push((path_inside.clone(), file.into()));
+        path_inside
     }
 
     /// How the command is connected to this process, and its CPUs.
@@ -179,9 +179,10 @@ mod tests {
 
     #[test]
     fn the_emulated_host_needs_more_than_its_guests() {
-        let there = Memory::of_host(ByteSize::mib(600));
+        let available = Memory::of_host(ByteSize::mib(600));
         let warning = |mib, hosts| {
-            memory_warning(memory_with(ByteSize::mib(mib), []), hosts, there).unwrap_or_default()
+            memory_warning(memory_with(ByteSize::mib(mib), []), hosts, available)
+                .unwrap_or_default()
         };
         assert_eq!(warning(152, 1), "");
         let end = "this host has 600 MiB of memory and swap; what uses more will be killed";
@@ -203,11 +204,11 @@ mod tests {
             inside.errand.memory.0 >> 20
         };
         let bare = memory(&|_| ());
-        let with = memory(&|inside| drop(inside.take(&large, "/in/kernel")));
+        let kernel = memory(&|inside| drop(inside.take(&large, "/in/kernel")));
         let disk = memory(&|inside| drop(inside.take_guest_disk(&large)));
-        assert_eq!((with - bare, disk - bare), (600, 900));
+        assert_eq!((kernel - bare, disk - bare), (600, 900));
         // Regression: the warning of a run left the files out.
         let warned_of = memory_with(ByteSize::mib(512), [large.as_path()]);
-        assert_eq!(warned_of.0 >> 20, with);
+        assert_eq!(warned_of.0 >> 20, kernel);
     }
 }

@@ -18,7 +18,7 @@ use machine::{
 /// The file that this option names, by its absolute path; a usage error if it cannot be read.
 pub(super) fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
     let refused =
-        |why: &dyn std::fmt::Display| Usage(format!("{option} {}: {why}", file.display()));
+        |error: &dyn std::fmt::Display| Usage(format!("{option} {}: {error}", file.display()));
     match files::regular(file) {
         Ok(_) => fs::canonicalize(file).map_err(|error| refused(&error)),
         Err(FileError::Directory) => Err(refused(&in_folder(file))),
@@ -75,8 +75,8 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("vmlinux.xz");
         fs::write(&file, b"\xfd7zXZ\0and more").unwrap();
-        let why = chain(&check(&file, ByteSize::mib(64)).unwrap_err());
-        assert!(why.contains("vmlinux.xz: ") && why.contains("compressed with xz"), "{why}");
+        let error = chain(&check(&file, ByteSize::mib(64)).unwrap_err());
+        assert!(error.contains("vmlinux.xz: ") && error.contains("compressed with xz"), "{error}");
         fs::write(&file, boot::fixtures::vmlinux()).unwrap();
         assert!(check(&file, ByteSize::mib(64)).is_ok());
         assert!(chain(&check(&file, ByteSize::mib(16)).unwrap_err()).contains("--mem"));

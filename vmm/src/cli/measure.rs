@@ -49,7 +49,7 @@ impl Folder {
         Ok(Self::Temporary(dir.with_context(place)?))
     }
 
-    /// Its path.
+    /// The directory's path.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Named(dir) => dir,

@@ -268,8 +268,8 @@ mod tests {
                 )
             };
             assert!(parse("7").is_ok() && parse("6.1").is_ok(), "{words}");
-            let why = one_line(&parse("5").unwrap_err());
-            assert!(why.contains("unknown kernel '5' of the emulated host: 6.1 or 7"), "{why}");
+            let error = one_line(&parse("5").unwrap_err());
+            assert!(error.contains("unknown kernel '5' of the emulated host: 6.1 or 7"), "{error}");
         }
         for words in ["compare --resume DIR", "run --resume DIR"] {
             let words =

@@ -167,7 +167,7 @@ fn judged(subject: &Subject, is_mail: bool) -> anyhow::Result<u8> {
     }
     match diff.unjudged() {
         _ if !regressions.is_empty() => Ok(REGRESSION),
-        Some(why) => Err(Usage(mail::unjudged(why)).into()),
+        Some(reason) => Err(Usage(mail::unjudged(reason)).into()),
         None => Ok(0),
     }
 }
@@ -205,7 +205,7 @@ impl Subject {
     fn text(&self, columns: usize) -> String {
         match self {
             Self::Study(study) => text::render(study, columns),
-            Self::Diff(its) => diff::render(its, columns),
+            Self::Diff(diff) => diff::render(diff, columns),
         }
     }
 

@@ -134,17 +134,17 @@ pub(super) fn recording(
     Ok(recording)
 }
 
-/// The same, without a note on what it lacks.
+/// Reads a recording that matches these sizes, without a note on what it lacks.
 fn matching_recording(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,
 ) -> Result<Recording, Usage> {
     let recording = read_recording(file)?;
-    let here = (recording.slots, recording.vcpus);
-    if let Some((slots, here)) = sizes.into_iter().find(|size| *size != here) {
-        let of =
+    let recorded = (recording.slots, recording.vcpus);
+    if let Some((slots, vcpus)) = sizes.into_iter().find(|size| *size != recorded) {
+        let contents =
             format!("{} on {}", count(recording.vcpus, "vCPU"), count(recording.slots, "slot"));
-        return Err(unusable(file, &format!("it has {of}, but this is {here} on {slots}")));
+        return Err(unusable(file, &format!("it has {contents}, but this is {vcpus} on {slots}")));
     }
     Ok(recording)
 }
@@ -276,27 +276,27 @@ impl SchedulePlan {
         })
     }
 
-    /// The same in the emulated host, with its files taken along.
+    /// The schedule in the emulated host, with its files taken along.
     pub(super) fn there(&self, inside: &mut Inside) -> Result<Self, Usage> {
-        let mut there = self.clone();
+        let mut plan_inside = self.clone();
         if let Some(file) = self.policy.replays() {
             let place = inside.take(Path::new(file), RECORDING_INSIDE);
             let policy = format!("replay:{}", place.display());
-            there.policy = policy.parse().map_err(Usage)?;
+            plan_inside.policy = policy.parse().map_err(Usage)?;
         }
-        there.record = self.record.as_deref().map(|file| inside.bring_back(file, "record"));
-        Ok(there)
+        plan_inside.record = self.record.as_deref().map(|file| inside.bring_back(file, "record"));
+        Ok(plan_inside)
     }
 }
 
 /// How many of these CPUs are slots.
 fn slots(asked: Option<usize>, cpus: &CpuList) -> Result<usize, Usage> {
-    let there = cpus.cpus().len();
+    let available = cpus.cpus().len();
     match asked {
-        None => Ok(there),
-        Some(slots) if (1..=there).contains(&slots) => Ok(slots),
+        None => Ok(available),
+        Some(slots) if (1..=available).contains(&slots) => Ok(slots),
         Some(slots) => Err(Usage(format!(
-            "--slots {slots}: 1 to {there}, because each slot is a CPU of its own here ({cpus})"
+            "--slots {slots}: 1 to {available}, because each slot is a CPU of its own here ({cpus})"
         ))),
     }
 }

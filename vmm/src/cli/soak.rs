@@ -153,10 +153,12 @@ fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
     }
     driver::check_schedule(args.driver, &args.policy, false)?;
     let cpus = resolve_cpus(args.cpus.clone())?;
-    let there = cpus.cpus().len();
-    let slots = args.slots.unwrap_or(there);
-    if !(1..=there).contains(&slots) {
-        return Err(Usage(format!("--slots {slots}: 1 to {there}, the CPUs there are ({cpus})")));
+    let available = cpus.cpus().len();
+    let slots = args.slots.unwrap_or(available);
+    if !(1..=available).contains(&slots) {
+        return Err(Usage(format!(
+            "--slots {slots}: 1 to {available}, the CPUs there are ({cpus})"
+        )));
     }
     let plan = SoakPlan {
         acquisitions: args.acquisitions,

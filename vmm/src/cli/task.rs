@@ -63,7 +63,7 @@ mod tests {
     fn what_is_no_task_is_refused_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("task");
-        for (text, why) in [
+        for (text, reason) in [
             ("", "EOF"),
             ("{\"boot\": {", "EOF"),
             ("{\"fly\": {}}", "unknown variant `fly`"),
@@ -71,9 +71,9 @@ mod tests {
             ("{\"bench_boot\": {\"runs\": 1, \"wings\": 2}}", "unknown field `wings`"),
         ] {
             fs::write(&file, text).unwrap();
-            let Usage(said) = read(&file).unwrap_err();
-            assert!(said.contains("not a task") && said.contains(why), "{text}: {said}");
-            assert!(!said.contains('\n'), "{said}");
+            let Usage(error) = read(&file).unwrap_err();
+            assert!(error.contains("not a task") && error.contains(reason), "{text}: {error}");
+            assert!(!error.contains('\n'), "{error}");
         }
         assert!(read(&folder.path().join("none")).is_err());
     }

@@ -28,7 +28,7 @@ pub(super) fn check() -> Result<(), Usage> {
     cells::trace_limit()?;
     HostKernelArgs::default().kernel()?;
     SeccompArgs::by_environment()?;
-    Supervision::from_env().map_err(|why| Usage(why.to_string()))?;
+    Supervision::from_env().map_err(|error| Usage(error.to_string()))?;
     slurm::patience().map_err(Usage)?;
     #[cfg(feature = "bpf")]
     bpf_fault().map_err(Usage)?;
@@ -53,12 +53,13 @@ mod tests {
     fn what_is_no_text_does_not_pass_for_unset() {
         let odd = OsString::from_vec(vec![b'5', 0xff]);
         for name in TEXTS {
-            let Err(Usage(why)) = check_texts(|asked| (asked == name).then(|| odd.clone())) else {
+            let Err(Usage(error)) = check_texts(|asked| (asked == name).then(|| odd.clone()))
+            else {
                 panic!("{name} was taken");
             };
             assert!(
-                why.starts_with(&format!("{name}=5")) && why.ends_with(": it is no text"),
-                "{why}"
+                error.starts_with(&format!("{name}=5")) && error.ends_with(": it is no text"),
+                "{error}"
             );
         }
         assert!(check_texts(|_| Some("5".into())).is_ok());

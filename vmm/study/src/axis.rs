@@ -22,14 +22,14 @@ macro_rules! axes {
             /// All axes, in the order in which a point's name lists them.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$axis),*];
 
-            /// Its key in a spec and for `--only`; None: it cannot be selected.
+            /// Key in a spec and for `--only`; None: it cannot be selected.
             pub const fn key(self) -> Option<&'static str> {
                 match self {
                     $(Self::$axis => $key,)*
                 }
             }
 
-            /// Its name in a report.
+            /// Name in a report.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$axis => $name,)*

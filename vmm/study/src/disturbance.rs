@@ -161,11 +161,15 @@ mod tests {
 
     #[test]
     fn windows_of_several_points_are_counted_together() {
-        let of = |overlong, starved| Disturbance { overlong, starved };
-        let all = [of(Some((2, 0.9)), None), of(None, Some((1, 0.5))), of(Some((1, 1.5)), None)];
+        let disturbance = |overlong, starved| Disturbance { overlong, starved };
+        let all = [
+            disturbance(Some((2, 0.9)), None),
+            disturbance(None, Some((1, 0.5))),
+            disturbance(Some((1, 1.5)), None),
+        ];
         let sum: Disturbance = all.into_iter().sum();
-        assert_eq!(sum, of(Some((3, 1.5)), Some((1, 0.5))));
-        assert!([of(None, None); 2].into_iter().sum::<Disturbance>().is_none());
+        assert_eq!(sum, disturbance(Some((3, 1.5)), Some((1, 0.5))));
+        assert!([disturbance(None, None); 2].into_iter().sum::<Disturbance>().is_none());
     }
 
     /// Regression: on a quiet host each window under `rr` was marked: threads whose turns were over waited behind the next
@@ -173,16 +177,16 @@ mod tests {
     #[test]
     fn who_waits_while_vcpus_have_all_slots_is_not_starved() {
         let rr = point("rr");
-        let with = |ran: u64| {
+        let disturbance = |ran: u64| {
             let mut figures = window(150, 50);
             let each = Nanos::millis(ran);
             let vcpus = figures.host[0].vcpus.iter_mut();
             vcpus.for_each(|times| times.ran = Nanos(each.0 * u64::from(rr.slots) / 2));
             Disturbance::new(&rr, [figures].iter())
         };
-        assert!(with(500).is_none() && with(490).is_none());
+        assert!(disturbance(500).is_none() && disturbance(490).is_none());
         assert_eq!(
-            with(400).starved.map(|(count, _)| count),
+            disturbance(400).starved.map(|(count, _)| count),
             Some(1),
             "others ran for a fifth of it"
         );

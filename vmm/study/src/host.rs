@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct HostFacts {
     /// Model name of the first CPU.
     pub cpu: String,
-    /// Its microcode's revision.
+    /// Revision of the CPU's microcode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub microcode: Option<String>,
     /// Number of online CPUs.
@@ -20,7 +20,7 @@ pub struct HostFacts {
     pub kvm: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Its preemption model, for example `PREEMPT_DYNAMIC`.
+    /// The kernel's preemption model, for example `PREEMPT_DYNAMIC`.
     pub preemption: Option<String>,
     /// The hypervisor that this host runs under, by the name it reports.
     pub hypervisor: Option<String>,
@@ -95,7 +95,7 @@ pub struct FileFacts {
     pub path: String,
     /// The first 16 digits of its SHA-256.
     pub sha256: String,
-    /// Its version, if it has one.
+    /// Version, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Its machines boot.
+    /// The machines boot.
     Boot,
     /// The vCPUs contend, before the window.
     WarmUp,
@@ -41,11 +41,11 @@ pub struct View {
 pub struct VcpuView {
     /// Number of its machine.
     pub vm: u32,
-    /// Its number within the machine.
+    /// Number within the machine.
     pub vcpu: u32,
-    /// Its scheduling state; None: only the host's scheduler knows it.
+    /// Scheduling state; None: only the host's scheduler knows it.
     pub state: Option<State>,
-    /// Its lock activity, from telemetry.
+    /// Lock activity, from telemetry.
     pub locks: LockActivity,
     /// Operations, if its guest counts them in shared memory.
     pub operations: Option<u64>,
@@ -60,7 +60,7 @@ pub struct VcpuView {
 }
 
 impl VcpuView {
-    /// Its progress: operations, or else locks taken.
+    /// Progress: operations, or else locks taken.
     pub fn done(&self) -> Option<u64> {
         self.operations.or(self.taken)
     }
@@ -69,7 +69,7 @@ impl VcpuView {
 /// The state of a slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlotView {
-    /// Its CPU, on the host that runs the cell.
+    /// CPU of the slot, on the host that runs the cell.
     pub cpu: usize,
     /// The vCPU that has it: an index into [`View::vcpus`].
     pub vcpu: Option<u32>,

@@ -40,7 +40,7 @@ impl GuestKind {
     /// All guests.
     pub const ALL: [Self; 3] = [Self::Payload, Self::Linux, Self::Sim];
 
-    /// Its name in specs and stores.
+    /// Name in specs and stores.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Payload => "payload",
@@ -61,7 +61,7 @@ pub enum HostKind {
 }
 
 impl HostKind {
-    /// Its name in stores.
+    /// Name in stores.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -84,7 +84,7 @@ impl HostKernel {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Linux6_1, Self::Linux7];
 
-    /// Its name in options and stores.
+    /// Name in options and stores.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Linux6_1 => "6.1",
@@ -347,8 +347,8 @@ mod simulated {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<VcpuCount, D::Error> {
         let count = u32::deserialize(from)?;
-        let why = || D::Error::custom(format_args!("{count} vCPUs: no machine has so many"));
-        VcpuCount::simulated(count).ok_or_else(why)
+        let error = || D::Error::custom(format_args!("{count} vCPUs: no machine has so many"));
+        VcpuCount::simulated(count).ok_or_else(error)
     }
 }
 

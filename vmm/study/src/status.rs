@@ -57,7 +57,7 @@ pub struct Status {
 /// A cell under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AtWork {
-    /// Its number in the run.
+    /// Number in the run.
     pub cell: u32,
     /// Which repetition of its point, from 0.
     pub round: u32,
@@ -72,7 +72,7 @@ pub struct AtWork {
 /// A cell that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Past {
-    /// Its number in the run.
+    /// Number in the run.
     pub cell: u32,
     /// Which repetition of its point, from 0.
     pub round: u32,

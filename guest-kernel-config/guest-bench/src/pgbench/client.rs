@@ -54,7 +54,7 @@ impl Client<'_> {
         seconds: u32,
     ) -> io::Result<Option<Figures>> {
         let threads = u32::try_from(cpus).unwrap_or(clients).min(clients);
-        let said = self.run(
+        let report = self.run(
             "pgbench",
             &[
                 "--select-only",
@@ -65,10 +65,10 @@ impl Client<'_> {
                 &name(scale),
             ],
         )?;
-        match Figures::of(&said) {
+        match Figures::of(&report) {
             Some(figures) => Ok(Some(figures)),
-            None if said.contains("actually processed: 0\n") => Ok(None),
-            None => Err(io::Error::other(format!("pgbench gave no figures:\n{said}"))),
+            None if report.contains("actually processed: 0\n") => Ok(None),
+            None => Err(io::Error::other(format!("pgbench gave no figures:\n{report}"))),
         }
     }
 
@@ -78,8 +78,12 @@ impl Client<'_> {
         command.arg("-h").arg(self.0.database()).args(["-U", USER]).args(args);
         let output = command.stdin(Stdio::null()).output()?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(io::Error::other(format!("{program}: {}: {}", output.status, said.trim())));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(io::Error::other(format!(
+                "{program}: {}: {}",
+                output.status,
+                stderr.trim()
+            )));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }

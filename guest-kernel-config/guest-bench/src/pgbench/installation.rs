@@ -55,8 +55,8 @@ impl Installation {
         if output.status.success() {
             Ok(text.trim().trim_start_matches("postgres (PostgreSQL) ").to_owned())
         } else {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(format!("postgres --version: {}", said.trim())))
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("postgres --version: {}", stderr.trim())))
         }
     }
 }

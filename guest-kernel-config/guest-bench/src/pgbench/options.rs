@@ -127,13 +127,13 @@ fn list(option: &str, text: &str, range: &RangeInclusive<u32>) -> Result<Vec<u32
 mod tests {
     use super::*;
 
-    fn of(words: &str) -> Result<Asked, String> {
+    fn parsed(words: &str) -> Result<Asked, String> {
         parse(words.split_whitespace().map(OsString::from))
     }
 
     #[test]
     fn what_is_not_said_is_as_in_2012() {
-        let Ok(Asked::Run(options)) = of("") else { panic!("it is a run") };
+        let Ok(Asked::Run(options)) = parsed("") else { panic!("it is a run") };
         assert_eq!(options.clients, [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!((options.scales.len(), options.runs, options.seconds), (2, 10, 5));
         assert!(!options.json);
@@ -143,13 +143,15 @@ mod tests {
     fn words_win_over_small() {
         let small = Options { runs: 7, json: true, ..Options::small() };
         for words in ["--small --runs 7 --json", "--json --runs=7 --small"] {
-            assert_eq!(of(words), Ok(Asked::Run(small.clone())), "{words}");
+            assert_eq!(parsed(words), Ok(Asked::Run(small.clone())), "{words}");
         }
     }
 
     #[test]
     fn lists_keep_their_order() {
-        let Ok(Asked::Run(options)) = of("--clients 8,1 --scales=3 --seconds 2") else { panic!() };
+        let Ok(Asked::Run(options)) = parsed("--clients 8,1 --scales=3 --seconds 2") else {
+            panic!()
+        };
         assert_eq!((options.clients, options.scales, options.seconds), (vec![8, 1], vec![3], 2));
     }
 
@@ -166,10 +168,10 @@ mod tests {
             ("--runs 0", "--runs '0'"),
             ("--seconds 0.5", "--seconds '0.5' is not a number from 1 to 3600"),
         ] {
-            let error = of(words).map(|_| ()).unwrap_err();
+            let error = parsed(words).map(|_| ()).unwrap_err();
             assert!(error.contains(says), "{words}: {error}");
             assert!(!error.contains('\n'), "{words}: {error}");
         }
-        assert_eq!(of("--help --clients 1"), Ok(Asked::Help));
+        assert_eq!(parsed("--help --clients 1"), Ok(Asked::Help));
     }
 }

@@ -48,9 +48,9 @@ mod tests {
         let runs = order(&options);
         assert_eq!(runs.len(), 2 * 2 * 4 * 3);
         for configuration in Configuration::ALL {
-            let of =
+            let is_in_cell =
                 |run: &&Run| (run.scale, run.clients, run.configuration) == (3, 8, configuration);
-            assert_eq!(runs.iter().filter(of).count(), 4);
+            assert_eq!(runs.iter().filter(is_in_cell).count(), 4);
         }
     }
 

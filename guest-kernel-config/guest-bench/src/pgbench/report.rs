@@ -51,7 +51,7 @@ pub struct Guest {
     pub spin_threshold: u64,
     /// PostgreSQL's version.
     pub postgresql: String,
-    /// Its shared buffers, in MiB.
+    /// PostgreSQL's shared buffers, in MiB.
     pub shared_buffers_mib: u32,
 }
 

@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn spreads_overlap_when_they_touch() {
-        let of = |figures: &[f64]| Summary::of(figures).unwrap();
-        let base = of(&[10.0, 20.0]);
-        assert!(base.overlaps(&of(&[20.0, 30.0])) && base.overlaps(&of(&[12.0, 13.0])));
-        assert!(of(&[5.0, 50.0]).overlaps(&base) && of(&[1.0, 10.0]).overlaps(&base));
-        assert!(!base.overlaps(&of(&[20.5, 30.0])) && !base.overlaps(&of(&[1.0, 9.0])));
+        let summary = |figures: &[f64]| Summary::of(figures).unwrap();
+        let base = summary(&[10.0, 20.0]);
+        assert!(base.overlaps(&summary(&[20.0, 30.0])) && base.overlaps(&summary(&[12.0, 13.0])));
+        assert!(summary(&[5.0, 50.0]).overlaps(&base) && summary(&[1.0, 10.0]).overlaps(&base));
+        assert!(!base.overlaps(&summary(&[20.5, 30.0])) && !base.overlaps(&summary(&[1.0, 9.0])));
     }
 }

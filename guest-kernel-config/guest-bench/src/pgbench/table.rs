@@ -91,7 +91,8 @@ fn summary(out: &mut String, results: &Results) {
     );
     for scale in results.scales() {
         let _ = writeln!(out, "------ scale={scale} ------");
-        let others = [no_halts, pv].map(|its| results.block(its, scale).collect::<Vec<_>>());
+        let others = [no_halts, pv]
+            .map(|configuration| results.block(configuration, scale).collect::<Vec<_>>());
         for (ix, row) in results.block(native, scale).enumerate() {
             let Some(base) = row.summary else { continue };
             let _ = write!(out, "{:>6}{:>12.2}", row.clients, base.average);

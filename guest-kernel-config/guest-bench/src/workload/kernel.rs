@@ -43,8 +43,8 @@ fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
         ))
     })?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(said.trim().to_owned()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(stderr.trim().to_owned()));
     }
     let Outcome { seconds, operations, stats } = serde_json::from_slice(&output.stdout)?;
     let steal_seconds = stats.and_then(|stats| Some(stats.steal_ns? as f64 / 1e9));

@@ -2,7 +2,7 @@
 
 /// A broken variant.
 pub struct Mutant {
-    /// Its name; also the name of its module.
+    /// Name of the mutant and of its module.
     pub name: &'static str,
     /// The type of the lock that it breaks.
     pub lock: &'static str,

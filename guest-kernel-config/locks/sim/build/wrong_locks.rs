@@ -3,7 +3,7 @@
 
 /// A wrong lock.
 pub struct WrongLock {
-    /// Its name; also the name of its module.
+    /// Name of the lock and of its module.
     pub name: &'static str,
     /// The type of the lock that is wrong.
     pub lock: &'static str,

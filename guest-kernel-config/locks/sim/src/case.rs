@@ -16,7 +16,7 @@ use crate::waits::{Bypassed, Load, Times, Waits};
 pub struct Case {
     /// The lock.
     pub system: System,
-    /// Its handoff options, if it is a PV ticketlock.
+    /// Handoff options, if the lock is a PV ticketlock.
     pub handoff: Handoff,
     /// Looks before a halt (the spin threshold).
     pub spin_threshold: u32,
@@ -42,9 +42,9 @@ pub struct Outcome {
 /// A failure of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// It was acquired this many times while another vCPU held it.
+    /// The lock was acquired this many times while another vCPU held it.
     NotExclusive(u64),
-    /// Its vCPUs came to a standstill.
+    /// The lock's vCPUs came to a standstill.
     Stuck(Stuck),
 }
 
@@ -57,7 +57,7 @@ pub struct Failure {
     pub seed: u64,
     /// The results until then.
     pub outcome: Outcome,
-    /// Its last events, one per line.
+    /// The run's last events, one per line.
     pub trace: String,
 }
 

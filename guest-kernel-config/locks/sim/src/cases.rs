@@ -124,7 +124,7 @@ pub fn outside(acquisitions: u64) -> impl Iterator<Item = Case> {
     const SHORT: (u32, u32, u32) = (2048, 3, 1);
     const FAR: (u32, u32, u32) = (2048, 20, 5);
     const Q2: Handoff = Handoff { queue: 2, ..PLAIN };
-    let of = move |system, vcpus, handoff, (spin_threshold, critical, think), locks| {
+    let in_turn_case = move |system, vcpus, handoff, (spin_threshold, critical, think), locks| {
         let plain = case(system, (vcpus, vcpus, 0), (critical, think), acquisitions);
         let (critical, think) = (Times::Fixed(critical), Times::Fixed(think));
         let machine = MachineSpec { in_turn: true, ..plain.machine };
@@ -137,17 +137,29 @@ pub fn outside(acquisitions: u64) -> impl Iterator<Item = Case> {
         }
     };
     [
-        of(System::PvTicket, 6, Handoff { queue: 4, ..PLAIN }, LONG, 1),
-        of(System::PvTicket, 8, Handoff { queue: 1, ..PLAIN }, LONG, 1),
-        of(System::SmallPvTicket, 4, Q2, LONG, 1),
-        of(System::PvTicket, 5, Handoff { far: 1, ..Q2 }, FAR, 1),
-        of(System::PvTicket, 5, Handoff { queue: 3, far: 1, adapt: true, ..PLAIN }, FAR, 1),
-        of(System::SmallPvTicket, 5, Handoff { far: 1, claim: true, ahead: true, ..Q2 }, FAR, 1),
-        of(System::PvTicket, 4, Q2, SHORT, 1),
-        of(System::SmallPvTicket, 4, Q2, SHORT, 1),
-        of(System::SmallPvTicket, 7, Handoff { queue: 3, ..PLAIN }, SHORT, 1),
-        of(System::PvTicket, 5, Q2, LONG, 2),
-        of(System::SmallPvTicket, 6, Q2, SHORT, 2),
+        in_turn_case(System::PvTicket, 6, Handoff { queue: 4, ..PLAIN }, LONG, 1),
+        in_turn_case(System::PvTicket, 8, Handoff { queue: 1, ..PLAIN }, LONG, 1),
+        in_turn_case(System::SmallPvTicket, 4, Q2, LONG, 1),
+        in_turn_case(System::PvTicket, 5, Handoff { far: 1, ..Q2 }, FAR, 1),
+        in_turn_case(
+            System::PvTicket,
+            5,
+            Handoff { queue: 3, far: 1, adapt: true, ..PLAIN },
+            FAR,
+            1,
+        ),
+        in_turn_case(
+            System::SmallPvTicket,
+            5,
+            Handoff { far: 1, claim: true, ahead: true, ..Q2 },
+            FAR,
+            1,
+        ),
+        in_turn_case(System::PvTicket, 4, Q2, SHORT, 1),
+        in_turn_case(System::SmallPvTicket, 4, Q2, SHORT, 1),
+        in_turn_case(System::SmallPvTicket, 7, Handoff { queue: 3, ..PLAIN }, SHORT, 1),
+        in_turn_case(System::PvTicket, 5, Q2, LONG, 2),
+        in_turn_case(System::SmallPvTicket, 6, Q2, SHORT, 2),
     ]
     .into_iter()
 }

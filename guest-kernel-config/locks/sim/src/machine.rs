@@ -36,17 +36,17 @@ pub trait Harness {
 /// What the machine does to a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It gets a pCPU.
+    /// The vCPU gets a pCPU.
     Dispatched,
-    /// Its slice has ended, and another vCPU gets its pCPU.
+    /// The slice has ended, and another vCPU gets the pCPU.
     Preempted,
-    /// It halts, and gives up its pCPU.
+    /// The vCPU halts, and gives up its pCPU.
     Halted,
     /// A kick ends its halt, or it ends spuriously.
     Woken,
     /// A kick arrives while it is not halted, and stays pending.
     Latched,
-    /// Its code has returned.
+    /// The vCPU's code has returned.
     Finished,
 }
 
@@ -97,9 +97,9 @@ pub enum Stuck {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It has a pCPU.
+    /// Has a pCPU.
     Running,
-    /// It waits for one.
+    /// Waits for a pCPU.
     Ready,
     Halted,
     Finished,
@@ -108,7 +108,7 @@ enum State {
 struct Cpu {
     /// `None`: a vCPU of another guest.
     code: Option<Vcpu>,
-    /// Its next step.
+    /// The vCPU's next step.
     next: Request,
     /// Steps left of a [`Request::Work`].
     work: u32,

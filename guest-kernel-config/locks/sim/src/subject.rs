@@ -11,7 +11,7 @@ pub const LOCKS: usize = 2;
 /// A vCPU's settings for taking locks.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest {
-    /// Its index.
+    /// The vCPU's index.
     pub id: usize,
     /// The lock's index, below [`LOCKS`].
     pub lock: usize,

@@ -52,15 +52,15 @@ pub struct Bypassed {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Wait {
-    /// Its next step is the first one in `lock`.
+    /// The vCPU's next step is the first one in `lock`.
     is_entering: bool,
-    /// It has made that step.
+    /// The vCPU has made that step.
     is_waiting: bool,
     /// Number of acquisitions when it was outside of the queue.
     outside: Option<u64>,
     /// Number of acquisitions when it was woken there; cleared when it has its ticket.
     woken: Option<u64>,
-    /// Its next step draws its ticket.
+    /// The vCPU's next step draws its ticket.
     is_drawing: bool,
     /// Acquisitions between these two.
     excused: u64,
@@ -78,7 +78,7 @@ pub struct Waits {
     waits: Vec<Wait>,
     acquisitions: u64,
     /// Acquisitions of each lock.
-    of: [u64; LOCKS],
+    per_lock: [u64; LOCKS],
     each: Vec<u64>,
     inside: [Option<usize>; LOCKS],
     most: Bypassed,
@@ -94,7 +94,7 @@ impl Waits {
             rng: Rng::with_seed(seed),
             waits: vec![Wait::default(); vcpus],
             acquisitions: 0,
-            of: [0; LOCKS],
+            per_lock: [0; LOCKS],
             each: vec![0; vcpus],
             inside: [None; LOCKS],
             most: Bypassed::default(),
@@ -129,10 +129,10 @@ impl Waits {
 
     /// Acquisitions of that lock.
     fn of_lock_of(&self, vcpu: usize) -> u64 {
-        self.of[self.lock_of(vcpu)]
+        self.per_lock[self.lock_of(vcpu)]
     }
 
-    /// It waits in line. A mutex also reports waits for its list's lock, possibly during a release.
+    /// The vCPU waits in line. A mutex also reports waits for its list's lock, possibly during a release.
     fn in_line(&mut self, vcpu: usize) {
         let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
@@ -141,7 +141,7 @@ impl Waits {
         }
     }
 
-    /// It has published that it waits: outside, if it is not in line.
+    /// The vCPU has published that it waits: outside, if it is not in line.
     fn published(&mut self, vcpu: usize) {
         let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
@@ -152,7 +152,7 @@ impl Waits {
 
     fn taken(&mut self, vcpu: usize) {
         let lock = self.lock_of(vcpu);
-        let taken = self.of[lock];
+        let taken = self.per_lock[lock];
         let wait = std::mem::take(&mut self.waits[vcpu]);
         self.most.from_call = self.most.from_call.max(taken - wait.called);
         if let Some(since) = wait.outside {
@@ -164,7 +164,7 @@ impl Waits {
         }
         self.violations += u64::from(self.inside[lock].replace(vcpu).is_some());
         self.acquisitions += 1;
-        self.of[lock] += 1;
+        self.per_lock[lock] += 1;
         self.each[vcpu] += 1;
     }
 

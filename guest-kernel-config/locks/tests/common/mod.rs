@@ -90,8 +90,10 @@ pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
                 pv.handles[id].get_or_init(thread::current);
                 match panic::catch_unwind(AssertUnwindSafe(|| part(id))) {
                     Ok(()) => finished.fetch_add(1, Ordering::SeqCst),
-                    Err(why) => {
-                        say(why.downcast_ref::<String>().map_or("a CPU failed", String::as_str));
+                    Err(payload) => {
+                        say(payload
+                            .downcast_ref::<String>()
+                            .map_or("a CPU failed", String::as_str));
                         failed.store(true, Ordering::SeqCst);
                         0
                     }

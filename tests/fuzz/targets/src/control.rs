@@ -35,8 +35,8 @@ pub fn control(bytes: &[u8]) {
 fn one(line: &[u8]) {
     match Request::parse(line) {
         Ok(request) => {
-            let said = request.line().unwrap();
-            assert_eq!(Request::parse(said.trim_ascii_end()).unwrap(), request);
+            let written = request.line().unwrap();
+            assert_eq!(Request::parse(written.trim_ascii_end()).unwrap(), request);
         }
         Err(error) => {
             let answer = Answer::bad(&error).line().unwrap();
@@ -45,8 +45,8 @@ fn one(line: &[u8]) {
     }
     if let Ok(Answer { status: Some(status), .. }) = serde_json::from_slice(line) {
         let answer = Answer::good(*status);
-        let said = answer.line().unwrap();
-        assert_eq!(serde_json::from_slice::<Answer>(&said).unwrap(), answer);
+        let written = answer.line().unwrap();
+        assert_eq!(serde_json::from_slice::<Answer>(&written).unwrap(), answer);
     }
     if let Ok(frame) = heard(line) {
         for line in frame {

@@ -30,8 +30,8 @@ impl<'a> Input<'a> {
     }
 
     /// One of these.
-    pub fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
+    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
     }
 
     /// The next two bytes.
@@ -68,6 +68,6 @@ impl<'a> Input<'a> {
 }
 
 /// An error message for users: one line, without control characters.
-pub fn is_one_line(said: &str) {
-    assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
+pub fn is_one_line(message: &str) {
+    assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
 }

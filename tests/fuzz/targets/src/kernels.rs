@@ -224,13 +224,13 @@ pub fn cmdline(bytes: &[u8]) {
     if load(&kernel, &mut parts, &cmdline, mib).is_none() {
         return;
     }
-    // It was accepted, so it is no longer than the default or the header allows.
+    // The command line was accepted, so it is no longer than the default or the header allows.
     let memory = fixtures::guest(mib);
     let again = load_linux(&memory, &mut Cursor::new(&kernel), &mut [], &cmdline, VcpuCount::ONE);
     assert!(!matches!(again, Err(BootError::CmdlineTooLong { .. })));
-    let mut there = vec![0; cmdline.len() + 1];
-    memory.read_slice(&mut there, GuestAddress(layout::CMDLINE.0)).unwrap();
-    assert_eq!(there.strip_suffix(b"\0"), Some(cmdline.as_bytes()));
+    let mut stored = vec![0; cmdline.len() + 1];
+    memory.read_slice(&mut stored, GuestAddress(layout::CMDLINE.0)).unwrap();
+    assert_eq!(stored.strip_suffix(b"\0"), Some(cmdline.as_bytes()));
 }
 
 pub fn cmdline_seeds() -> Vec<Vec<u8>> {

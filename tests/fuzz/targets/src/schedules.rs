@@ -97,8 +97,8 @@ pub fn recording(bytes: &[u8]) {
     if !(1..=MOST_VCPUS).contains(&vcpus) || !(1..=MOST_VCPUS).contains(&slots) {
         return;
     }
-    if let Some(said) = recording.shortfall() {
-        is_one_line(&said);
+    if let Some(shortfall) = recording.shortfall() {
+        is_one_line(&shortfall);
     }
     let mut world = World::new("replay:it", vcpus as usize, slots as usize, Some(&recording));
     (0..recording.turns.len().min(MOST_STEPS)).for_each(|n| live(&mut world, n));

@@ -27,7 +27,7 @@ pub mod apic {
 /// Switches to x2APIC mode: mov ecx, IA32_APIC_BASE; rdmsr; or eax, 0x0c00; wrmsr.
 pub const X2APIC: [u8; 14] = [0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0d, 0, 0x0c, 0, 0, 0x0f, 0x30];
 
-/// The same in real mode, where operands of 32 bits have a prefix.
+/// [`X2APIC`] in real mode, where operands of 32 bits have a prefix.
 pub fn real_x2apic() -> Vec<u8> {
     let mut code = X2APIC.to_vec();
     code.insert(0, 0x66);
@@ -106,7 +106,7 @@ pub fn msr(number: u32, value: u64) -> Vec<u8> {
     code
 }
 
-/// The same in real mode.
+/// [`msr`] in real mode.
 pub fn real_msr(number: u32, value: u64) -> Vec<u8> {
     let mut code = Vec::new();
     for (register, word) in [(0xb9, number), (0xba, (value >> 32) as u32), (0xb8, value as u32)] {

@@ -32,7 +32,7 @@ pub const STEPS: Guest = alone("events and the gate", End::Runs, || {
 pub const POWER: Guest =
     alone("what ends no machine", End::Exits(3), || [harmless_ends(), out(EXIT, 3)].concat());
 
-/// The same again and again.
+/// [`POWER`] again and again.
 pub const POWERS: Guest =
     alone("what never ends one", End::Runs, || forever_long(&harmless_ends()));
 

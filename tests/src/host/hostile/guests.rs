@@ -23,7 +23,7 @@ const FIRST_FRAME: u32 = 0x1000;
 /// How a hostile machine ends by itself.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
-    /// It does not: SIGTERM ends it.
+    /// Never: SIGTERM ends it.
     Runs,
     /// With this status.
     Exits(i32),
@@ -96,7 +96,7 @@ pub const PARKER: Guest =
     alone("halts for a lock", End::Runs, || [claims(4, 0x1_0003), forever(&out(HALT, 1))].concat());
 pub const NMI: Guest = Guest {
     name: "NMIs to a CPU that halts",
-    // It has no handler for them.
+    // The guest has no handler for NMIs.
     end: End::Fails("triple fault"),
     first: || forever(&out(HALT, 1)),
     second: Some(real_nmis),

@@ -101,7 +101,7 @@ impl Pair {
         let recording = folder.path().join("recording");
         let boot = self.boot(&folder)?.vms(2).slots(1).slice(slice).record(&recording);
         let mut program = program(boot);
-        // Its reading end is open until the end of the test, and nobody reads.
+        // The pipe's reading end is open until the end of the test, and nobody reads.
         let unread = if self.stalled { Some(pipe()?) } else { None };
         if let Some((_, writer)) = &unread {
             fcntl_setpipe_size(writer, 4096)?;
@@ -128,7 +128,7 @@ impl Pair {
         running.wait_by(&mut watch, HUNG)?;
         let (ran, took) = (running.wait()?, watch.took());
         let ran = match self.guest.end {
-            // Its words are in a pipe that nobody reads.
+            // The VMM's messages are in a pipe that nobody reads.
             _ if self.stalled => ran.exits(TERMINATED)?,
             End::Fails(words) => ran.exits(1)?.complains(&[words])?,
             _ => ran.exits(TERMINATED)?.complains(&[])?,

@@ -43,7 +43,8 @@ pub const REGISTERS: Guest = alone("random registers", End::Exits(4), || {
     [skips_faults(), writes(&random(400)), out(EXIT, 4)].concat()
 });
 
-/// The same again and again by two vCPUs, and registers that decide about its mode, its segments and its local APIC.
+/// Random registers again and again by two vCPUs, also those that decide about the mode, the segments and the local
+/// APIC.
 pub const ALL_REGISTERS: Guest = Guest {
     name: "registers of two vCPUs",
     end: End::Runs,
@@ -93,7 +94,7 @@ fn random(count: usize) -> Registers {
         };
         (number, u64::from(word(8)) << 32 | u64::from(word(12)))
     };
-    // Its own mode and its own segments are left to it.
+    // The guest keeps its own mode and its own segments.
     let is_needed = |(number, _): &(u32, u64)| OWN.contains(number);
     noise.chunks_exact(16).map(register).filter(|register| !is_needed(register)).collect()
 }

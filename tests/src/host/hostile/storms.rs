@@ -91,7 +91,7 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
 });
 
 /// Entries of the I/O APIC of each delivery mode that ends no machine, for lines that the machine has and has not, with
-/// interrupts of COM1. (There is no handler for NMIs: the first one ends it.)
+/// interrupts of COM1. NMIs are left out: the guest has no handler for them, and the first one would end it.
 pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
     routes((0..8).filter(|mode| ![MODE_SMI, MODE_NMI, MODE_INIT].contains(mode)))
 });

@@ -135,11 +135,11 @@ impl fmt::Display for Found {
 
 /// Peak resident memory of a process and its descendants so far, in KiB.
 fn resident(pid: Pid) -> u64 {
-    let of = format!("/proc/{}", pid.as_raw_nonzero());
-    let status = fs::read_to_string(format!("{of}/status")).unwrap_or_default();
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    let status = fs::read_to_string(format!("{process}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let own = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
-    let threads = fs::read_dir(format!("{of}/task")).into_iter().flatten().flatten();
+    let threads = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
     let children = threads.map(|thread| thread.path().join("children"));
     let children = children.map(|file| fs::read_to_string(file).unwrap_or_default());
     let children: String = children.collect::<Vec<_>>().join(" ");

@@ -70,7 +70,7 @@ fn a_job_in_the_background_ends() -> anyhow::Result<()> {
 fn ends_in_background(program: Program, signal: &str, setting: &str) -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let mut running = terminal.start(in_background(program, signal, setting).limit(60))?;
-    // It may not have begun to read yet; what was typed stays there.
+    // The command may not have begun to read yet; what was typed stays there.
     thread::sleep(Duration::from_secs(1));
     terminal.press(b"typed\r")?;
     thread::sleep(Duration::from_secs(1));

@@ -120,7 +120,7 @@ pub struct Cell {
 #[derive(Debug)]
 struct Found {
     status: Option<i32>,
-    /// It ended before it was told to.
+    /// The command ended before it was told to.
     is_own: bool,
     /// From then on to its end, without the time for which it had to wait for a CPU.
     took: Duration,
@@ -196,7 +196,7 @@ impl Cell {
         (due == 1 && !says_why).then(|| format!("{cell}: not one line: {}", found.stderr.trim()))
     }
 
-    /// Its description, if it took longer than `soon`.
+    /// Describes the cell, if it took longer than `soon`.
     pub fn later_than(&self, soon: Duration) -> Option<String> {
         let Self { subject, event, output, found } = self;
         let took = found.as_ref().ok()?.took;
@@ -249,10 +249,10 @@ pub fn table(cells: &[Cell]) -> String {
         for event in Event::ALL {
             let _ = write!(text, "  {:<16}", event.name());
             for output in Output::ALL {
-                let of = |cell: &&Cell| {
+                let is_cell = |cell: &&Cell| {
                     (cell.subject, cell.event, cell.output) == (subject, event, output)
                 };
-                let shown = cells.iter().find(of).map_or("-".to_owned(), Cell::shown);
+                let shown = cells.iter().find(is_cell).map_or("-".to_owned(), Cell::shown);
                 let _ = write!(text, " {shown:<15}");
             }
             text.push('\n');

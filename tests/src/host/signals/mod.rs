@@ -54,7 +54,7 @@ const SIDE_BY_SIDE: usize = 4;
 /// ([`Stopwatch`]).
 const SOON: Duration = Duration::from_secs(3);
 
-/// The same for a second signal, which does not wait for anything.
+/// The limit for a second signal, which does not wait for anything.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A run on one CPU that measures for longer than any test waits.
@@ -69,7 +69,7 @@ fn every_signal_ends_every_command_whatever_its_output() -> anyhow::Result<()> {
 /// Each command with each signal once, and with each output once.
 fn each_signal_ends_each_command_whatever_its_output() -> anyhow::Result<()> {
     try_cells(|subject, event, output| match subject {
-        // It takes seconds to start.
+        // The emulated host takes seconds to start.
         Subject::EmulatedAtWork => event == Event::StopAndGoOn,
         _ => event as usize % Output::ALL.len() == output as usize,
     })
@@ -110,7 +110,7 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     watched.stops()
 }
 
-/// Its worker is stopped, so that the run has to wait for it.
+/// The run's worker is stopped, so that the run has to wait for it.
 fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -226,7 +226,7 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same by a control group, which QEMU says in words of its own.
+/// A control group limits the tasks, which QEMU says in words of its own.
 fn too_few_tasks_of_a_group_are_said() -> anyhow::Result<()> {
     need_root()?;
     let place = format!("pvticket-test-pids-{}", std::process::id());

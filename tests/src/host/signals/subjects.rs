@@ -105,7 +105,7 @@ impl Subject {
     /// The exit status that follows from its output, whatever the signal.
     pub fn own_status(self, output: Output) -> Option<i32> {
         match (self, output) {
-            // It writes results at its end, and has no room for them.
+            // These write results at their end, and have no room for them.
             (Self::Direct | Self::EmulatedAtWork | Self::Compare, Output::FullDisk) => Some(1),
             (Self::Direct | Self::EmulatedAtWork, Output::ClosedPipe) => Some(141),
             (Self::Top, Output::File | Output::ClosedPipe) => Some(0),
@@ -121,15 +121,15 @@ impl Subject {
         folder: &TempDir,
         output: Output,
     ) -> anyhow::Result<Program> {
-        let there = |name: &str| match output {
+        let path = |name: &str| match output {
             Output::FullDisk => world.disk.old(),
             _ => folder.path().join(name),
         };
         Ok(match self {
             Self::Direct => tiny::boot(folder, code::FLOOD)?
-                .args(["--stats".as_ref(), there("stats").as_os_str()]),
+                .args(["--stats".as_ref(), path("stats").as_os_str()]),
             Self::Emulated => {
-                let boot = Boot::on("emulated").cpus(1).stats(there("stats"));
+                let boot = Boot::on("emulated").cpus(1).stats(path("stats"));
                 // On a terminal it runs a shell, which reads keys.
                 let command: &[&str] = if output == Output::Tty { &[] } else { &["true"] };
                 boot.command(command).program()
@@ -145,7 +145,7 @@ impl Subject {
             }
             Self::Compare => {
                 let program = pvticket(["compare", "--host", "direct", "--vcpus", "1"]);
-                program.args(["--seconds", "600", "--json"]).args([there("json")])
+                program.args(["--seconds", "600", "--json"]).args([path("json")])
             }
             Self::Top => pvticket(["top"]).args([&world.socket]),
         }
@@ -170,7 +170,7 @@ impl Subject {
             Ok(running.has_ended()?
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
-                    // It writes once it is up, and keeps writing.
+                    // The command writes once it is up, and keeps writing.
                     Self::EmulatedAtWork => has_output_thread(pid),
                     Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
                     _ => catches(pid, Signal::TERM),

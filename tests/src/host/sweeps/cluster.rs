@@ -99,7 +99,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Its directory, in which its user may write.
+    /// The cluster's directory, in which its user may write.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -197,7 +197,7 @@ impl Cluster {
 
     /// Kills a daemon.
     pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
-        let at = self.daemons.iter().position(|(its, _)| its == name);
+        let at = self.daemons.iter().position(|(daemon, _)| daemon == name);
         let (_, mut child) = self.daemons.remove(at.with_context(|| format!("no {name}"))?);
         child.kill()?;
         child.wait().map(drop).context("cannot wait")
@@ -245,7 +245,7 @@ impl Cluster {
             let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
             let mut words = line.split(|byte| *byte == 0);
             let is_it = words.next() == Some(program.as_os_str().as_encoded_bytes())
-                && words.any(|its| its == word.as_bytes());
+                && words.any(|argument| argument == word.as_bytes());
             found.extend(Pid::from_raw(id).filter(|_| is_it));
         }
         // A child that has not executed its program yet has its parent's command line.

@@ -117,10 +117,10 @@ fn a_slurm_log_has_a_directory_of_its_own() -> anyhow::Result<()> {
     symlink(&theirs, dir.join("submissions/0/0.log"))?;
     let bin = folder.path().join("fake");
     fs::create_dir(&bin)?;
-    let said = folder.path().join("said");
+    let arguments = folder.path().join("said");
     for (name, script) in [
-        ("sbatch", format!("printf '%s\\n' \"$@\" > {}; echo 12", said.display())),
-        ("squeue", format!("printf '%s\\n' \"$@\" > {}-of-squeue", said.display())),
+        ("sbatch", format!("printf '%s\\n' \"$@\" > {}; echo 12", arguments.display())),
+        ("squeue", format!("printf '%s\\n' \"$@\" > {}-of-squeue", arguments.display())),
     ] {
         let file = bin.join(name);
         fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
@@ -132,7 +132,7 @@ fn a_slurm_log_has_a_directory_of_its_own() -> anyhow::Result<()> {
     let quoted = "it'\\''s $(touch pwned)";
     ensure!(ran.text()?.contains(&format!("{quoted}/submissions/0/%a.log'")), "{}", ran.show());
     resume(&dir).args(plan).env("PATH", &path).run()?.exits(0)?;
-    let words = fs::read_to_string(&said)?;
+    let words = fs::read_to_string(&arguments)?;
     ensure!(words.contains("$(touch pwned)/submissions/1/%a.log\n"), "{words}");
     pvticket(["status"]).args([&dir]).env("PATH", &path).run()?.exits(0)?;
     let words = fs::read_to_string(folder.path().join("said-of-squeue"))?;

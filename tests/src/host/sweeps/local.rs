@@ -71,7 +71,7 @@ fn a_sweep_is_killed_at_random_moments_and_resumed() -> anyhow::Result<()> {
             running.wait()?.exits(0)?;
             break;
         }
-        // It may have ended already.
+        // The head may have ended already.
         let _ = running.signal(Signal::KILL);
         let _ = running.wait()?;
         kills += 1;

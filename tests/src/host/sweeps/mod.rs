@@ -62,23 +62,23 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
     let mut cells = BTreeMap::new();
     for line in lines {
         let values: Vec<&str> = line.split(',').collect();
-        let of = |name: &str| {
-            let at = names.iter().position(|its| *its == name);
+        let value = |name: &str| {
+            let at = names.iter().position(|column| *column == name);
             let at = at.with_context(|| format!("no column {name}"))?;
             Ok::<_, anyhow::Error>(values.get(at).copied().unwrap_or_default().to_owned())
         };
         let point = ["lock", "vcpus", "policy", "seed"]
-            .map(of)
+            .map(value)
             .into_iter()
             .collect::<Result<Vec<_>, _>>()?;
         let cell = Cell {
-            node: of("node")?,
-            status: of("status")?,
-            round: of("round")?,
+            node: value("node")?,
+            status: value("status")?,
+            round: value("round")?,
             point: point.join(" "),
-            operations: of("operations")?,
+            operations: value("operations")?,
         };
-        let number: u32 = of("cell")?.parse()?;
+        let number: u32 = value("cell")?.parse()?;
         ensure!(cells.insert(number, cell).is_none(), "cell {number} is there twice");
     }
     Ok(cells)
@@ -90,15 +90,15 @@ fn check(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>>
     check_cells(cells(dir)?, plain)
 }
 
-/// The same for measured cells, but for what they gave.
+/// Checks as [`check`] does for measured cells, but not what they gave.
 fn check_plan(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>> {
     let without = |cell: Cell| Cell { operations: String::new(), ..cell };
-    let of =
-        |all: BTreeMap<u32, Cell>| all.into_iter().map(|(ix, its)| (ix, without(its))).collect();
-    check_cells(of(cells(dir)?), &of(plain.clone()))
+    let stripped =
+        |all: BTreeMap<u32, Cell>| all.into_iter().map(|(ix, cell)| (ix, without(cell))).collect();
+    check_cells(stripped(cells(dir)?), &stripped(plain.clone()))
 }
 
-/// The same for a sweep whose rounds are divided: several nodes may have cells of a round.
+/// Checks a sweep whose rounds are divided: several nodes may have cells of a round.
 fn check_divided(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<()> {
     let cells = cells(dir)?;
     ensure!(cells.len() == plain.len(), "{} cells, not {}", cells.len(), plain.len());

@@ -83,8 +83,8 @@ fn a_program_in_the_directory_is_not_run() -> anyhow::Result<()> {
     fs::write(&program, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     for engine in ["local", "slurm", "manual"] {
-        let why = ["bin/pvticket is not the program that resumes the sweep"];
-        resume(&dir).args(["--on", engine]).run()?.fails(2, &why)?;
+        let reason = ["bin/pvticket is not the program that resumes the sweep"];
+        resume(&dir).args(["--on", engine]).run()?.fails(2, &reason)?;
     }
     ensure!(!ran.exists(), "it was executed");
     fs::copy(product::binary(), &program)?;
@@ -114,7 +114,7 @@ fn options_that_contradict_each_other_are_refused() -> anyhow::Result<()> {
         ensure!(!dir.exists(), "{options:?} left something behind");
     }
     let dir = prepared(folder.path(), "1")?;
-    // It prints what is missing; nothing else continues a sweep.
+    // `resume` prints what is missing; nothing else continues a sweep.
     let ran = resume(&dir).run()?.exits(0)?;
     ensure!(ran.text()?.contains("2 units are to be run: 0-1"), "{}", ran.show());
     pvticket(["compare", "--resume"]).args([&dir]).run()?.fails(2, &["is a sweep"]).map(drop)
@@ -132,7 +132,7 @@ fn a_slurm_that_fails_or_hangs_or_babbles_loses_nothing() -> anyhow::Result<()> 
         Ok(fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?)
     };
     let path = format!("{}:/usr/bin:/bin", bin.display());
-    let with = |program: Program| program.env("PATH", &path).env("PVTICKET_SLURM_PATIENCE", "1");
+    let faked = |program: Program| program.env("PATH", &path).env("PVTICKET_SLURM_PATIENCE", "1");
     fake("squeue", "exit 0")?;
     fake("scancel", "exit 0")?;
     for (number, (script, what)) in [
@@ -152,7 +152,7 @@ fn a_slurm_that_fails_or_hangs_or_babbles_loses_nothing() -> anyhow::Result<()> 
     {
         fake("sbatch", script)?;
         let dir = folder.path().join(format!("run-{number}"));
-        let run = with(pvticket(["run", "--on", "slurm", "--dir"]).args([&dir, &spec]));
+        let run = faked(pvticket(["run", "--on", "slurm", "--dir"]).args([&dir, &spec]));
         run.run()?.fails(1, &["nothing is lost, resume with", what])?;
         // With another engine all that was planned is run.
         resume(&dir).args(["--on", "local"]).run()?.exits(0)?;
@@ -160,7 +160,7 @@ fn a_slurm_that_fails_or_hangs_or_babbles_loses_nothing() -> anyhow::Result<()> 
     let dir = folder.path().join("queue");
     fake("sbatch", "echo 12")?;
     let detached = ["run", "--detach", "--on", "slurm", "--dir"];
-    with(pvticket(detached).args([&dir, &spec])).run()?.exits(0)?;
+    faked(pvticket(detached).args([&dir, &spec])).run()?.exits(0)?;
     for (script, what) in [
         (
             "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
@@ -170,20 +170,20 @@ fn a_slurm_that_fails_or_hangs_or_babbles_loses_nothing() -> anyhow::Result<()> 
         ("echo rubbish", "squeue printed 'rubbish'"),
     ] {
         fake("squeue", script)?;
-        with(resume(&dir)).run()?.fails(1, &["nothing was submitted", what])?;
-        let status = with(pvticket(["status"]).args([&dir])).run()?.exits(0)?;
+        faked(resume(&dir)).run()?.fails(1, &["nothing was submitted", what])?;
+        let status = faked(pvticket(["status"]).args([&dir])).run()?.exits(0)?;
         ensure!(status.text()?.contains(what), "{}", status.show());
     }
     // Two units wait for what never comes; then they are gone without a word.
     fake("squeue", "echo '12_0|PENDING|PartitionTimeLimit'; echo '12_1|PENDING|BadConstraints'")?;
-    let ran = with(resume(&dir)).run()?.exits(1)?;
+    let ran = faked(resume(&dir)).run()?.exits(1)?;
     ensure!(
         ran.errors().contains("unit 0 is not done: it never starts: PartitionTimeLimit"),
         "{}",
         ran.show()
     );
     fake("squeue", "exit 0")?;
-    let ran = with(resume(&dir)).run()?.exits(1)?;
+    let ran = faked(resume(&dir)).run()?.exits(1)?;
     ensure!(
         ran.errors().contains("unit 1 is not done: its task ended without a word"),
         "{}",

@@ -86,7 +86,7 @@ impl Kit {
                 if !tasks.is_empty() {
                     let victim = tasks[random(&mut state, tasks.len())];
                     let signal = if killed % 3 == 2 { Signal::TERM } else { Signal::KILL };
-                    // It may have ended in the meantime.
+                    // The task may have ended in the meantime.
                     killed += u32::from(kill_process(victim, signal).is_ok());
                 }
                 thread::sleep(Duration::from_millis(100 + random(&mut state, 300) as u64));
@@ -215,14 +215,14 @@ fn two_nodes_that_run_the_same_unit_count_once() -> anyhow::Result<()> {
     let words: Vec<&str> = queue.split(' ').collect();
     let (job, node) = (words[0], words.get(2).copied().context("no node")?);
     kit.cluster.kill(node)?;
-    // It would end before the second begins, on a busy machine.
+    // The first attempt would end before the second begins, on a busy machine.
     let first = kit.tasks()?.first().copied().context("it has ended")?;
     kill_process(first, Signal::STOP)?;
     let name = format!("nodename={node}");
     kit.cluster.slurm("scontrol", &["update", &name, "state=down", "reason=test"])?.exits(0)?;
     let job = format!("jobid={job}");
     wait_until("it is queued again", PATIENCE, || {
-        // It fails once the second attempt runs.
+        // The command fails once the second attempt runs.
         let _ = kit.cluster.slurm("scontrol", &["update", &job, "StartTime=now"])?;
         Ok(parts(&kit.dir).len() == 2)
     })?;
@@ -268,7 +268,7 @@ fn a_dead_controller_is_waited_for() -> anyhow::Result<()> {
         ran
     })?;
     if ran.status()? != 0 {
-        // It asked while the controller knew nothing of the tasks.
+        // The head asked while the controller knew nothing of the tasks.
         ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show());
         kit.resume().run()?.exits(0)?;
     }
@@ -280,8 +280,8 @@ fn what_never_starts_is_said() -> anyhow::Result<()> {
     let bad = kit.run(&["--slurm", "--partition=nowhere"]).run()?;
     bad.fails(1, &["sbatch failed", "invalid partition", "nothing is lost"])?;
     let long = kit.resume().args(["--slurm", "--time=10:00:00"]).run()?.exits(1)?;
-    let why = "unit 0 is not done: it never starts: PartitionTimeLimit";
-    ensure!(long.errors().contains(why), "{}", long.show());
+    let reason = "unit 0 is not done: it never starts: PartitionTimeLimit";
+    ensure!(long.errors().contains(reason), "{}", long.show());
     kit.wait_for_empty_queue()?;
     // What cannot be run twice can be corrected.
     kit.resume().args(["--slurm", "--time=10"]).run()?.exits(0)?;

@@ -18,13 +18,13 @@ fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
     command.arg(SCRIPT).arg(folder.path());
     spawn::confine(&mut command, Cell { files: None, memory: 1 << 30, calls });
     let ended = command.output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-    assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
+    let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success(), "{stdout}{}", String::from_utf8_lossy(&ended.stderr));
     let error = |line: &str| {
         let (name, error) = line.split_once(": ").unwrap();
         (name.to_owned(), error.parse().unwrap())
     };
-    said.lines().map(error).collect()
+    stdout.lines().map(error).collect()
 }
 
 /// Regression: QEMU could change the modes of all files of its user, send datagrams to the host's sockets by path, and signal

@@ -32,7 +32,7 @@ use base::chain::chain;
 
 /// Is this process the agent? If so, call [`run`], which does not return.
 ///
-/// It is if it is the first process of a machine, and the kernel's command line has put the mark in
+/// A process is the agent if it is the first process of a machine, and the kernel's command line has put the mark in
 /// its environment.
 pub fn is_wanted() -> bool {
     process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()

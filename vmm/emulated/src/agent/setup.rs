@@ -77,7 +77,7 @@ pub fn load(modules: &[PathBuf]) -> Result<(), Failure> {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(format!("cannot load {}: {error}", path.display())),
         }
-        // It occupies memory and is no longer needed.
+        // The file occupies memory and is no longer needed.
         let _ = fs::remove_file(path);
     }
     Ok(())

@@ -75,8 +75,8 @@ mod tests {
             let ended = command.output().unwrap();
             (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
         };
-        let (succeeds, said) = kills(filter_of_child().unwrap());
-        assert!(!succeeds && said.contains("not permitted"), "{said}");
+        let (succeeds, stderr) = kills(filter_of_child().unwrap());
+        assert!(!succeeds && stderr.contains("not permitted"), "{stderr}");
         assert!(kills(Vec::new()).0, "a child that is not filtered does");
     }
 }

@@ -42,7 +42,7 @@ pub enum ImageError {
     /// There is no memory for it.
     #[error("cannot hold the emulated host's initramfs in memory")]
     Memory(#[source] io::Error),
-    /// It cannot be written.
+    /// The initramfs cannot be written.
     #[error(transparent)]
     Cpio(#[from] CpioError),
 }
@@ -88,7 +88,7 @@ impl Image {
         &self.file
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn size(&self) -> u64 {
         self.file.metadata().map_or(0, |data| data.len())
     }

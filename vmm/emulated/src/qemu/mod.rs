@@ -58,7 +58,7 @@ pub enum MachineError {
     /// A socket pair cannot be made.
     #[error("cannot make a socket for the emulated host")]
     Socket(#[source] io::Error),
-    /// Its files cannot be restricted.
+    /// The files of QEMU cannot be restricted.
     #[error("cannot confine the emulated host")]
     Confine(#[source] confine::RulesetError),
     /// The filter of its system calls cannot be made.
@@ -111,7 +111,7 @@ impl Machine {
         command.arg("-initrd").arg(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
         serial_ports(&mut command, &sockets.theirs[..PORTS.len()]);
         extras(&mut command, sockets.number(PORTS.len()), sockets.number(PORTS.len() + 1));
-        // Its own process group: Ctrl-C reaches only this process, which then ends QEMU.
+        // A process group of its own: Ctrl-C reaches only this process, which then ends QEMU.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut keep: Vec<RawFd> = sockets.theirs.iter().map(AsRawFd::as_raw_fd).collect();
         keep.push(image.file().as_raw_fd());
@@ -130,7 +130,7 @@ impl Machine {
     }
 }
 
-/// Its memory in MiB: QEMU rounds sizes that are no multiples of 8 KiB by itself, and what is confined to the exact size then
+/// Memory in MiB: QEMU rounds sizes that are no multiples of 8 KiB by itself, and what is confined to the exact size then
 /// lacks the rest.
 const fn whole_mib(memory: ByteSize) -> u64 {
     memory.0.div_ceil(1 << 20)

@@ -67,20 +67,20 @@ pub enum PiecesError {
 pub struct Pieces {
     /// The emulator.
     pub qemu: PathBuf,
-    /// Its kernel: the ELF file, which starts a second sooner, or the bzImage.
+    /// The kernel: the ELF file, which starts a second sooner, or the bzImage.
     pub kernel: PathBuf,
-    /// Its modules in the order of loading.
+    /// The modules in the order of loading.
     pub modules: Vec<Module>,
     /// The kernel's release.
     pub release: String,
-    /// Its clock rate: this system's.
+    /// The clock rate: this system's.
     pub tsc: Rate,
 }
 
 /// A kernel module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name, without `.ko`.
+    /// Name, without `.ko`.
     pub name: String,
     pub path: PathBuf,
 }
@@ -142,7 +142,7 @@ fn first_there(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<PathBu
 
 /// This file, which is to be a program.
 fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
-    let why = match files::regular(&file) {
+    let reason = match files::regular(&file) {
         // A program that may be executed need not be readable.
         Err(FileError::Io(error)) if error.kind() != io::ErrorKind::PermissionDenied => {
             error.to_string()
@@ -153,7 +153,7 @@ fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
             Err(_) => "it may not be executed".into(),
         },
     };
-    Err(PiecesError::Named { file, why })
+    Err(PiecesError::Named { file, why: reason })
 }
 
 /// The modules of a kernel.
@@ -317,13 +317,13 @@ mod tests {
     #[test]
     fn a_program_that_is_named_is_said_with_what_is_wrong() {
         let folder = TempDir::new().unwrap();
-        let said = |file: &Path| program(file.into()).unwrap_err().to_string();
-        let missing = said(Path::new("/nonexistent"));
+        let refusal = |file: &Path| program(file.into()).unwrap_err().to_string();
+        let missing = refusal(Path::new("/nonexistent"));
         assert!(missing.starts_with("PVTICKET_QEMU=/nonexistent: No such file"), "{missing}");
-        assert!(said(folder.path()).contains("it is a directory"));
+        assert!(refusal(folder.path()).contains("it is a directory"));
         let file = folder.path().join("qemu");
         fs::write(&file, "").unwrap();
-        assert!(said(&file).contains("may not be executed"));
+        assert!(refusal(&file).contains("may not be executed"));
         assert!(program("/proc/self/exe".into()).is_ok());
     }
 

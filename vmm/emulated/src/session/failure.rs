@@ -48,7 +48,7 @@ impl Session<'_> {
         let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
         // What came of that ends it in one of several ways.
         if self.console_log.line_with(&["Initramfs unpacking failed"]).is_some() {
-            let files = self.errand.files_in.iter().map(|(here, _)| here.as_path());
+            let files = self.errand.files_in.iter().map(|(source, _)| source.as_path());
             let (memory, largest) = (self.errand.memory, LargestFile::among(files));
             return Err(EmulatedError::NoRoom { memory, largest, evidence });
         }

@@ -24,7 +24,7 @@ pub struct Limits {
 /// Why the emulated host counts as frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freeze {
-    /// It did not come up.
+    /// Did not come up.
     Boot {
         /// Time since its start.
         after: Duration,
@@ -141,7 +141,7 @@ impl Watch {
 /// May the errand be repeated with no visible effect but the delay?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeatable {
-    /// Its output has not been seen, and its input is still kept.
+    /// The output has not been seen, and the input is still kept.
     Yes,
     /// Some output has been passed on already.
     OutputSeen,

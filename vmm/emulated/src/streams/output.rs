@@ -74,8 +74,9 @@ pub async fn take(
             }
             if mode == OutputMode::Capture {
                 if kept.len() + bytes.len() > MOST_KEPT {
-                    let why = format!("it is more than the {} MiB that are kept", MOST_KEPT >> 20);
-                    return Err(io::Error::other(UserStream(io::Error::other(why))));
+                    let reason =
+                        format!("it is more than the {} MiB that are kept", MOST_KEPT >> 20);
+                    return Err(io::Error::other(UserStream(io::Error::other(reason))));
                 }
                 kept.extend(bytes);
                 continue;

@@ -72,8 +72,8 @@ impl Results {
                 })?;
                 continue;
             }
-            let why = partial.error.take().unwrap_or_else(|| "it was not handed back".into());
-            missing.push(Missing { host: partial.host.clone(), why });
+            let reason = partial.error.take().unwrap_or_else(|| "it was not handed back".into());
+            missing.push(Missing { host: partial.host.clone(), why: reason });
         }
         Ok(missing)
     }

@@ -144,7 +144,7 @@ pub enum FromAgent {
 /// How the errand ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// Its exit status, or 128 and the number of the signal that ended it.
+    /// Exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
     /// How many processes the emulated host's kernel has killed for lack of memory.
     pub oom_kills: u64,

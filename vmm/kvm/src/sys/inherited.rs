@@ -47,10 +47,10 @@ mod tests {
     #[test]
     fn what_is_not_kept_is_closed() {
         let [kept, left] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
-        let its = fstat(&kept).unwrap();
+        let expected = fstat(&kept).unwrap();
         let [kept, left] = [kept, left].map(IntoRawFd::into_raw_fd);
         NOTED.set(vec![kept, left]).unwrap();
-        close(|file| (file.st_dev, file.st_ino) == (its.st_dev, its.st_ino));
+        close(|file| (file.st_dev, file.st_ino) == (expected.st_dev, expected.st_ino));
         assert!(stat(kept).is_some());
         // Another test's thread may have been given the number since.
         let is_zero = |file: Stat| file.st_rdev == rustix::fs::makedev(1, 5);

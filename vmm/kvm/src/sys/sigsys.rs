@@ -239,7 +239,7 @@ impl Firsts {
             let place = &self.0[(start + step) % self.0.len()];
             match place.compare_exchange(0, key, Relaxed, Relaxed) {
                 Ok(_) => return true,
-                Err(there) if there == key => return false,
+                Err(found) if found == key => return false,
                 Err(_) => {}
             }
         }

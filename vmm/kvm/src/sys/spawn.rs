@@ -83,7 +83,7 @@ fn restrict_calls(filter: &mut [libc::sock_filter]) -> io::Result<()> {
 pub struct Cell {
     /// What it may open: a Landlock ruleset; None where the kernel has no Landlock.
     pub files: Option<OwnedFd>,
-    /// Its address space in bytes.
+    /// Limit of the address space, in bytes.
     pub memory: u64,
     /// A filter of its system calls; empty where the kernel has none. It must permit execve(2). Comparisons with
     /// [`OWN_PROCESS`] are made with the child's number.
@@ -96,8 +96,8 @@ pub fn confine(command: &mut Command, mut cell: Cell) {
     let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, cell.memory)];
     let before_exec = move || {
         for (resource, limit) in limits {
-            let there = getrlimit(resource).maximum;
-            let limit = Some(there.map_or(limit, |there| there.min(limit)));
+            let maximum = getrlimit(resource).maximum;
+            let limit = Some(maximum.map_or(limit, |maximum| maximum.min(limit)));
             setrlimit(resource, Rlimit { current: limit, maximum: limit })?;
         }
         set_no_new_privs(true)?;

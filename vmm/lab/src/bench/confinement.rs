@@ -58,7 +58,7 @@ impl Subject {
         calls.into_iter().map(Self::Call).chain([Self::FirstOutput]).chain(linux).collect()
     }
 
-    /// Its name in the table.
+    /// The subject's name in the table.
     pub fn name(self) -> String {
         match self {
             Self::Call(case) => case.name(),
@@ -138,11 +138,11 @@ pub fn run(
     let mut subjects: Vec<_> = Subject::all(plan).into_iter().map(none).collect();
     for run in 0..plan.runs {
         started(run + 1);
-        for of in &mut subjects {
+        for entry in &mut subjects {
             if interrupt.raised() {
                 return Ok(ConfinementFigures { subjects, interrupted: true });
             }
-            of.pairs.push(bench.pair(of.subject, run.is_multiple_of(2))?);
+            entry.pairs.push(bench.pair(entry.subject, run.is_multiple_of(2))?);
         }
     }
     Ok(ConfinementFigures { subjects, interrupted: false })

@@ -45,7 +45,7 @@ impl Placement {
         }
     }
 
-    /// Its name in the table.
+    /// The placement's name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SameCpu => "same CPU",
@@ -64,7 +64,7 @@ pub enum RawKind {
 }
 
 impl RawKind {
-    /// Its name in the table.
+    /// The kind's name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Futex => "futex",

@@ -26,22 +26,27 @@ struct Bound {
     greater: &'static str,
     times: f64,
     less: &'static str,
-    why: &'static str,
+    reason: &'static str,
     /// Only of CPUs that are no hyperthreads of one core.
     is_of_cores: bool,
 }
 
-const fn bound(greater: &'static str, times: f64, less: &'static str, why: &'static str) -> Bound {
-    Bound { greater, times, less, why, is_of_cores: false }
+const fn bound(
+    greater: &'static str,
+    times: f64,
+    less: &'static str,
+    reason: &'static str,
+) -> Bound {
+    Bound { greater, times, less, reason, is_of_cores: false }
 }
 
 const fn of_cores(
     greater: &'static str,
     times: f64,
     less: &'static str,
-    why: &'static str,
+    reason: &'static str,
 ) -> Bound {
-    Bound { is_of_cores: true, ..bound(greater, times, less, why) }
+    Bound { is_of_cores: true, ..bound(greater, times, less, reason) }
 }
 
 const BETWEEN_CPUS: &str = "a line that another core has is beyond the second-level cache";
@@ -121,11 +126,11 @@ impl Measured {
     pub(super) fn doubts(&self) -> Vec<String> {
         let is_asked = |bound: &&Bound| self.has_cores || !bound.is_of_cores;
         let doubt = |bound: &Bound| {
-            let Bound { greater, times, less, why, .. } = bound;
+            let Bound { greater, times, less, reason, .. } = bound;
             let (cost, other) = self.of(greater).zip(self.of(less))?;
             let holds = cost > Picos::ZERO && cost.0 as f64 >= times * other.0 as f64;
             (!holds).then(|| {
-                format!("{greater} {cost} is less than {times} times {less} {other}, but {why}")
+                format!("{greater} {cost} is less than {times} times {less} {other}, but {reason}")
             })
         };
         BOUNDS.iter().filter(is_asked).filter_map(doubt).collect()
@@ -173,9 +178,9 @@ mod tests {
         // Two CPUs of an AMD EPYC in two places: what a line takes, and what it takes to and fro; of its time others take 3 %.
         for (line, hop) in [(26.0, 33.3), (150.0, 163.0)] {
             let noise = Some(Noise { busy: ns(50_585.0), idle: ns(1_604_087.0) });
-            let mut here = Measured { hop: Some(ns(hop)), noise, ..measured() };
-            (here.lines.load_modified, here.lines.load_shared) = (ns(line), ns(line));
-            assert_eq!(here.doubts(), [""; 0]);
+            let mut machine = Measured { hop: Some(ns(hop)), noise, ..measured() };
+            (machine.lines.load_modified, machine.lines.load_shared) = (ns(line), ns(line));
+            assert_eq!(machine.doubts(), [""; 0]);
         }
         // One CPU, of a host that takes nothing.
         let alone = Measured { hop: None, noise: None, has_cores: false, ..measured() };
@@ -242,7 +247,8 @@ mod tests {
     /// Every cost but the one that is not measured, a tenth of what it is or ten times as much.
     #[test]
     fn every_cost_has_a_bound() {
-        let named = |key: &str| BOUNDS.iter().any(|its| its.greater == key || its.less == key);
+        let named =
+            |key: &str| BOUNDS.iter().any(|bound| bound.greater == key || bound.less == key);
         for key in ["hit", "atomic", "pause", "memory", "increment", "exit", "switch", "wakeup"] {
             assert!(named(key), "{key}");
         }
@@ -252,7 +258,7 @@ mod tests {
         for key in ["hop", "noise.busy", "noise.idle"] {
             assert!(named(key), "{key}");
         }
-        let all = BOUNDS.iter().flat_map(|its| [its.greater, its.less]);
+        let all = BOUNDS.iter().flat_map(|bound| [bound.greater, bound.less]);
         assert!(all.map(|name| measured().of(name)).all(|cost| cost.is_some()), "each is a cost");
         let nothing = Noise { busy: Picos::ZERO, idle: Picos::ZERO };
         let zero = Measured {

@@ -22,7 +22,7 @@ const FEWEST: usize = 1 << 16;
 /// A chain whose lines no cache has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Far {
-    /// Its lines.
+    /// Number of lines.
     pub(super) lines: usize,
     /// The largest cache that one of the CPUs reaches, if the kernel says so.
     cache: Option<ByteSize>,

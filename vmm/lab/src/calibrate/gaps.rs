@@ -110,7 +110,7 @@ fn at_once<T: Send>(
             threads.push((started, go));
         }
         let begin = |(thread, go): (_, mpsc::Sender<()>)| {
-            // It waits for this.
+            // The thread waits for this.
             let _ = go.send(());
             thread
         };

@@ -114,18 +114,19 @@ impl Cost {
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
     let far = Far::of(&Files::host(), cpus);
     let (OfPlace { mut own, second, lines }, place) = costs_of_a_place(cpus, far, interrupt)?;
-    let of = |key: &str| own.iter().find(|cost| cost.key == key).map_or(Picos::ZERO, Cost::picos);
+    let picos =
+        |key: &str| own.iter().find(|cost| cost.key == key).map_or(Picos::ZERO, Cost::picos);
     let line = |index: usize| lines[index].picos();
     let costs = Costs {
-        hit: of("hit"),
-        atomic: of("atomic"),
-        pause: of("pause").max(Picos(1)),
-        memory: of("memory"),
-        invalidate: of("invalidate"),
-        increment: of("increment"),
-        exit: of("exit"),
-        switch: of("switch"),
-        wakeup: of("wakeup"),
+        hit: picos("hit"),
+        atomic: picos("atomic"),
+        pause: picos("pause").max(Picos(1)),
+        memory: picos("memory"),
+        invalidate: picos("invalidate"),
+        increment: picos("increment"),
+        exit: picos("exit"),
+        switch: picos("switch"),
+        wakeup: picos("wakeup"),
     };
     let line_costs = LineCosts {
         load_modified: line(0),
@@ -146,7 +147,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
     doubts.extend(far.doubt());
     doubts.extend(place.doubt());
     own.extend(place.cost());
-    let here = cpus.cpus().len();
+    let cpu_count = cpus.cpus().len();
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
     stated.extend(noise_stated);
     stated.extend(lines.iter().map(|cost| cost.stated("machine.")));
@@ -155,10 +156,13 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
         queue: Queue::Random,
         stores: Stores::Buffered,
         name: NAME.to_owned(),
-        about: format!("this host, {}, measured by `pvticket sim calibrate`", count(here, "CPU")),
+        about: format!(
+            "this host, {}, measured by `pvticket sim calibrate`",
+            count(cpu_count, "CPU")
+        ),
         // All costs are in nanoseconds.
         mhz: 1_000.0,
-        levels: vec![Level { name: "machine".to_owned(), cpus: here, lines: line_costs }],
+        levels: vec![Level { name: "machine".to_owned(), cpus: cpu_count, lines: line_costs }],
         costs,
         noise,
         stated,
@@ -201,24 +205,26 @@ fn median(samples: &[f64]) -> f64 {
     stats::median(samples).unwrap_or_default()
 }
 
-fn rounds<T>(mut of: impl FnMut() -> Result<T, CalibrateError>) -> Result<Vec<T>, CalibrateError> {
-    (0..ROUNDS).map(|_| of()).collect()
+fn rounds<T>(
+    mut measure: impl FnMut() -> Result<T, CalibrateError>,
+) -> Result<Vec<T>, CalibrateError> {
+    (0..ROUNDS).map(|_| measure()).collect()
 }
 
 /// Those of one CPU, and a load from its second-level cache.
 fn alone_costs(cpus: &CpuList, far: Far) -> Result<(Vec<Cost>, Picos), CalibrateError> {
     let found = alone::measure(cpus, far.lines, ROUNDS).map_err(CalibrateError::Threads)?;
-    let each = |of: fn(&alone::Alone) -> f64| found.iter().map(of).collect::<Vec<_>>();
-    let second = Picos::from_nanos(median(&each(|its| its.second)));
+    let each = |part: fn(&alone::Alone) -> f64| found.iter().map(part).collect::<Vec<_>>();
+    let second = Picos::from_nanos(median(&each(|round| round.second)));
     let costs = vec![
-        Cost::measured("hit", each(|its| its.hit), "chain of loads in the first-level cache"),
+        Cost::measured("hit", each(|round| round.hit), "chain of loads in the first-level cache"),
         Cost::measured(
             "atomic",
-            each(|its| its.add - its.hit),
+            each(|round| round.add - round.hit),
             "locked add to an own line, less a hit",
         ),
-        Cost::measured("pause", each(|its| its.pause), "PAUSE and the loop around it"),
-        Cost::measured("memory", each(|its| its.memory), far.note()),
+        Cost::measured("pause", each(|round| round.pause), "PAUSE and the loop around it"),
+        Cost::measured("memory", each(|round| round.memory), far.note()),
         Cost {
             key: "invalidate",
             nanos: Vec::new(),
@@ -227,7 +233,7 @@ fn alone_costs(cpus: &CpuList, far: Far) -> Result<(Vec<Cost>, Picos), Calibrate
         },
         Cost::measured(
             "increment",
-            each(|its| its.increment),
+            each(|round| round.increment),
             "the payload's own loop, all CPUs busy with it",
         ),
     ];
@@ -304,8 +310,8 @@ fn line_costs(cpus: &CpuList, interrupt: &Interrupt) -> Result<[Cost; 4], Calibr
         }
         found.extend(pairs::measure([all[0], *other], ROUNDS).map_err(CalibrateError::Threads)?);
     }
-    let each = |of: fn(&Pair) -> f64| found.iter().map(of).collect::<Vec<_>>();
-    let loaded = each(|its| its.load_modified);
+    let each = |part: fn(&Pair) -> f64| found.iter().map(part).collect::<Vec<_>>();
+    let loaded = each(|pair| pair.load_modified);
     Ok([
         Cost::measured(
             "load-modified",
@@ -320,12 +326,12 @@ fn line_costs(cpus: &CpuList, interrupt: &Interrupt) -> Result<[Cost; 4], Calibr
         },
         Cost::measured(
             "store-modified",
-            each(|its| its.store_modified),
+            each(|pair| pair.store_modified),
             "locked adds to lines the other CPU wrote, less atomic",
         ),
         Cost::measured(
             "store-shared",
-            each(|its| its.store_shared),
+            each(|pair| pair.store_shared),
             "locked adds to lines that both CPUs have read, less atomic",
         ),
     ])

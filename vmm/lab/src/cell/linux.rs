@@ -136,11 +136,12 @@ impl Cell for LinuxCell {
         if !in_time {
             let waited = patience.as_secs_f64();
             let times = in_words(times);
-            let why = format!("it gave no result within {waited:.0} s{times}");
-            return Err(CellError::EndedEarly(why));
+            let reason = format!("it gave no result within {waited:.0} s{times}");
+            return Err(CellError::EndedEarly(reason));
         }
-        let figures = outputs.iter().zip(&reports).map(|(its, report)| its.figures(run, report));
-        let all = figures.reduce(|all, its| Ok(all?.beside(its?)));
+        let figures =
+            outputs.iter().zip(&reports).map(|(output, report)| output.figures(run, report));
+        let all = figures.reduce(|all, one| Ok(all?.beside(one?)));
         let all = all.ok_or(CellError::Interrupted)??;
         let Windows { schedule: measured, counts, host, taken, span } =
             windows.ok_or(CellError::NoWindow)?;
@@ -172,8 +173,8 @@ impl Outputs {
     fn figures(&self, run: &RunSpec<'_>, report: &Report) -> Result<Figures, CellError> {
         match &report.end {
             End::Exit(0) => {
-                let said = self.stdout.whole().ok_or(CellError::Flooded(Kept::LIMIT))?;
-                let outcome = Outcome::parse(&said)?;
+                let stdout = self.stdout.whole().ok_or(CellError::Flooded(Kept::LIMIT))?;
+                let outcome = Outcome::parse(&stdout)?;
                 outcome.figures(run.point.lock, run.point.backend)
             }
             end => Err(ended_early(end, &self.messages.text())),

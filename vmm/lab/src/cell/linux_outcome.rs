@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn steal_time_is_that_of_the_guests_kernel_and_unknown_where_it_does_not_say() {
-        let said = RESULT.replace("\"stats\"", "\"steal_seconds\":0.25,\"stats\"");
+        let stealing = RESULT.replace("\"stats\"", "\"steal_seconds\":0.25,\"stats\"");
         let stolen =
             |result: &str| of(result, System::PvTicket, PvBackend::Vmm).unwrap().guest_steal_ns;
-        assert_eq!((stolen(&said), stolen(RESULT)), (Some(250_000_000), None));
+        assert_eq!((stolen(&stealing), stolen(RESULT)), (Some(250_000_000), None));
     }
 
     #[test]
@@ -159,16 +159,16 @@ mod tests {
         ] {
             let result = RESULT.replace(from, to);
             let error = of(&result, System::PvTicket, PvBackend::Vmm).unwrap_err();
-            let said = error.to_string();
-            assert!(said.contains("claims") && said.contains(what), "{to}: {said}");
+            let message = error.to_string();
+            assert!(message.contains("claims") && message.contains(what), "{to}: {message}");
         }
     }
 
     /// The result of a stock kernel that reports this about its locks and has these counts.
-    fn stock(said: &str, stats: &str) -> String {
+    fn stock(state: &str, stats: &str) -> String {
         format!(
             "{{\"seconds\":1,\"violations\":null,\"operations\":[1],\
-             \"spinlocks\":\"kvm-guest: PV spinlocks {said}\",\"stats\":{stats}}}"
+             \"spinlocks\":\"kvm-guest: PV spinlocks {state}\",\"stats\":{stats}}}"
         )
     }
 

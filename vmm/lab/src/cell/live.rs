@@ -49,17 +49,17 @@ impl Machines {
         for ((vm, running), vcpus_of_vm) in (0..).zip(&self.running).zip(run.point.sizes()) {
             let figures = figures(running, vcpus_of_vm).unwrap_or_default();
             for (vcpu, counts) in (0..).zip(running.counts()) {
-                let its = figures.get(vcpu as usize);
+                let slot = figures.get(vcpu as usize);
                 vcpus.push(VcpuView {
                     vm,
                     vcpu,
                     state: None,
                     locks: LockActivity::Unknown,
-                    operations: its.map(|its| its.operations),
+                    operations: slot.map(|slot| slot.operations),
                     taken: None,
                     exits: counts.exits,
-                    halts: its.map_or(counts.lock_spinning, |its| its.halts),
-                    kicks: its.map_or(counts.unlock_kick, |its| its.kicks),
+                    halts: slot.map_or(counts.lock_spinning, |slot| slot.halts),
+                    kicks: slot.map_or(counts.unlock_kick, |slot| slot.kicks),
                 });
             }
         }

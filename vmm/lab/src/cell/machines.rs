@@ -117,7 +117,7 @@ impl Machines {
         self.running.iter().map(Running::host_counts).collect()
     }
 
-    /// The same of all vCPUs of all machines together.
+    /// What the host's kernel has counted of all vCPUs of all machines together.
     pub(super) fn times(&self) -> ThreadTimes {
         let each = self.host_counts().into_iter().map(|counts| counts.total());
         each.fold(ThreadTimes::default(), ThreadTimes::plus)
@@ -145,7 +145,9 @@ impl Machines {
         let meter = |vm| -> Meter {
             // A weak reference, because the schedule keeps its meters.
             let gathering = Arc::downgrade(&self.gathering);
-            Box::new(move || gathering.upgrade().and_then(|its| its.taken(vm)).unwrap_or(0))
+            Box::new(move || {
+                gathering.upgrade().and_then(|gathering| gathering.taken(vm)).unwrap_or(0)
+            })
         };
         self.meter((0..self.running.len()).map(meter));
     }
@@ -169,8 +171,8 @@ impl Machines {
         let mut reports =
             self.running.into_iter().map(Running::wait).collect::<Result<Vec<_>, _>>()?;
         let histories = reports.iter_mut().map(|report| report.history.take()).collect();
-        if let Some(why) = ended {
-            return Err(CellError::ScheduleEnded(why));
+        if let Some(reason) = ended {
+            return Err(CellError::ScheduleEnded(reason));
         }
         let timeline = timeline(run, histories, schedule.as_ref(), span);
         Ok(Ended { reports, schedule, timeline })

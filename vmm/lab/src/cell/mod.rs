@@ -202,8 +202,8 @@ pub enum CellError {
     },
 }
 
-fn quoted(said: Option<&str>) -> String {
-    said.map_or_else(|| "nothing of its locks".to_owned(), |said| format!("\"{said}\""))
+fn quoted(report: Option<&str>) -> String {
+    report.map_or_else(|| "nothing of its locks".to_owned(), |report| format!("\"{report}\""))
 }
 
 /// What vCPUs had of the host's CPUs within a time limit: tells a guest that hangs from a host that is

@@ -197,9 +197,9 @@ impl PayloadCell {
 fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
     let mut all = operations.into_iter();
     let of_machine = |vcpus: VcpuCount| {
-        let mut its: Vec<u64> = all.by_ref().take(vcpus.get() as usize).collect();
-        its.pop();
-        its
+        let mut counts: Vec<u64> = all.by_ref().take(vcpus.get() as usize).collect();
+        counts.pop();
+        counts
     };
     point.sizes().flat_map(of_machine).collect()
 }
@@ -220,7 +220,7 @@ impl Reading {
         let pairs = self.waits.iter().zip(&later.waits);
         let machines =
             pairs.map(|((before, _), (after, open))| Latencies::between(before, after, open, khz));
-        machines.reduce(|all, its| all.merge(&its))
+        machines.reduce(|all, one| all.merge(&one))
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn timeline(
         })
     });
     let is_in = |(at, _): &(Nanos, Event)| *at <= span.to;
-    events.iter_mut().chain([&mut late]).for_each(|its| its.retain(is_in));
+    events.iter_mut().chain([&mut late]).for_each(|list| list.retain(is_in));
     let machines = (0..).zip(run.point.sizes());
     let vcpus = machines.flat_map(|(vm, vcpus)| vcpus.ids().map(move |id| (vm, id))).collect();
     let counted = Counted::default();

@@ -53,7 +53,7 @@ struct Guest {
     gone: bool,
     /// The VMM's counts at the beginning of the window.
     before: Option<MachineCounts>,
-    /// The same of the host's kernel.
+    /// The host kernel's counts at the beginning of the window.
     host_before: Option<HostCounts>,
     /// What the host's kernel counted within the windows that have ended.
     host: Option<HostCounts>,

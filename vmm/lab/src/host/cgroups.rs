@@ -117,7 +117,7 @@ impl CgroupTree {
     /// Makes them in the group of this process.
     pub fn make(all: &[VmGroups]) -> Result<Self, CgroupError> {
         let own = own_group()?;
-        let is_there = |list: &str| list.split_whitespace().any(|its| its == CONTROLLER);
+        let is_there = |list: &str| list.split_whitespace().any(|name| name == CONTROLLER);
         let has = read(&own.join("cgroup.controllers"))?;
         if !is_there(&has) {
             return Err(CgroupError::NoController { dir: own, has });
@@ -182,11 +182,11 @@ fn fill(own: &Path, root: &Path, all: &[VmGroups]) -> Result<(), CgroupError> {
         make_group(&dir)?;
         share_out(&dir)?;
         for group in groups.groups() {
-            let its = dir.join(&group.path);
-            make_group(&its)?;
-            group.values.iter().try_for_each(|(file, value)| set(&its.join(file), value))?;
+            let group_dir = dir.join(&group.path);
+            make_group(&group_dir)?;
+            group.values.iter().try_for_each(|(file, value)| set(&group_dir.join(file), value))?;
             if group.is_parent {
-                share_out(&its)?;
+                share_out(&group_dir)?;
             }
         }
     }
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn the_own_group_is_that_of_version_2() {
-        let of = |text| group_in(text, Path::new("/g")).map(|path| path.display().to_string());
-        assert_eq!(of("3:cpuset:/x\n0::/").as_deref(), Some("/g"));
-        assert_eq!(of("0::/user.slice/a.scope").as_deref(), Some("/g/user.slice/a.scope"));
-        assert_eq!(of("1:cpu:/x"), None);
+        let group = |text| group_in(text, Path::new("/g")).map(|path| path.display().to_string());
+        assert_eq!(group("3:cpuset:/x\n0::/").as_deref(), Some("/g"));
+        assert_eq!(group("0::/user.slice/a.scope").as_deref(), Some("/g/user.slice/a.scope"));
+        assert_eq!(group("1:cpu:/x"), None);
     }
 
     /// A directory takes every value; the kernel does not.

@@ -16,16 +16,16 @@ const LONGEST: usize = 4096;
 /// Why a feature cannot be switched.
 #[derive(Debug, Error)]
 pub enum FeatureError {
-    /// Its file cannot be opened.
+    /// The file of the features cannot be opened.
     #[error("cannot open {FILE}")]
     Open(#[source] io::Error),
     /// The kernel refuses it.
     #[error("the host's kernel does not switch the scheduler's feature {0}")]
     Refused(String, #[source] io::Error),
-    /// It took the name, and its file says otherwise.
+    /// The kernel took the name, and the file says otherwise.
     #[error("the host's kernel has not switched the scheduler's feature {0}")]
     NotTaken(String),
-    /// It cannot be read any more.
+    /// The file cannot be read any more.
     #[error("cannot read {FILE}")]
     Read(#[source] io::Error),
 }
@@ -40,7 +40,7 @@ pub fn switch(asked: &SchedFeatures) -> Result<(), FeatureError> {
 #[derive(Debug)]
 pub struct FeatureSwitch {
     file: File,
-    /// Its text when it was opened.
+    /// The file's text when it was opened.
     before: String,
 }
 
@@ -83,7 +83,7 @@ impl FeatureSwitch {
     /// Switches these features back to how they were.
     pub fn restore(&self, asked: &SchedFeatures) {
         for name in asked.undo(&self.before) {
-            // It was so before: the kernel has no reason to refuse it.
+            // The feature was so before: the kernel has no reason to refuse it.
             let _ = self.write(name);
         }
     }

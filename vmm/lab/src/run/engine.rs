@@ -56,8 +56,8 @@ pub async fn run(
         summary: Summary::default(),
     };
     for host in [HostKind::Direct, HostKind::Emulated] {
-        let here = |cell: &&PlannedCell| experiment.points[cell.point].host == host;
-        let left = cells.iter().filter(|cell| !finished.contains(&cell.cell)).filter(here);
+        let is_on_host = |cell: &&PlannedCell| experiment.points[cell.point].host == host;
+        let left = cells.iter().filter(|cell| !finished.contains(&cell.cell)).filter(is_on_host);
         run.on(host, left.copied().collect()).await?;
     }
     run.summary.stopped = run.stopping.is_some();
@@ -212,7 +212,7 @@ impl Run<'_> {
                 }
                 Ok(())
             }
-            Report::Gone(why) => {
+            Report::Gone(reason) => {
                 bench.hand = None;
                 let Some((cell, deaths)) = bench.cell.take() else { return Ok(()) };
                 if self.stopping.is_some() {
@@ -221,11 +221,11 @@ impl Run<'_> {
                 // On this host, a worker that dies within a cell is taken to have died of it.
                 let is_innocent = host == HostKind::Emulated || !bench.begun;
                 if is_innocent && deaths + 1 < DEATHS {
-                    self.watcher.died(&cell, &why);
+                    self.watcher.died(&cell, &reason);
                     bench.again = Some((cell, deaths + 1));
                     return Ok(());
                 }
-                let outcome = Outcome::Failed { error: why, trace: String::new() };
+                let outcome = Outcome::Failed { error: reason, trace: String::new() };
                 self.keep(&cell, nothing(&cell, outcome))
             }
         }
@@ -253,7 +253,7 @@ impl Run<'_> {
         match ended.trace {
             // Before the store records that the cell is done.
             Some(Ok(trace)) => self.workers.keep_trace(trace).map_err(RunError::Keep)?,
-            Some(Err(why)) => self.watcher.untraced(cell, &why),
+            Some(Err(error)) => self.watcher.untraced(cell, &error),
             None => {}
         }
         if let Some(recording) = ended.recording {

@@ -84,8 +84,8 @@ pub trait Watcher {
     fn started(&mut self, cell: &PlannedCell, point: &Point);
     /// A cell has ended and is in the store.
     fn ended(&mut self, line: &CellLine);
-    /// The cell's worker has died, for the reason `why`; the cell will be run again.
-    fn died(&mut self, cell: &PlannedCell, why: &str);
+    /// The cell's worker has died, for `reason`; the cell will be run again.
+    fn died(&mut self, cell: &PlannedCell, reason: &str);
     /// A requested trace is missing, and why.
     fn untraced(&mut self, _: &PlannedCell, _: &str) {}
     /// Is what has been measured enough? No further cell is then begun.

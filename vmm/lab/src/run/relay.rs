@@ -61,7 +61,7 @@ pub fn relay(
 fn attend(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<ExitStatus> {
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
-        // It may be gone already; its status says so.
+        // The child may be gone already; its status says so.
         let _ = input.write_all(job);
     }
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
@@ -73,7 +73,7 @@ fn attend(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<Exi
             return Err(error.into());
         }
     }
-    // It has ended, or is to end.
+    // The child has ended, or is to end.
     drop(input);
     child.wait()
 }

@@ -74,8 +74,8 @@ impl Watcher for Log {
         self.ended.push((line.cell, how));
     }
 
-    fn died(&mut self, cell: &PlannedCell, why: &str) {
-        self.died.push(format!("cell {}: {why}", cell.cell));
+    fn died(&mut self, cell: &PlannedCell, reason: &str) {
+        self.died.push(format!("cell {}: {reason}", cell.cell));
     }
 
     fn ordered(&mut self, _: Order) {}

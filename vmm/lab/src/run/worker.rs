@@ -67,7 +67,7 @@ pub enum WorkerError {
     /// A thread of an earlier cell is still there: another worker has to go on.
     #[error("{0} of an earlier cell still runs")]
     LeftBehind(VcpuId),
-    /// Its jobs cannot be read.
+    /// The worker's jobs cannot be read.
     #[error(transparent)]
     NoReader(#[from] NoReader),
 }
@@ -77,8 +77,8 @@ pub enum WorkerError {
 pub(super) enum JobError {
     #[error(transparent)]
     Cpus(#[from] PlanError),
-    #[error("{}: this host has {} ({cpus})", count(*.wanted, "slot"), count(*.there, "CPU"))]
-    Slots { wanted: u32, there: usize, cpus: CpuList },
+    #[error("{}: this host has {} ({cpus})", count(*.wanted, "slot"), count(*.available, "CPU"))]
+    Slots { wanted: u32, available: usize, cpus: CpuList },
     #[error("the guest has no workload {0}")]
     Workload(String),
     #[error(transparent)]
@@ -133,9 +133,9 @@ pub fn work(
 /// What is known of a job before it runs.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Its CPUs. A schedule that has been started keeps this process's own threads off them.
+    /// The job's CPUs. A schedule that has been started keeps this process's own threads off them.
     pub(super) cpus: Result<CpuList, JobError>,
-    /// Its schedule, if it has been started.
+    /// The job's schedule, if it has been started.
     pub(super) started: Option<Result<Schedule, ScheduleError>>,
     /// Whether the features of the host's scheduler have been switched that it asks for.
     pub(super) switched: Option<Result<(), FeatureError>>,
@@ -326,11 +326,11 @@ pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
     }
     let asked = job.cpus.as_ref().map(|cpus| CpuList::new(cpus)).transpose();
     let cpus = resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
-    let (wanted, there) = (job.point.slots, cpus.cpus().len());
-    if wanted as usize <= there && wanted > 0 {
+    let (wanted, available) = (job.point.slots, cpus.cpus().len());
+    if wanted as usize <= available && wanted > 0 {
         Ok(cpus.first(wanted as usize))
     } else {
-        Err(JobError::Slots { wanted, there, cpus })
+        Err(JobError::Slots { wanted, available, cpus })
     }
 }
 
@@ -350,7 +350,7 @@ fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
             let found = workloads.find(|(_, name, _)| *name == point.workload);
             Box::new(PayloadCell { workload: found.ok_or_else(unknown)?.0 })
         }
-        // It is simulated, without a cell.
+        // A guest of this kind is simulated, without a cell.
         GuestKind::Sim => return Err(unknown()),
         GuestKind::Linux => {
             let workload = GuestWorkload::named(&point.workload).ok_or_else(unknown)?;

@@ -66,9 +66,9 @@ impl WorkerHandle {
         let stdin = child.stdin.take().ok_or(HandError::Pipe("stdin"))?;
         let (kill, killed) = oneshot::channel();
         tokio::spawn(async move {
-            let why = attend(child, number, &reports, killed).await;
+            let reason = attend(child, number, &reports, killed).await;
             // The run may be over.
-            let _ = reports.send((number, Report::Gone(why))).await;
+            let _ = reports.send((number, Report::Gone(reason))).await;
         });
         Ok(Self { stdin: Some(stdin), _kill: kill })
     }
@@ -103,22 +103,22 @@ async fn attend(
     tokio::select! {
         unclear = listen(stdout, number, reports) => {
             if unclear.is_some() {
-                // It waits for a job that will never come.
+                // The worker waits for a job that will never come.
                 kill(group);
             }
             let how = match child.wait().await {
                 // Nobody here has killed it: a kernel without memory does, or a user.
                 Ok(status) if unclear.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
-                    let why = Memory::here().probably_lacking();
-                    format!("the worker ended with {status}, {why}")
+                    let cause = Memory::here().probably_lacking();
+                    format!("the worker ended with {status}, {cause}")
                 }
                 Ok(status) => format!("the worker ended with {status}"),
                 Err(error) => format!("the worker is lost: {error}"),
             };
             // Children that it left behind would keep its stderr open.
             kill(group);
-            let said = last_words.await.unwrap_or_default();
-            [Some(how), unclear, said].into_iter().flatten().collect::<Vec<_>>().join("; ")
+            let stderr = last_words.await.unwrap_or_default();
+            [Some(how), unclear, stderr].into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
         _ = killed => {
             kill(group);

@@ -31,7 +31,7 @@ impl EngineKind {
     /// All engines.
     pub const ALL: [Self; 3] = [Self::Local, Self::Slurm, Self::Manual];
 
-    /// Its name in options and stores.
+    /// The engine's name in options and stores.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -59,7 +59,7 @@ impl FromStr for EngineKind {
 /// A set of units that is submitted at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
-    /// Its number in the sweep, from 0.
+    /// The submission's number in the sweep, from 0.
     pub number: u32,
     /// The engine's name.
     pub engine: String,
@@ -79,11 +79,11 @@ pub struct Submission {
 /// What an engine says about a unit that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
-    /// It waits; for the reason in the engine's words.
+    /// Waits; for the reason in the engine's words.
     Waiting(String),
-    /// It waits and will never start.
+    /// Waits and will never start.
     Stuck(String),
-    /// It runs.
+    /// Runs.
     Running,
 }
 
@@ -115,7 +115,7 @@ pub enum EngineError {
     Failed {
         /// The command.
         command: &'static str,
-        /// Its exit status in words.
+        /// The command's exit status in words.
         status: String,
         /// What it printed, in one line.
         said: String,

@@ -24,7 +24,7 @@ struct Known {
     unit: Option<u32>,
     node: String,
     is_whole: bool,
-    /// Its cells that have ended: number, how long it took in seconds, whether it failed.
+    /// Cells of the part that have ended: number, how long it took in seconds, whether it failed.
     cells: Vec<(u32, f64, bool)>,
 }
 
@@ -114,11 +114,11 @@ impl<'a> Tracker<'a> {
             } else {
                 state.attempts.insert(unit, known.node.clone());
             }
-            for (cell, its, _) in &known.cells {
+            for (cell, seconds, _) in &known.cells {
                 if ended.insert(*cell) {
                     state.begun += u32::from(!known.is_whole);
                     thought += self.estimate(*cell).as_secs_f64();
-                    took += its;
+                    took += seconds;
                 }
             }
         }

@@ -33,13 +33,13 @@ struct Line {
 }
 
 impl Line {
-    fn new(of: &SubjectPairs) -> Option<Self> {
+    fn new(measured: &SubjectPairs) -> Option<Self> {
         let (confined, bare): (Vec<f64>, Vec<f64>) =
-            of.pairs.iter().map(|pair| (pair.confined, pair.bare)).unzip();
+            measured.pairs.iter().map(|pair| (pair.confined, pair.bare)).unzip();
         let Estimate { value, interval } = super::by_rounds(&confined, &bare)?;
         Some(Self {
-            what: of.subject.name(),
-            pairs: of.pairs.len(),
+            what: measured.subject.name(),
+            pairs: measured.pairs.len(),
             confined: stats::median(&confined)?,
             bare: stats::median(&bare)?,
             ratio: value,
@@ -83,9 +83,10 @@ pub fn table(figures: &ConfinementFigures, plan: &ConfinementPlan, host: &HostFa
         "", "confined", "bare", "ratio", "95 % of ratio", "N"
     );
     for line in lines(figures) {
-        let interval = line
-            .interval
-            .map_or_else(|| "-".into(), |its| format!("{} .. {}", ratio(its.low), ratio(its.high)));
+        let interval = line.interval.map_or_else(
+            || "-".into(),
+            |interval| format!("{} .. {}", ratio(interval.low), ratio(interval.high)),
+        );
         let _ = writeln!(
             text,
             "  {:<NAME$}{:>10}{:>10}{:>9}{interval:^20}{:>6}",

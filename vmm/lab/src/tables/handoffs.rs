@@ -64,7 +64,7 @@ fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
     let PointStudy { point, rate, fairness, halts, .. } = &study.points[ix];
     let over = |axis: Axis| {
         let mut all = study.comparisons.iter();
-        all.find(|its| its.subject == ix && its.axis == axis)?.paired
+        all.find(|comparison| comparison.subject == ix && comparison.axis == axis)?.paired
     };
     let rate = (*rate)?;
     let is_pv = point.backend != PvBackend::Off;
@@ -125,9 +125,10 @@ pub(super) fn text(lines: &[Line], study: &Study, limit: Limit) -> String {
 
 impl Line {
     fn text(&self) -> String {
-        let interval = self
-            .interval
-            .map_or_else(|| "-".into(), |its| format!("{} .. {}", si(its.low), si(its.high)));
+        let interval = self.interval.map_or_else(
+            || "-".into(),
+            |interval| format!("{} .. {}", si(interval.low), si(interval.high)),
+        );
         let jain = self.jain.map_or_else(|| "-".into(), |jain| format!("{jain:.2}"));
         format!(
             "  {:<22}{:>4}{:>9}{interval:^20}{:>9}{jain:>6} {:^26}{:^26}{:>9}",
@@ -143,14 +144,16 @@ impl Line {
 }
 
 /// A share in per cent; above 100 %, where most acquisitions need no handoff, a multiple.
-fn share(of: f64) -> String {
-    if of > 1.0 { ratio(of) } else { percent(of) }
+fn share(fraction: f64) -> String {
+    if fraction > 1.0 { ratio(fraction) } else { percent(fraction) }
 }
 
 fn estimate(estimate: Option<Estimate>) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
-        Some(its) => format!("{} ({}..{})", ratio(value), ratio(its.low), ratio(its.high)),
+        Some(interval) => {
+            format!("{} ({}..{})", ratio(value), ratio(interval.low), ratio(interval.high))
+        }
         None => ratio(value),
     }
 }

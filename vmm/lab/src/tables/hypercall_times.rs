@@ -52,26 +52,27 @@ struct Line {
 }
 
 impl Line {
-    fn new(of: &CaseRounds) -> Option<Self> {
+    fn new(measured: &CaseRounds) -> Option<Self> {
         let mut histogram = Histogram::<u64>::new(3).ok()?;
-        for sample in of.rounds.iter().flat_map(|round| &round.samples) {
+        for sample in measured.rounds.iter().flat_map(|round| &round.samples) {
             histogram.record(*sample).ok()?;
         }
         let median_of = |samples: &[u64]| {
             stats::median(&samples.iter().map(|sample| *sample as f64).collect::<Vec<_>>())
         };
         let medians: Vec<f64> =
-            of.rounds.iter().filter_map(|round| median_of(&round.samples)).collect();
+            measured.rounds.iter().filter_map(|round| median_of(&round.samples)).collect();
         let Estimate { value: median, interval } = stats::median_estimate(&medians)?;
-        let operations = of.rounds.iter().map(|round| round.operations).sum::<u64>().max(1) as f64;
-        let exits: u64 = of.rounds.iter().map(|round| round.vmm.exits).sum();
+        let operations =
+            measured.rounds.iter().map(|round| round.operations).sum::<u64>().max(1) as f64;
+        let exits: u64 = measured.rounds.iter().map(|round| round.vmm.exits).sum();
         let mut kvm: BTreeMap<String, f64> = BTreeMap::new();
-        for (name, value) in of.rounds.iter().flat_map(|round| &round.kvm) {
+        for (name, value) in measured.rounds.iter().flat_map(|round| &round.kvm) {
             *kvm.entry(name.clone()).or_default() += *value as f64 / operations;
         }
         Some(Self {
-            backend: of.case.backend().map(PvBackend::name),
-            what: of.case.name(),
+            backend: measured.case.backend().map(PvBackend::name),
+            what: measured.case.name(),
             samples: histogram.len(),
             p50: histogram.value_at_quantile(0.5),
             p99: histogram.value_at_quantile(0.99),
@@ -79,17 +80,18 @@ impl Line {
             max: histogram.max(),
             median,
             interval,
-            user_exits: of.case.backend().map(|_| exits as f64 / operations),
+            user_exits: measured.case.backend().map(|_| exits as f64 / operations),
             medians,
             kvm,
-            case: of.case,
+            case: measured.case,
         })
     }
 
     fn text(&self) -> String {
-        let interval = self
-            .interval
-            .map_or_else(|| "-".into(), |its| format!("{} .. {}", us(its.low), us(its.high)));
+        let interval = self.interval.map_or_else(
+            || "-".into(),
+            |interval| format!("{} .. {}", us(interval.low), us(interval.high)),
+        );
         let exits = self.user_exits.map_or_else(|| "-".into(), |exits| format!("{exits:.3}"));
         format!(
             "  {:<NAME$}{:>9}{:>9}{:>9}{:>9}{interval:^20}{exits:>8}{:>9}",
@@ -122,15 +124,15 @@ struct Contrast {
 }
 
 impl Contrast {
-    /// `of` over `base`, round by round.
-    fn new(what: String, of: &[f64], base: &[f64]) -> Option<Self> {
-        let Estimate { value, interval } = super::by_rounds(of, base)?;
+    /// `values` over `base`, round by round.
+    fn new(what: String, values: &[f64], base: &[f64]) -> Option<Self> {
+        let Estimate { value, interval } = super::by_rounds(values, base)?;
         Some(Self { what, value, interval })
     }
 
     fn text(&self) -> String {
-        let within = self.interval.map_or_else(String::new, |its| {
-            format!(" (95 %: {} .. {})", ratio(its.low), ratio(its.high))
+        let within = self.interval.map_or_else(String::new, |interval| {
+            format!(" (95 %: {} .. {})", ratio(interval.low), ratio(interval.high))
         });
         format!("  {}: {}{within}", self.what, ratio(self.value))
     }

@@ -24,7 +24,7 @@ const PEERS: [Peer; 5] = [
     peer("Firecracker 1.16", 116.0, [1.51, 1.89], 3.9, 0.3, 8.1),
     peer("Alioth", 125.0, [1.47, 1.74], 4.9, 0.5, 4.6),
     peer("Cloud Hypervisor 53", 147.0, [1.78, 2.02], 6.4, 0.7, 7.4),
-    // Its first output came after 345 to 438 ms.
+    // The first output came after 345 to 438 ms.
     peer("QEMU 7.2 microvm", 345.0, [1.82, 2.41], 46.0, 12.0, 14.0),
 ];
 

@@ -7,11 +7,11 @@ use base::{counters::MachineCounts, host_counts::HostCounts};
 /// A step of a benchmark that the guest announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Its workers are ready.
+    /// The workers are ready.
     Ready,
-    /// Its window begins: the guest has just read its own counters.
+    /// The window begins: the guest has just read its own counters.
     Begins,
-    /// Its window ends: the guest has just read its own counters.
+    /// The window ends: the guest has just read its own counters.
     Ends,
 }
 

@@ -66,7 +66,7 @@ impl World {
         self.memory.load::<u32>(at, SeqCst).unwrap() != 0
     }
 
-    /// Its slice ends while it holds the lock and another vCPU waits: it is asked to yield.
+    /// Ends the holder's slice while it holds the lock and another vCPU waits: it is asked to yield.
     fn ask(&self) {
         thread::sleep(Duration::from_millis(5));
         self.driver.tell(HOLDER, Event::Stopped(self.driver.look(HOLDER, Mode::Unknown)));

@@ -185,7 +185,8 @@ mod tests {
             capture.saw(WHO, &Event::Halted(Observation::default()), Nanos::micros(micros));
         }
         let progress = capture.captured(Nanos::ZERO, Nanos::ZERO).progress;
-        let read: Vec<_> = progress.iter().map(|its| (its.at.0, its.vm, its.done)).collect();
+        let read: Vec<_> =
+            progress.iter().map(|entry| (entry.at.0, entry.vm, entry.done)).collect();
         let moments = [0, 1_000_000, 5_000_000];
         let expected: Vec<_> = moments.iter().flat_map(|at| [(*at, 0, 5), (*at, 1, 7)]).collect();
         assert_eq!(read, expected);

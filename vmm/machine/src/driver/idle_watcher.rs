@@ -56,10 +56,11 @@ fn watch(schedule: &Weak<Driver>, slot: SlotId, cpu: usize) {
             me.set_class(Class::Background);
         }
         drop(driver);
-        match is_busy {
-            // It is running, and this is the small share of CPU time that a background thread gets.
-            true => thread::yield_now(),
-            false => thread::sleep(PAUSE),
+        if is_busy {
+            // The vCPU is running, and this is the small share of CPU time that a background thread gets.
+            thread::yield_now();
+        } else {
+            thread::sleep(PAUSE);
         }
     }
 }
@@ -96,13 +97,13 @@ impl Driver {
     /// Frees the slot of a vCPU whose thread stays in KVM's HLT.
     fn take_slot_in_hlt(&self, vcpu: VcpuIndex) {
         self.tell(vcpu, Event::Idle(self.look(vcpu, Mode::Unknown)));
-        // It may have woken in between, and would then continue without a slot.
+        // The vCPU may have woken in between, and would then continue without a slot.
         if !self.is_blocked(vcpu) {
             self.woken(vcpu);
         }
     }
 
-    /// It is in the guest, or about to be, without a slot: grants it one or calls it out.
+    /// Handles a vCPU that is in the guest, or about to be, without a slot: grants it one or calls it out.
     fn woken(&self, vcpu: VcpuIndex) {
         if self.thread(vcpu).is_asleep() {
             self.tell(vcpu, Event::Woken(self.look(vcpu, Mode::Unknown)));

@@ -13,9 +13,9 @@ use sched::{
 pub struct Seen {
     /// Index of its VM.
     pub vm: usize,
-    /// Its number in that VM.
+    /// The vCPU's number in that VM.
     pub id: VcpuId,
-    /// Its scheduling state; None: only the host's kernel knows it.
+    /// Scheduling state of the vCPU; None: only the host's kernel knows it.
     pub state: Option<State>,
     /// What it is doing with locks; may be out of date if it is running.
     pub activity: LockActivity,

@@ -70,9 +70,9 @@ impl Driver {
             if matches!(event, Event::StoppedInHlt(_)) && inner.core.state(vcpu) == State::Idle {
                 self.thread(vcpu).mark_unslotted();
             }
-            for of in [vcpu, whose] {
-                if !matches!(inner.core.state(of), State::Running(_)) {
-                    self.change_turn(of, false);
+            for affected in [vcpu, whose] {
+                if !matches!(inner.core.state(affected), State::Running(_)) {
+                    self.change_turn(affected, false);
                 }
             }
             for action in &actions {
@@ -99,7 +99,7 @@ impl Driver {
                 }
             }
             self.watched.publish(&inner.core);
-            // It is in the guest, or about to be, without a slot: it must come out.
+            // A vCPU that is in the guest, or about to be, without a slot must come out.
             let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
                 && self.thread(vcpu).is_unslotted()
                 && inner.core.state(vcpu) == State::Ready
@@ -128,10 +128,11 @@ impl Driver {
         }
         self.thread(vcpu).set_unslotted(true);
         let is_blocked = self.is_blocked(vcpu);
-        match is_blocked {
+        if is_blocked {
             // The end of its turn no longer matters to it.
-            true => self.thread(vcpu).set_alarm(Nanos::NEVER),
-            false => self.thread(vcpu).set_unslotted(false),
+            self.thread(vcpu).set_alarm(Nanos::NEVER);
+        } else {
+            self.thread(vcpu).set_unslotted(false);
         }
         is_blocked
     }
@@ -188,7 +189,7 @@ impl Driver {
             let now = now();
             thread.came_in(now);
             if thread.alarm() <= now {
-                // It went off while the thread slept: it belongs to an earlier turn.
+                // The alarm went off while the thread slept: it belongs to an earlier turn.
                 signal::consume();
                 thread.alarm_is_over();
             }

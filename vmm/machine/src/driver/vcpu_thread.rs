@@ -45,13 +45,13 @@ pub(super) struct VcpuThread {
     deadline: AtomicU64,
     /// Time from that grant until the thread was awake; zero once it has been read.
     handover: AtomicU64,
-    /// It was kicked since that grant, and may have halted and resumed again.
+    /// The vCPU was kicked since that grant, and may have halted and resumed again.
     kicked_again: AtomicBool,
     cpu: AtomicUsize,
-    /// It is in KVM's HLT, or leaving it, without a slot.
+    /// The vCPU is in KVM's HLT, or leaving it, without a slot.
     unslotted: AtomicBool,
-    /// It is unslotted, has woken, and has been told to come out, since there is no slot for it
-    /// yet.
+    /// The vCPU is unslotted, has woken, and has been told to come out, since there is no slot for
+    /// it yet.
     called: AtomicBool,
     all_unslotted: Arc<Unslotted>,
 }
@@ -137,7 +137,7 @@ impl VcpuThread {
         }
     }
 
-    /// It was kicked while it had a slot.
+    /// Notes that the vCPU was kicked while it had a slot.
     pub(super) fn kicked_again(&self) {
         self.kicked_again.store(true, Relaxed);
     }
@@ -185,8 +185,8 @@ impl VcpuThread {
         true
     }
 
-    /// Its machine stops: it never waits again. At the lowest priority, which it has without a slot, or from someone
-    /// outside, it would leave KVM only on a CPU that no other thread of the host wants.
+    /// Tells the thread that the machine stops: it never waits again. At the lowest priority, which it has without a
+    /// slot, or from someone outside, it would leave KVM only on a CPU that no other thread of the host wants.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
         self.set_class(Class::Usual);
@@ -225,7 +225,7 @@ impl VcpuThread {
 
     /// Marks it as in the guest, or in KVM's HLT, without a slot: it then runs only on an idle CPU.
     pub(super) fn set_unslotted(&self, unslotted: bool) {
-        // Its thread may come out at this moment and clear the mark, which restores the normal
+        // The thread may come out at this moment and clear the mark, which restores the normal
         // class: so the background class has to be set before the mark.
         if unslotted {
             self.set_class(Class::Background);
@@ -265,9 +265,9 @@ impl VcpuThread {
         }
     }
 
-    /// It has woken without a slot. Gives it its normal priority, so that the signal reaches it
-    /// whatever else runs on its CPU. Called under the core's lock; false if it has been called out
-    /// before.
+    /// Calls out a vCPU that has woken without a slot: gives the thread its normal priority, so
+    /// that the signal reaches it whatever else runs on its CPU. Called under the core's lock;
+    /// false if it has been called out before.
     pub(super) fn call_out(&self) -> bool {
         let is_new = !self.called.swap(true, SeqCst);
         if is_new {
@@ -286,7 +286,7 @@ impl VcpuThread {
         self.unslotted.load(SeqCst)
     }
 
-    /// It is unslotted, and has not been called out.
+    /// The vCPU is unslotted, and has not been called out.
     pub(super) fn is_asleep(&self) -> bool {
         self.is_unslotted() && !self.called.load(SeqCst)
     }

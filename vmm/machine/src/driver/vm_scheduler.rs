@@ -67,7 +67,7 @@ impl VmScheduler {
     fn look_at_halt(&self, vcpu: VcpuIndex) -> Observation {
         let mut look = self.driver.look(vcpu, Mode::Unknown);
         if let LockActivity::Waiting { halted, .. } = &mut look.activity {
-            // It has spun until now.
+            // The vCPU has spun until now.
             *halted = false;
         }
         look
@@ -81,7 +81,7 @@ impl VmScheduler {
             return driver.reclaim_all();
         };
         driver.thread(kicker).expect_grant();
-        // It is outside the guest, by this very thread: what its line says is exact.
+        // The kicker is outside the guest, by this very thread: what its line says is exact.
         let by = Kicker { vcpu: kicker, activity: driver.sample(kicker) };
         let standing = driver.tell_for(kicker, target, event(Some(by)));
         driver.reclaim_all();

@@ -174,10 +174,10 @@ impl<'a> SharedView<'a> {
     pub fn waits(&self, vcpus: VcpuCount) -> Result<WaitCounts, SharedError> {
         let mut waits = WaitCounts { counts: vec![0; BUCKETS], open: Vec::new() };
         for vcpu in vcpus.ids() {
-            let its = offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<Latencies>();
+            let offset = offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<Latencies>();
             let before = self.waiting(vcpu)?;
             for (bucket, count) in waits.counts.iter_mut().enumerate() {
-                let found: u64 = self.load(its + bucket * size_of::<u64>())?;
+                let found: u64 = self.load(offset + bucket * size_of::<u64>())?;
                 *count = count.saturating_add(found);
             }
             // An unchanged word belongs to a wait that is not in the counts. Otherwise the vCPU has

@@ -15,7 +15,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum UnpackError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("initrd: cannot read {path}")]
     Unreadable { path: PathBuf, source: io::Error },
     /// No kernel unpacks it.
@@ -33,7 +33,7 @@ pub enum UnpackError {
         how.unpacker()
     )]
     ThisKernel { path: PathBuf, how: Compression, kernel: PathBuf, option: &'static str },
-    /// It is another file.
+    /// The file is something else.
     #[error(
         "initrd: {0} is not an initial RAM disk, neither a newc cpio archive nor compressed with anything Linux unpacks: \
          make one by `find . | cpio -o -H newc`"
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn said(bytes: &[u8], kernel: &Path) -> String {
+    fn complaint(bytes: &[u8], kernel: &Path) -> String {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("initrd");
         fs::write(&file, bytes).unwrap();
@@ -123,14 +123,14 @@ mod tests {
         let any = Path::new("/no/kernel");
         for good in [&b"070701rest"[..], b"070702", b"\x1f\x8b\x08rest", b"\x02\x21\x4c\x18", ZSTD]
         {
-            assert_eq!(said(good, any), "");
+            assert_eq!(complaint(good, any), "");
         }
         for bad in [&b""[..], b"0707", &[0; 4096], b"\x7fELF\x02\x01", b"#!/bin/sh\n"] {
-            assert!(said(bad, any).contains("is not an initial RAM disk"), "{bad:x?}");
+            assert!(complaint(bad, any).contains("is not an initial RAM disk"), "{bad:x?}");
         }
-        assert!(said(b"\x04\x22\x4d\x18", any).ends_with("use `lz4 -l`"));
+        assert!(complaint(b"\x04\x22\x4d\x18", any).ends_with("use `lz4 -l`"));
         for odd in [&b"070707rest"[..], b"\xc7\x71\0\0", b"\x71\xc7\0\0"] {
-            assert!(said(odd, any).ends_with("`cpio -o -H newc`"), "{odd:x?}");
+            assert!(complaint(odd, any).ends_with("`cpio -o -H newc`"), "{odd:x?}");
         }
     }
 
@@ -140,20 +140,20 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let [ours, debians] =
             ["vmlinux", "vmlinuz-6.1.0-1-amd64"].map(|name| folder.path().join(name));
-        assert_eq!(said(ZSTD, &ours), "", "it has no configuration");
+        assert_eq!(complaint(ZSTD, &ours), "", "it has no configuration");
         let without = "CONFIG_RD_GZIP=y\n# CONFIG_RD_ZSTD is not set\n";
         fs::write(folder.path().join("config"), without).unwrap();
-        let why = said(ZSTD, &ours);
+        let reason = complaint(ZSTD, &ours);
         assert!(
-            why.contains("built without CONFIG_RD_ZSTD") && why.contains("`zstd -dc`"),
-            "{why}"
+            reason.contains("built without CONFIG_RD_ZSTD") && reason.contains("`zstd -dc`"),
+            "{reason}"
         );
-        assert_eq!(said(b"\x1f\x8b\x08", &ours), "");
-        assert_eq!(said(ZSTD, &debians), "");
+        assert_eq!(complaint(b"\x1f\x8b\x08", &ours), "");
+        assert_eq!(complaint(ZSTD, &debians), "");
         fs::write(folder.path().join("config-6.1.0-1-amd64"), without).unwrap();
-        assert!(said(ZSTD, &debians).contains("vmlinuz-6.1.0-1-amd64 does not unpack"));
+        assert!(complaint(ZSTD, &debians).contains("vmlinuz-6.1.0-1-amd64 does not unpack"));
         fs::write(folder.path().join("config"), "CONFIG_RD_ZSTD=y\n").unwrap();
-        assert_eq!(said(ZSTD, &ours), "");
+        assert_eq!(complaint(ZSTD, &ours), "");
     }
 
     /// Regression: any text of that name refused good RAM disks, and a build's own configuration was not read.
@@ -164,11 +164,11 @@ mod tests {
         fs::create_dir_all(&boot).unwrap();
         let kernels = [folder.path().join("vmlinux"), boot.join("bzImage")];
         fs::write(folder.path().join("config"), "[core]\n\tbare = false\n").unwrap();
-        assert_eq!(said(ZSTD, &kernels[0]), "");
+        assert_eq!(complaint(ZSTD, &kernels[0]), "");
         fs::write(folder.path().join(".config"), "CONFIG_RD_GZIP=y\n").unwrap();
         for kernel in &kernels {
-            assert!(said(ZSTD, kernel).contains("without CONFIG_RD_ZSTD"), "{kernel:?}");
-            assert_eq!(said(b"\x1f\x8b\x08", kernel), "");
+            assert!(complaint(ZSTD, kernel).contains("without CONFIG_RD_ZSTD"), "{kernel:?}");
+            assert_eq!(complaint(b"\x1f\x8b\x08", kernel), "");
         }
     }
 }

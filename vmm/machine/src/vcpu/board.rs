@@ -24,9 +24,9 @@ use kvm::{KvmVm, futex, sys::ram::Ram};
 pub struct Board<H = KvmHost> {
     /// The devices that exits are passed to.
     pub devices: Devices,
-    /// Its vCPUs' halts and kicks.
+    /// The vCPUs' halts and kicks.
     pub kicks: Kicks<H>,
-    /// Its end.
+    /// The machine's end.
     pub life: Lifecycle,
     /// What the host's kernel counts of it.
     pub host: HostView,

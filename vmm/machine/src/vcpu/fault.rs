@@ -26,9 +26,9 @@ pub struct FaultPlan {
 /// What happens to a halt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HaltFate {
-    /// It begins after this time.
+    /// The halt begins after this time.
     Begins(Nanos),
-    /// It returns at once.
+    /// The halt returns at once.
     Spurious,
 }
 
@@ -126,9 +126,9 @@ impl Dice {
         Some(VcpuId(if one < target.0 { one } else { one + 1 }))
     }
 
-    fn throw<T>(&self, with: impl FnOnce(&mut SplitMix64) -> T) -> T {
+    fn throw<T>(&self, draw: impl FnOnce(&mut SplitMix64) -> T) -> T {
         let mut rng = SplitMix64::new(self.state.load(Relaxed));
-        let thrown = with(&mut rng);
+        let thrown = draw(&mut rng);
         self.state.store(rng.state(), Relaxed);
         thrown
     }

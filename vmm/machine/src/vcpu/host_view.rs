@@ -11,7 +11,7 @@ use kvm::{signal::ThreadClock, stats::Yields};
 
 /// The file of the calling thread with its times.
 const TIMES: &str = "/proc/thread-self/schedstat";
-/// The same with its state (proc_pid_stat(5)).
+/// The file of the calling thread with its state (proc_pid_stat(5)).
 const STATE: &str = "/proc/thread-self/stat";
 
 /// The longest text of [`TIMES`]: three numbers. Of [`STATE`] its state is within as many characters: a number, the

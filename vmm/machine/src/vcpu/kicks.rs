@@ -93,10 +93,13 @@ impl<H: Host> Kicks<H> {
     /// The faults injected so far; None if none are to be injected.
     pub fn fault_counts(&self) -> Option<FaultCounts> {
         let faults = self.faults.as_ref()?;
-        Some(faults.dice.iter().map(Dice::counts).fold(FaultCounts::default(), |mut all, its| {
-            all += its;
-            all
-        }))
+        Some(faults.dice.iter().map(Dice::counts).fold(
+            FaultCounts::default(),
+            |mut all, counts| {
+                all += counts;
+                all
+            },
+        ))
     }
 
     /// `lock_spinning` of vCPU `id`: sleeps until a kick or the machine's end.
@@ -189,10 +192,12 @@ impl<H: Host> Kicks<H> {
             let due = Moment::now().reading().after(after);
             // A kick that cannot be delayed is delivered at once.
             let is_late = after > Nanos::ZERO && faults.post(id, DelayedKick { due, target, path });
-            match is_late {
-                _ if ix > 0 || after == Nanos::ZERO => {}
-                true => dice.count_delayed(),
-                false => dice.count_not_delayed(),
+            if ix == 0 && after != Nanos::ZERO {
+                if is_late {
+                    dice.count_delayed();
+                } else {
+                    dice.count_not_delayed();
+                }
             }
             if is_late {
                 self.ring(id).add(Event::Kicks(target, Outcome::Delayed))

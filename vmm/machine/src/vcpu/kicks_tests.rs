@@ -122,8 +122,8 @@ fn each_kick_is_counted_by_what_it_found() {
     let expected = Counts { lock_spinning: 3, parked: 2, ..Counts::default() };
     assert_eq!(counts(&machine, B), expected);
     let text = machine.recorder().text();
-    for said in ["kicks vCPU 1: woke it", "kicks vCPU 1: merged with a pending one"] {
-        assert!(text.contains(said), "{text}");
+    for line in ["kicks vCPU 1: woke it", "kicks vCPU 1: merged with a pending one"] {
+        assert!(text.contains(line), "{text}");
     }
 }
 

@@ -77,9 +77,9 @@ pub enum Cause {
     UnknownExit(u32),
     /// An ioctl of KVM failed.
     Kvm(KvmError),
-    /// Its thread cannot enter its control group.
+    /// The vCPU's thread cannot enter its control group.
     Cgroup(io::Error),
-    /// It waits forever.
+    /// The vCPU waits forever.
     Stuck(Stuck, Trace),
 }
 
@@ -140,23 +140,24 @@ const fn instead_of_emulating(kind: KvmKind) -> &'static str {
 mod tests {
     use super::*;
 
-    fn said(cause: Cause, rip: u64) -> String {
+    fn message(cause: Cause, rip: u64) -> String {
         Failure { vcpu: VcpuId(0), rip: Some(rip), cause }.to_string()
     }
 
     #[test]
     fn a_failure_says_what_broke_and_where() {
-        assert!(said(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
-        assert!(said(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
+        assert!(message(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
+        assert!(message(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
         assert!(
-            said(Cause::InternalError(Suberror(3)), 0xfff0)
+            message(Cause::InternalError(Suberror(3)), 0xfff0)
                 .starts_with("vCPU 0 at 0xfff0: KVM failed")
         );
         assert!(
-            said(Cause::InternalError(Suberror(3)), 1).contains("suberror 3: it could not deliver")
+            message(Cause::InternalError(Suberror(3)), 1)
+                .contains("suberror 3: it could not deliver")
         );
-        assert!(said(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
-        assert!(said(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
+        assert!(message(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
+        assert!(message(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
         assert!(instead_of_emulating(KvmKind::Software).contains("--host emulated"));
         assert!(!instead_of_emulating(KvmKind::Hardware).contains("--host emulated"));
     }

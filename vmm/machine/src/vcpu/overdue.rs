@@ -18,9 +18,9 @@ const LONGEST_STEP: Nanos = Nanos::millis(500);
 /// What a thread was seen to do at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Its CPU time since it began.
+    /// CPU time since the thread began.
     pub ran: Nanos,
-    /// It has a CPU, or waits for one.
+    /// The thread has a CPU, or waits for one.
     pub is_runnable: bool,
 }
 
@@ -31,7 +31,7 @@ pub struct Late {
     pub passed: Nanos,
     /// The part of it for which it had a CPU.
     pub ran: Nanos,
-    /// It waits for a CPU that the host does not give it; else it sleeps, or has run all the time.
+    /// The thread waits for a CPU that the host does not give it; else it sleeps, or has run all the time.
     pub is_starved: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Overdue {
     /// The last look, and the sum of the times between looks, each limited to [`LONGEST_STEP`].
     looked: Nanos,
     passed: Nanos,
-    /// Its CPU time until it was told, and at the last look.
+    /// CPU time of the thread until it was told, and at the last look.
     before: Nanos,
     ran: Nanos,
     /// For how long it has slept without a break.
@@ -63,13 +63,13 @@ pub struct Overdue {
 }
 
 impl Overdue {
-    /// It is told to leave at `now`, and has had a CPU for `ran` until then.
+    /// Watches a thread that is told to leave at `now`, and has had a CPU for `ran` until then.
     pub const fn new(limit: Nanos, now: Nanos, ran: Nanos) -> Self {
         let (passed, slept) = (Nanos::ZERO, Nanos::ZERO);
         Self { limit, looked: now, passed, before: ran, ran, slept }
     }
 
-    /// It has not left at `now`. Is it stuck?
+    /// The thread has not left at `now`. Is it stuck?
     pub fn look(&mut self, now: Nanos, seen: Seen) -> Option<Late> {
         let step = now.since(self.looked).min(LONGEST_STEP);
         (self.looked, self.passed) = (now, self.passed.after(step));
@@ -115,9 +115,9 @@ mod tests {
     fn a_thread_that_sleeps_or_runs_is_stuck_after_the_limit() {
         let (at, late) = found(|_| 0, |_| false);
         assert_eq!((at, late.passed), (2005, Nanos::millis(2005)));
-        let said = late.to_string();
+        let text = late.to_string();
         assert_eq!(
-            said,
+            text,
             "within 2.0 s, in which its thread had a CPU for 0.0 s; it may be blocked on the output"
         );
         let (at, late) = found(|at| at, |_| true);
@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_a_cpu_has_longer() {
-        // It has a CPU for 10 of 50 ms.
+        // The thread has a CPU for 10 of 50 ms.
         let a_fifth = |at: u64| at / 50 * 10 + (at % 50).min(10);
         let (at, late) = found(a_fifth, |_| false);
         assert_eq!((at, late.ran), (10_005, Nanos::millis(2005)));
-        // It is asleep from then on.
+        // The thread is asleep from then on.
         assert_eq!(found(|at| a_fifth(at.min(5_000)), |_| false).0, 4_960 + 2_005);
     }
 

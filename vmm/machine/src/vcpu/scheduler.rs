@@ -42,8 +42,8 @@ pub trait Stopped {
 /// * [`VcpuScheduler::awaits_turn`] may be called by any thread and does not wait for a turn.
 /// * Numbers of target vCPUs come from the guest: one that does not exist is ignored.
 pub trait VcpuScheduler: fmt::Debug + Send + Sync {
-    /// Its part in halts and kicks. None: threads sleep on their latches, and a wakeup is all that it
-    /// takes for them to go on.
+    /// The scheduler's part in halts and kicks. None: threads sleep on their latches, and a wakeup is
+    /// all that it takes for them to go on.
     fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)>;
 
     /// The thread is ready; blocks until its first turn.
@@ -56,13 +56,13 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// if it has not.
     fn came_out(&self, id: VcpuId);
 
-    /// It yields its turn, as it was asked to.
+    /// The vCPU yields its turn, as it was asked to.
     fn yielded(&self, id: VcpuId);
 
-    /// It has spun on a lock for the number of looks it was given.
+    /// The vCPU has spun on a lock for the number of looks it was given.
     fn spun_out(&self, id: VcpuId);
 
-    /// It has reached a named point of the lock protocol.
+    /// The vCPU has reached a named point of the lock protocol.
     fn point(&self, id: VcpuId, point: Point);
 
     /// The thread is about to wait for something outside of the machine, such as the reader of its

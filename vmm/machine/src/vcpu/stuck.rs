@@ -21,12 +21,12 @@ const LONGEST_STEP: Nanos = Nanos::millis(500);
 /// Whether a vCPU can continue without a kick.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It can, or something other than a kick will make it.
+    /// The vCPU can, or something other than a kick will make it.
     #[default]
     Able,
-    /// It is halted for a lock, and no kick is pending.
+    /// The vCPU is halted for a lock, and no kick is pending.
     Halted,
-    /// It is done.
+    /// The vCPU is done.
     Left,
 }
 
@@ -35,7 +35,7 @@ pub enum Standing {
 pub struct Waits {
     /// The lock's address.
     pub lock: u64,
-    /// Its ticket; None: it waits outside a queue that was full.
+    /// The waiter's ticket; None: it waits outside a queue that was full.
     pub ticket: Option<u16>,
     /// Releases until it is served; None: not known. For a waiter outside the queue, zero: the
     /// queue is empty, and no other vCPU has been admitted.
@@ -49,9 +49,9 @@ pub struct Seen {
     pub standing: Standing,
     /// Number of its exits so far.
     pub exits: u64,
-    /// It is ready to run, but has no slot.
+    /// The vCPU is ready to run, but has no slot.
     pub awaits_turn: bool,
-    /// Its thread wants a CPU of the host, or has one.
+    /// The vCPU's thread wants a CPU of the host, or has one.
     pub is_runnable: bool,
     /// The CPU time that its thread has had; None: it cannot be known.
     pub ran: Option<Nanos>,
@@ -75,7 +75,7 @@ pub struct Patience {
 pub struct Stuck {
     /// The waiter that will never be kicked.
     pub vcpu: VcpuId,
-    /// Its ticket; None: it waits outside a queue.
+    /// The waiter's ticket; None: it waits outside a queue.
     pub ticket: Option<Ticket>,
     /// The lock it waits for, if the guest publishes telemetry.
     pub lock: Option<u64>,
@@ -88,7 +88,7 @@ pub struct Stuck {
 /// Why no vCPU will kick it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// Its lock serves it: the kick must have been sent, or never will be.
+    /// The lock serves the vCPU: the kick must have been sent, or never will be.
     Served,
     /// All vCPUs that have not left are halted, this many including itself.
     NobodyLeft(usize),
@@ -130,7 +130,7 @@ impl fmt::Display for Stuck {
 struct Past {
     exits: u64,
     moved: Nanos,
-    /// Its CPU time, and when that was last seen to grow.
+    /// CPU time of the vCPU, and when that was last seen to grow.
     ran: Option<Nanos>,
     grew: Nanos,
     /// Start of the halt it is still in.

@@ -31,7 +31,7 @@ fn off(exits: u64) -> Seen {
     Seen { awaits_turn: true, ..runs(exits) }
 }
 
-/// It has a slot, and has had a CPU for `ran` ms.
+/// The vCPU has a slot, and has had a CPU for `ran` ms.
 fn on(exits: u64, ran: u64, is_runnable: bool) -> Seen {
     Seen { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
 }
@@ -86,7 +86,7 @@ fn the_releaser_may_be_off_its_cpu_before_it_kicks() {
 /// Regression: a releaser that the host kept from its CPU for two seconds passed for a lost wakeup.
 #[test]
 fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
-    // It gets no CPU for 10 s. Then it runs, and does not kick.
+    // The releaser gets no CPU for 10 s. Then it runs, and does not kick.
     let seen = |n: u64| vec![on(5, 30 + n.saturating_sub(39), true), halted(42, Some(0))];
     let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
@@ -176,7 +176,7 @@ fn doubts_end_when_who_was_suspected_goes_on() {
     assert!(watch.doubts(&suspect, then));
     watch.look(&suspect, LOOK);
     assert!(watch.doubts(&suspect, then));
-    // It halts anew: a different case.
+    // The suspect halts anew: a different case.
     let later = [runs(1), Seen { exits: 9, ..halted(44, Some(0)) }];
     watch.look(&later, Nanos(2 * LOOK.0));
     assert!(!watch.doubts(&later, then));

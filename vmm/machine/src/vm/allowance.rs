@@ -26,8 +26,9 @@ impl Allowance {
 
     fn take(&self, bytes: usize) -> io::Result<()> {
         let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes as u64));
-        let why = || io::Error::other(format!("it is more than --output-limit {}", self.whole));
-        taken.map(drop).map_err(|_| why())
+        let exceeded =
+            || io::Error::other(format!("it is more than --output-limit {}", self.whole));
+        taken.map(drop).map_err(|_| exceeded())
     }
 
     fn give_back(&self, bytes: usize) {

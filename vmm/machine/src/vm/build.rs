@@ -65,7 +65,7 @@ impl<'a> Vm<'a> {
         Self::build_in(spec, map_memory(spec)?)
     }
 
-    /// The same, with the guest's telemetry lines in memory that something else shares.
+    /// Creates the machine with the guest's telemetry lines in memory that something else shares, and loads its guest.
     #[cfg(feature = "bpf")]
     pub(super) fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
         let (memory, size) = (map_memory(spec)?, hypercalls::telemetry::SIZE as usize);
@@ -186,7 +186,7 @@ impl<'a> Vm<'a> {
         let Self { spec, mut vm, vcpus } = self;
         // A schedule with a part in halts has to know each kicker and target, and faults are injected
         // by the VMM: in both cases the writes have to come to the VMM instead.
-        let is_scheduled = scheduler.as_ref().is_some_and(|its| its.halts().is_some());
+        let is_scheduled = scheduler.as_ref().is_some_and(|scheduler| scheduler.halts().is_some());
         if spec.pv == PvBackend::Doorbell && !is_scheduled && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }

@@ -51,9 +51,9 @@ pub trait InputOwner: fmt::Debug + Send {
 /// What happens when output cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// It ends the machine.
+    /// The loss ends the machine.
     Fails,
-    /// It is ignored: the output is for humans, who may have closed it.
+    /// The loss is ignored: the output is for humans, who may have closed it.
     IsNothing,
 }
 

@@ -32,8 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// end each, and those that make the line raw get one only while they read.
 const TYPE_AGAIN: Duration = Duration::from_millis(250);
 
-/// The same at the console of a guest that is not ours, which may have no reader for long, or one that begins again at each
-/// end, as a login does.
+/// The pause at the console of a guest that is not ours, which may have no reader for long, or one that begins again at
+/// each end, as a login does.
 const TYPE_AGAIN_ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Everything the event loop listens to.
@@ -54,7 +54,7 @@ impl MutEventSubscriber for Subscriber {
             Subscriber::Ended(event) => drop(event.read()),
             Subscriber::Interrupt(fd, board) => {
                 board.life.finish(End::Stopped);
-                // It stays readable: handling it once is enough.
+                // The descriptor stays readable: handling it once is enough.
                 let _ = ops.remove(Events::empty_raw(fd.as_raw_fd()));
             }
         }
@@ -274,7 +274,7 @@ impl Pump {
     }
 
     fn wait(&mut self, time: Duration) {
-        // It fails for no time that is not zero.
+        // The call fails for no time that is not zero.
         let _ = self.timer.reset(time, None);
     }
 

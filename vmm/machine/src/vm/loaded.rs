@@ -41,7 +41,7 @@ impl LoadedGuest {
                     files.iter_mut().map(OpenPart::as_part).collect();
                 let entry = boot::load_linux(memory, &mut file, &mut parts, cmdline, spec.vcpus);
                 let entry = entry.map_err(|error| match error {
-                    BootError::Kernel(why) => VmError::Kernel(kernel.clone(), why),
+                    BootError::Kernel(cause) => VmError::Kernel(kernel.clone(), cause),
                     other => other.into(),
                 })?;
                 Ok(Self::Linux(entry))

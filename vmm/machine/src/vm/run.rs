@@ -272,8 +272,8 @@ impl Running {
         self.board.stop();
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
-            // It checks whether the machine is stopping whenever it is unparked, and does not
-            // block.
+            // The helper checks whether the machine is stopping whenever it is unparked, and does
+            // not block.
             let _ = helper.join();
         }
         let now = Moment::now().reading();

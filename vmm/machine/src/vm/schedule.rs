@@ -27,7 +27,7 @@ pub enum ScheduleError {
 /// A schedule at work.
 #[derive(Debug, Clone)]
 pub enum Schedule {
-    /// It is left to the host's scheduler.
+    /// The host's scheduler decides.
     Host,
     /// This program's.
     User(Arc<Driver>),
@@ -39,7 +39,7 @@ pub enum Schedule {
 /// What a schedule has done.
 #[derive(Debug)]
 pub struct Done {
-    /// Its account.
+    /// The schedule's account.
     pub report: SchedReport,
     /// What only a scheduler in the host's kernel says.
     #[cfg(feature = "bpf")]

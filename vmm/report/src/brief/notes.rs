@@ -51,8 +51,8 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     let lost = studies.iter().flat_map(|study| &study.lost);
     let lost: Vec<_> = lost.filter(|lost| subject.has(&lost.point)).collect();
     let error = lost.iter().find_map(|lost| lost.error.as_deref());
-    let why = error.map_or_else(String::new, |error| format!(": {}", shown::line(error)));
-    Some(format!("{}: none of {} has figures{why}", subject.name(), count(lost.len(), "run")))
+    let reason = error.map_or_else(String::new, |error| format!(": {}", shown::line(error)));
+    Some(format!("{}: none of {} has figures{reason}", subject.name(), count(lost.len(), "run")))
 }
 
 /// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.

@@ -76,10 +76,12 @@ fn plainest<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a Policy
 fn row(study: &Study, comparison: &Comparison, guest: String, words: &Words) -> Row {
     let [compared, against] = [comparison.subject, comparison.against].map(|ix| &study.points[ix]);
     let is_of_locks = comparison.axis == Axis::Lock;
-    let shared = match is_of_locks {
-        true if compared.point.policy.is_host() => None,
-        true => Some(schedule(&compared.point)),
-        false => Some(words.lock(&compared.point)),
+    let shared = if !is_of_locks {
+        Some(words.lock(&compared.point))
+    } else if compared.point.policy.is_host() {
+        None
+    } else {
+        Some(schedule(&compared.point))
     };
     let name = |point: &Point| if is_of_locks { words.lock(point) } else { schedule(point) };
     let sides = format!("{} / {}", name(&compared.point), name(&against.point));

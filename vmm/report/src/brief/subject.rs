@@ -82,7 +82,7 @@ impl Subject {
         self.host
     }
 
-    /// Its name in a sentence.
+    /// Name in a sentence.
     pub fn name(&self) -> String {
         match self.guest {
             GuestKind::Payload => "payload".to_owned(),
@@ -91,7 +91,7 @@ impl Subject {
         }
     }
 
-    /// Its name where others have other ratios, or other hosts.
+    /// Name where others have other ratios, or other hosts.
     pub fn name_among(&self, all: &[Self]) -> String {
         let has_twin = all.iter().any(|other| other.guest == self.guest && other.host != self.host);
         let host = if has_twin { format!(", {}", self.host.name()) } else { String::new() };

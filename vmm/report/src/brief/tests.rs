@@ -27,7 +27,7 @@ fn schedules() -> RunRecord {
     run("schedules", &Fixture { policies, vcpus: vec![4], ..Fixture::default() })
 }
 
-/// The same cells by a Linux guest in the emulated host.
+/// The cells of the payload by a Linux guest in the emulated host.
 fn linux() -> RunRecord {
     let mut linux = payload();
     linux.contents.run.spec = "name = \"linux\"\n".into();

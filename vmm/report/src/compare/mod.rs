@@ -193,15 +193,15 @@ impl Table<'_> {
 
     /// The points with one number of vCPUs: a title, a row for each, notes, ratios.
     fn level(&self, vcpus: VcpuCount) -> String {
-        let here = || self.study.points.iter().filter(|point| point.point.vcpus == vcpus);
+        let points = || self.study.points.iter().filter(|point| point.point.vcpus == vcpus);
         let mut text = String::new();
-        if let Some(first) = here().next() {
+        if let Some(first) = points().next() {
             text += &format!("{}\n", self.title(&first.point));
         }
-        for point in here() {
+        for point in points() {
             text += &format!("{}\n", self.row(point));
         }
-        for point in here() {
+        for point in points() {
             for note in notes(point) {
                 text += &format!("  {}: {note}\n", self.label(&point.point));
             }
@@ -209,7 +209,7 @@ impl Table<'_> {
         for comparison in self.comparisons(vcpus) {
             text += &format!("  {}\n", ratios(self.study, comparison));
         }
-        let sum = |pick: fn(&PointStudy) -> f64| here().map(pick).sum::<f64>();
+        let sum = |pick: fn(&PointStudy) -> f64| points().map(pick).sum::<f64>();
         let (violations, disorder) = (sum(|point| point.violations), sum(|point| point.disorder));
         if violations > 0.0 {
             text += &format!(

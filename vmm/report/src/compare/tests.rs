@@ -76,7 +76,7 @@ fn wasted_is_a_share_of_the_time_of_the_slots() {
 #[test]
 fn rows_and_heading_name_the_drivers() {
     let fixture = Fixture { policies: vec!["host", "rr"], vcpus: vec![4], ..plain() };
-    let with = |is_by_kernel: fn(usize) -> bool| {
+    let rendered = |is_by_kernel: fn(usize) -> bool| {
         let mut run = record(&fixture);
         let scheduled = run.contents.cells.iter_mut().filter(|cell| !cell.point.policy.is_host());
         for (ix, cell) in scheduled.enumerate() {
@@ -89,9 +89,9 @@ fn rows_and_heading_name_the_drivers() {
         }
         render(&Study::new(&[run]))
     };
-    let usual = with(|_| false);
+    let usual = rendered(|_| false);
     assert!(usual.contains("\n  rr ticket ") && !usual.contains("driver"), "{usual}");
-    let kernels = with(|_| true);
+    let kernels = rendered(|_| true);
     assert!(
         kernels.contains("\n  rr (bpf) ticket ") && kernels.contains("\n  ticket "),
         "{kernels}"
@@ -99,7 +99,7 @@ fn rows_and_heading_name_the_drivers() {
     assert!(kernels.contains("; driver bpf\n") && kernels.contains("note    driver bpf: "));
     let row = kernels.lines().find(|line| line.starts_with("  rr (bpf) ticket ")).unwrap();
     assert_eq!(row.split_whitespace().rev().nth(1), Some("-"), "no waste is counted: {row}");
-    let both = with(|round| round % 2 == 0);
+    let both = rendered(|round| round % 2 == 0);
     assert!(both.contains("; drivers user, bpf\n"), "{both}");
     assert!(
         both.contains("\n  rr (user) ticket ") && both.contains("\n  rr (bpf) ticket "),
@@ -157,9 +157,9 @@ fn one_data_set_is_judged_once() {
         let rows = report.lines().filter(|line| line.trim_start().starts_with("at "));
         assert_eq!(rows.clone().count(), study.comparisons.len(), "{report}");
         for (comparison, row) in judged.zip(rows) {
-            let here = conclusion(&study, comparison);
+            let conclusion = conclusion(&study, comparison);
             let is_counted = comparison.outcome() == Outcome::TooFew;
-            assert!(is_counted || table.contains(&here), "{here}: {table}");
+            assert!(is_counted || table.contains(&conclusion), "{conclusion}: {table}");
             let p = sentences::bare_p(comparison.verdict.adjusted);
             let (word, part) = match comparison.outcome() {
                 Outcome::More | Outcome::Less => ("beats", "more,less"),
@@ -167,10 +167,13 @@ fn one_data_set_is_judged_once() {
                 Outcome::TooFew => ("too few runs", "too few"),
                 Outcome::Apart => ("not measured on one", "apart"),
             };
-            assert!(here.contains(word), "{here}");
+            assert!(conclusion.contains(word), "{conclusion}");
             let outcome = row.trim_end();
-            assert!(part.split(',').any(|part| outcome.ends_with(part)), "{row}: {here}");
-            assert!(outcome.contains(&p) && (word == "too few runs" || here.contains(&p)), "{row}");
+            assert!(part.split(',').any(|part| outcome.ends_with(part)), "{row}: {conclusion}");
+            assert!(
+                outcome.contains(&p) && (word == "too few runs" || conclusion.contains(&p)),
+                "{row}"
+            );
         }
     }
 }

@@ -24,7 +24,7 @@ pub const STYLES: usize = 12;
 /// A figure: panels next to each other, with one legend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Its anchor in the page.
+    /// Anchor in the page.
     pub id: String,
     /// What it shows, in one sentence.
     pub title: String,
@@ -129,7 +129,7 @@ pub struct Row {
     pub group: String,
     /// What the row shows, within its category; may be empty.
     pub label: String,
-    /// Its figures, written at its end.
+    /// Figures, written at the end of the row.
     pub note: String,
     /// Index of the colour of the interval and of the distribution.
     pub style: usize,

@@ -67,16 +67,16 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
 fn place(study: &Study, comparison: &Comparison) -> (String, String) {
     let point = &study.points[comparison.subject].point;
     let (subject, against) = names::sides(study, comparison);
-    let (around, name) = match names::is_along_x(study, comparison) {
+    let (around, name) = if !names::is_along_x(study, comparison) {
+        (names::surroundings(study, comparison), format!("{subject} / {against}"))
+    } else if comparison.axis == Axis::Lock {
         // The axis of the charts tells what is compared, and the panel with what.
-        true if comparison.axis == Axis::Lock => {
-            let over = format!("over {against}");
-            let around = [names::facet(study, point), over].into_iter();
-            let around: Vec<String> = around.filter(|part| !part.is_empty()).collect();
-            (around.join(", "), names::series(study, point))
-        }
-        true => (names::facet(study, point), names::series(study, point)),
-        false => (names::surroundings(study, comparison), format!("{subject} / {against}")),
+        let over = format!("over {against}");
+        let around = [names::facet(study, point), over].into_iter();
+        let around: Vec<String> = around.filter(|part| !part.is_empty()).collect();
+        (around.join(", "), names::series(study, point))
+    } else {
+        (names::facet(study, point), names::series(study, point))
     };
     (names::panel(study, point, around), name)
 }

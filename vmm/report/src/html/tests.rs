@@ -225,15 +225,15 @@ fn number() -> impl Strategy<Value = Value> {
 }
 
 /// Replaces the `at`-th leaf of a value.
-fn mutate(value: &mut Value, at: &mut usize, with: &Value) {
+fn mutate(value: &mut Value, at: &mut usize, replacement: &Value) {
     match value {
         Value::Array(items) if !items.is_empty() => {
-            items.iter_mut().for_each(|item| mutate(item, at, with));
+            items.iter_mut().for_each(|item| mutate(item, at, replacement));
         }
-        Value::Object(fields) => fields.values_mut().for_each(|item| mutate(item, at, with)),
+        Value::Object(fields) => fields.values_mut().for_each(|item| mutate(item, at, replacement)),
         leaf => {
             if *at == 0 {
-                *leaf = with.clone();
+                *leaf = replacement.clone();
             }
             *at = at.wrapping_sub(1);
         }
@@ -251,14 +251,14 @@ proptest! {
     ) {
         let fixture = Fixture { rounds, vcpus: vec![2, 4], policies: vec!["rr"], ..Fixture::default() };
         let mut lines = fixture.lines();
-        for (line, leaf, with) in changes {
+        for (line, leaf, replacement) in changes {
             if all_alike {
                 for line in lines.iter_mut().skip(2) {
-                    mutate(line, &mut leaf.clone(), &with);
+                    mutate(line, &mut leaf.clone(), &replacement);
                 }
             } else {
                 let count = lines.len();
-                mutate(&mut lines[line % count], &mut leaf.clone(), &with);
+                mutate(&mut lines[line % count], &mut leaf.clone(), &replacement);
             }
         }
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();

@@ -19,10 +19,10 @@ pub enum TraceError {
     /// Another program wrote it.
     #[error("it is not a trace of pvticket (make one with --trace)")]
     NotOurs,
-    /// Its contents contradict themselves.
+    /// The contents contradict themselves.
     #[error("it is damaged at byte {0}")]
     Damaged(u64),
-    /// It ends within a packet.
+    /// Ends within a packet.
     #[error("it ends too early, at byte {0}: it was cut off")]
     Short(u64),
 }

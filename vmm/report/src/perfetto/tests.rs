@@ -175,7 +175,7 @@ fn what_a_vcpu_was_at_follows_from_its_turns() {
             "1500-2000 runs [] Some(0)"
         ]
     );
-    // It counts as a waiter while it halts, until it has a slot again.
+    // A vCPU counts as a waiter while it halts, until it has a slot again.
     assert_eq!(stretches.waiters(&timeline, 0), [(Nanos(1_150), 1), (Nanos(1_500), 0)]);
 }
 

@@ -79,23 +79,23 @@ pub(super) fn text(name: &str, value: impl Into<String>) -> DebugAnnotation {
 impl<'a, W: Write> Out<'a, W> {
     /// Begins the part of run `number` (from zero) and names its process.
     pub(super) fn new(out: &'a mut W, number: u32, title: &str) -> io::Result<Self> {
-        let mut this = Self { out, number: number + 1, bytes: Vec::new() };
+        let mut part = Self { out, number: number + 1, bytes: Vec::new() };
         let process = ProcessDescriptor {
-            pid: i32::try_from(this.number).unwrap_or(i32::MAX),
+            pid: i32::try_from(part.number).unwrap_or(i32::MAX),
             process_name: title.into(),
         };
         let track = TrackDescriptor {
-            uuid: this.process(),
+            uuid: part.process(),
             process: Some(process),
             child_ordering: BY_RANK,
             ..TrackDescriptor::default()
         };
-        this.packet(TracePacket {
+        part.packet(TracePacket {
             flags: Some(FIRST),
             track: Some(Box::new(track)),
             ..TracePacket::default()
         })?;
-        Ok(this)
+        Ok(part)
     }
 
     fn process(&self) -> u64 {

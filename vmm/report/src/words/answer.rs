@@ -92,10 +92,10 @@ fn differences(study: &Study) -> Option<Sentence> {
     let axis = asked(study)?;
     let all: Vec<&Comparison> =
         study.comparisons.iter().filter(|comparison| comparison.axis == axis).collect();
-    let with = |outcome| -> Vec<&Comparison> {
+    let by_outcome = |outcome| -> Vec<&Comparison> {
         all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
     };
-    let (more, less) = (with(Outcome::More), with(Outcome::Less));
+    let (more, less) = (by_outcome(Outcome::More), by_outcome(Outcome::Less));
     let (name, compared) = (axis.name(), all.len());
     let ends: Vec<&Comparison> = [clearest(&more), clearest(&less)].into_iter().flatten().collect();
     let Some(farthest) = clearest(&ends) else {

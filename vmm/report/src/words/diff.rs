@@ -84,9 +84,9 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
     with_host(diff, all)
 }
 
-fn not_judged(some: usize, points: &str, why: &str) -> Sentence {
+fn not_judged(some: usize, points: &str, reason: &str) -> Sentence {
     let are = agree(some, "is", "are");
-    Sentence::plain(Tone::Bad, format!("{some} of {points} {are} not judged: {why}."))
+    Sentence::plain(Tone::Bad, format!("{some} of {points} {are} not judged: {reason}."))
 }
 
 fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {

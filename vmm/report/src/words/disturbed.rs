@@ -23,7 +23,7 @@ pub fn counted(disturbance: Disturbance) -> Option<String> {
         .then(|| format!("disturbed windows, no figures of a lock: {}", parts.join(", ")))
 }
 
-/// The same of all windows of a study, with their points.
+/// All disturbed windows of a study, with their points.
 pub fn in_words(study: &Study) -> Option<String> {
     let is_disturbed = |point: &&PointStudy| !point.disturbance.is_none();
     let all: Vec<&PointStudy> = study.points.iter().filter(is_disturbed).collect();

@@ -13,7 +13,7 @@ pub fn in_words(moved: &Moved) -> String {
     )
 }
 
-/// The same of all runs of an answer in a few words, without a full stop.
+/// The moves of all runs of an answer in a few words, without a full stop.
 pub fn briefly(all: &[&Moved]) -> Option<String> {
     let nanos = all.iter().flat_map(|moved| [moved.usual, moved.farthest]);
     let nearest = nanos.clone().min_by(f64::total_cmp)?;

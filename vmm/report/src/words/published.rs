@@ -56,9 +56,9 @@ struct AtRatio {
 pub struct Section {
     /// The title of the document.
     pub title: &'static str,
-    /// Its systems, as measured here.
+    /// The systems, as measured here.
     pub ours: Table,
-    /// Its published tables.
+    /// The published tables.
     pub theirs: Vec<Theirs>,
 }
 

@@ -10,11 +10,11 @@ const NAMED: usize = 3;
 
 /// Which points are no replays, if there are any, and why.
 pub(super) fn not_repeated(study: &Study) -> Option<String> {
-    let why = |point: &PointStudy| replay::why_not(&point.preempted?.divergence?);
+    let reason = |point: &PointStudy| replay::why_not(&point.preempted?.divergence?);
     let all: Vec<(&PointStudy, &str)> =
-        study.points.iter().filter_map(|point| Some((point, why(point)?))).collect();
-    let name = |(point, why): &(&PointStudy, &str)| {
-        format!("{}, {why}", names::whole(study, &point.point))
+        study.points.iter().filter_map(|point| Some((point, reason(point)?))).collect();
+    let name = |(point, reason): &(&PointStudy, &str)| {
+        format!("{}, {reason}", names::whole(study, &point.point))
     };
     let named = all.iter().take(NAMED).map(name);
     let more = all.len().saturating_sub(NAMED);

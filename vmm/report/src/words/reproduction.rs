@@ -179,14 +179,14 @@ fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
     let mut all: Vec<(String, Vec<&Entry>)> = Vec::new();
     for entry in &section.entries {
         let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else { continue };
-        let why = if measured == simulated {
+        let reason = if measured == simulated {
             measured.clone()
         } else {
             format!("not measured: {measured}; not simulated: {simulated}")
         };
-        match all.iter_mut().find(|(other, _)| *other == why) {
+        match all.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, rows)) => rows.push(entry),
-            None => all.push((why, vec![entry])),
+            None => all.push((reason, vec![entry])),
         }
     }
     all
@@ -203,9 +203,9 @@ pub fn tables(reproduction: &Reproduction) -> Vec<Table> {
         let title = format!("{}: rows without a figure", section.name);
         let mut table = Table::new("no-figures", &title, "", &head);
         table.figures_from = usize::MAX;
-        for (why, rows) in reasons(section) {
+        for (reason, rows) in reasons(section) {
             for entry in rows {
-                table.cells([entry.row.clone(), shown(entry, entry.published), why.clone()]);
+                table.cells([entry.row.clone(), shown(entry, entry.published), reason.clone()]);
             }
         }
         all.extend(table.filled());
@@ -251,12 +251,12 @@ pub fn mail(reproduction: &Reproduction) -> String {
         if let Some(rows) = figures(section) {
             text += &table(&Table { title: String::new(), ..rows }, WIDTH);
         }
-        for (why, rows) in reasons(section) {
+        for (reason, rows) in reasons(section) {
             let names: Vec<String> = rows
                 .iter()
                 .map(|entry| format!("{} ({})", entry.row, shown(entry, entry.published)))
                 .collect();
-            text += &wrapped(&format!("no figure: {}: {why}", names.join("; ")), WIDTH, "  ");
+            text += &wrapped(&format!("no figure: {}: {reason}", names.join("; ")), WIDTH, "  ");
         }
     }
     text += "\nMethod\n";

@@ -54,7 +54,7 @@ pub enum Tone {
 pub struct Sentence {
     /// What the sentence reports, which decides its colour.
     pub tone: Tone,
-    /// Its figure; empty if it has none.
+    /// Figure; empty if there is none.
     pub figure: String,
     /// The sentence, without markup.
     pub text: String,
@@ -254,11 +254,12 @@ struct Sorted<'a> {
 
 impl<'a> Sorted<'a> {
     fn new(all: &[&'a Comparison]) -> Self {
-        let with = |outcome| {
+        let by_outcome = |outcome| {
             all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
         };
-        let [more, less] = [Outcome::More, Outcome::Less].map(with);
-        let [unclear, few, apart] = [Outcome::Unclear, Outcome::TooFew, Outcome::Apart].map(with);
+        let [more, less] = [Outcome::More, Outcome::Less].map(by_outcome);
+        let [unclear, few, apart] =
+            [Outcome::Unclear, Outcome::TooFew, Outcome::Apart].map(by_outcome);
         Self { more, less, unclear, few, apart }
     }
 }

@@ -20,7 +20,7 @@ use study::{
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Its anchor in a page.
+    /// Anchor in a page.
     pub id: &'static str,
     /// The heading.
     pub title: String,
@@ -284,9 +284,9 @@ pub(super) fn host(study: &Study) -> Option<Table> {
             "No pause-loop exits (PLE): KVM has no statistics of them.",
         ),
     ];
-    for (_, why) in missing.iter().filter(|(is_missing, _)| *is_missing) {
+    for (_, reason) in missing.iter().filter(|(is_missing, _)| *is_missing) {
         note += " ";
-        note += why;
+        note += reason;
     }
     let head = ["point", "ran", "by vCPU", "by VM", "waited", "steal", "yields/s", "PLE/s"];
     let extremes =
@@ -367,9 +367,9 @@ pub(super) fn lost(study: &Study) -> Option<Table> {
     let mut table = Table::new("lost", "Cells without figures", note, &head);
     table.figures_from = usize::MAX;
     for lost in &study.lost {
-        let why = lost.error.clone().unwrap_or_else(|| "ended by the user".to_owned());
+        let reason = lost.error.clone().unwrap_or_else(|| "ended by the user".to_owned());
         let (run, cell) = (lost.source.clone(), lost.cell.to_string());
-        table.cells([names::whole(study, &lost.point), run, cell, why]);
+        table.cells([names::whole(study, &lost.point), run, cell, reason]);
     }
     table.filled()
 }
@@ -384,7 +384,7 @@ pub fn hosts(study: &Study) -> Vec<Table> {
         let mut seen: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();
         for session in &run.sessions {
             let lasting = diff::lasting(&session.host);
-            // The same host after a resume is described once, and so is each node.
+            // A host that stays the same after a resume is described once, and so is each node.
             let node = session.attempt.as_ref().map(|attempt| attempt.node.as_str());
             let described = seen.entry(node).or_default();
             if last.as_ref() == Some(&lasting) || (node.is_some() && described.contains(&lasting)) {

@@ -106,10 +106,12 @@ pub fn table(table: &Table, width: usize) -> String {
     let gap = " ".repeat(gap);
     let line = |cells: &[String]| {
         let name = cells.first().map_or("", String::as_str);
-        let mut text = match is_split {
-            true if name.is_empty() => gap.clone(),
-            true => format!("  {name}\n{gap}"),
-            false => format!("  {name:<first$}"),
+        let mut text = if !is_split {
+            format!("  {name:<first$}")
+        } else if name.is_empty() {
+            gap.clone()
+        } else {
+            format!("  {name}\n{gap}")
         };
         for (ix, cell) in cells.iter().enumerate().skip(1) {
             let width = widths.get(ix).copied().unwrap_or(0);

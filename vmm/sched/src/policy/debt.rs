@@ -45,9 +45,9 @@ pub(super) struct Debts {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Vm {
-    /// Its vCPUs that have a slot.
+    /// Number of vCPUs that have a slot.
     running: u32,
-    /// Its vCPUs that want one.
+    /// Number of vCPUs that want a slot.
     waiting: u32,
     /// In picoseconds, or the rounding of many short times would add up. Below zero: it is owed that,
     /// a slice at most.

@@ -98,13 +98,13 @@ struct Turn {
     /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
     /// The grace counts from then: the turn itself may have been extended long before.
     due: Option<Nanos>,
-    /// It makes way once it is out of its lock: it has kicked a vCPU from within it, or a stranded
-    /// vCPU waits for a slot.
+    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a
+    /// stranded vCPU waits for a slot.
     makes_way: bool,
-    /// It was stranded when the turn began.
+    /// The vCPU was stranded when the turn began.
     ahead: bool,
-    /// Its last turn was ahead of its place in the round and was forced to end: it is in the round,
-    /// in a lock.
+    /// The vCPU's last turn was ahead of its place in the round and was forced to end: it is in the
+    /// round, in a lock.
     spent: bool,
 }
 
@@ -269,20 +269,20 @@ fn keeps_waiting(vcpu: VcpuIndex, other: VcpuIndex, view: &View<'_>) -> bool {
 }
 
 impl Policy for Deferred {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
         let vm = self.vms[vcpu.ix()];
         self.debts.waits(vm, view.now);
-        match why {
-            _ if self.debts.is_in_arrears(vm) => self.rr.ready(vcpu, why, view),
+        match cause {
+            _ if self.debts.is_in_arrears(vm) => self.rr.ready(vcpu, cause, view),
             Ready::Kicked(_) => self.boost(vcpu, view),
-            // It took a lock before it could be called out of the guest.
+            // The vCPU took a lock before it could be called out of the guest.
             Ready::Woken if view.last_seen(vcpu).is_holder() => self.boost(vcpu, view),
             Ready::Preempted
                 if view.last_seen(vcpu).is_involved() && !self.turns[vcpu.ix()].spent =>
             {
                 self.strand(vcpu, view);
             }
-            _ => self.rr.ready(vcpu, why, view),
+            _ => self.rr.ready(vcpu, cause, view),
         }
     }
 
@@ -305,7 +305,7 @@ impl Policy for Deferred {
         if !is_lost && !self.has_lost(vcpu, view) {
             return Some(Pick::new(vcpu, end));
         }
-        // It soon runs into the lock that a lost vCPU holds up, or is out of its own.
+        // The vCPU soon runs into the lock that a lost vCPU holds up, or is out of its own.
         let asked = is_lost && self.way == Way::Ask && self.is_contended();
         let leaves = asked && !self.only_spins(vcpu, view.last_seen(vcpu), view);
         let until = if leaves { end } else { self.look_again(end, view.now) };

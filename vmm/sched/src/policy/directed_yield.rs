@@ -45,8 +45,8 @@ impl DirectedYield {
         let holds = |seen: &LockActivity, lock| seen.is_holder() && seen.lock() == Some(lock);
         let head = activity.head();
         let is_next = |seen: &LockActivity, lock| match *seen {
-            LockActivity::Waiting { lock: its, ticket: its_ticket, .. } => {
-                its == lock && head.is_some_and(|head| its_ticket.wrapping_sub(head) <= 2)
+            LockActivity::Waiting { lock: wanted, ticket, .. } => {
+                wanted == lock && head.is_some_and(|head| ticket.wrapping_sub(head) <= 2)
             }
             _ => false,
         };
@@ -71,8 +71,8 @@ impl DirectedYield {
 }
 
 impl Policy for DirectedYield {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
-        self.rr.ready(vcpu, why, view);
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, cause, view);
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {

@@ -42,10 +42,10 @@ impl Fair {
 }
 
 impl Policy for Fair {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
         let ix = vcpu.ix();
         self.weights[ix] = view.weight_of(vcpu).max(1);
-        if !matches!(why, Ready::Preempted | Ready::Yielded) {
+        if !matches!(cause, Ready::Preempted | Ready::Yielded) {
             self.had[ix] = self.had[ix].max(self.floor.saturating_sub(self.slice.0));
         }
         self.waiting.push(Reverse((self.had[ix], vcpu.0)));

@@ -15,7 +15,7 @@ pub enum TurnRule {
     Fair,
     /// After one slice, or for the vCPU that it has kicked.
     KickBoost {
-        /// Its kicker does not make way.
+        /// The kicker does not make way.
         later: bool,
     },
     /// After one slice, and at random times in a lock.
@@ -39,7 +39,7 @@ pub struct InKernel {
 
 pub(super) const RR: InKernel = InKernel { usage: "rr", rule: |_| Some(TurnRule::Slice) };
 
-/// Its guests are asked to yield: nothing looks at them from outside.
+/// Guests are asked to yield: nothing looks at them from outside.
 pub(super) const DEFERRED: InKernel = InKernel {
     usage: "deferred[:ask[,GRACE]]",
     rule: |args| {
@@ -102,7 +102,7 @@ impl InKernel {
     /// All of them, as written on the command line: `rr and deferred[:ask[,GRACE]]`.
     pub fn usages() -> String {
         let all = POLICIES.iter().filter_map(|policy| policy.in_kernel.as_ref());
-        let all: Vec<&str> = all.map(|its| its.usage).collect();
+        let all: Vec<&str> = all.map(|policy| policy.usage).collect();
         match all.split_last() {
             Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
             _ => all.concat(),

@@ -109,8 +109,8 @@ impl Inject {
 }
 
 impl Policy for Inject {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
-        self.rr.ready(vcpu, why, view);
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, cause, view);
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {

@@ -32,14 +32,14 @@ impl KickBoost {
 }
 
 impl Policy for KickBoost {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
-        match why {
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
+        match cause {
             Ready::Kicked(by) => {
                 self.rr.waits(vcpu, view);
                 self.beside[vcpu.ix()] = by.and_then(|kicker| view.slot_of(kicker));
                 self.boosted.push(vcpu);
             }
-            _ => self.rr.ready(vcpu, why, view),
+            _ => self.rr.ready(vcpu, cause, view),
         }
     }
 

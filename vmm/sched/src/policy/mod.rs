@@ -62,15 +62,15 @@ pub struct Setup<'a> {
 /// Why a vCPU is waiting for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ready {
-    /// Its thread has started.
+    /// The vCPU's thread has started.
     Started,
-    /// It was preempted.
+    /// The vCPU was preempted.
     Preempted,
-    /// It yielded its slot.
+    /// The vCPU yielded its slot.
     Yielded,
     /// A kick ended its halt, in the VMM or in KVM; the kicker, if known.
     Kicked(Option<VcpuIndex>),
-    /// It left KVM's HLT without a kick, or [`Policy::wakes`] woke it.
+    /// The vCPU left KVM's HLT without a kick, or [`Policy::wakes`] woke it.
     Woken,
     /// The time for which it was held off has passed.
     Released,
@@ -97,30 +97,30 @@ impl Pick {
 /// What happens to a vCPU that is outside the guest and still has its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It continues until this time.
+    /// The vCPU continues until this time.
     Stay(Nanos),
-    /// It continues and is asked to yield; its turn ends at this time at the latest.
+    /// The vCPU continues and is asked to yield; its turn ends at this time at the latest.
     Ask(Nanos),
-    /// It loses its slot and becomes ready.
+    /// The vCPU loses its slot and becomes ready.
     Preempt(Why),
-    /// It loses its slot and is held off until this time.
+    /// The vCPU loses its slot and is held off until this time.
     Hold(Nanos),
 }
 
 /// Why a vCPU is preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Its slice is over.
+    /// The slice is over.
     Slice,
-    /// Its slice was over before, and the grace has run out.
+    /// The slice was over before, and the grace has run out.
     Grace,
-    /// It yielded its slot and neither holds nor awaits a lock.
+    /// The vCPU yielded its slot and neither holds nor awaits a lock.
     Yield,
-    /// It spun too long.
+    /// The vCPU spun too long.
     Spun,
     /// The experiment asked for it.
     Injected,
-    /// It makes way for the vCPU it has just kicked.
+    /// The vCPU makes way for the one it has just kicked.
     MadeWay,
 }
 
@@ -155,7 +155,7 @@ pub enum Why {
 ///   [`Policy::recalls`] until it returns `None`, then [`Policy::points`].
 pub trait Policy: Debug + Send {
     /// `vcpu` waits for a slot from now on.
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>);
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>);
 
     /// A waiting vCPU has left for good. Not called for one that was not waiting.
     fn gone(&mut self, vcpu: VcpuIndex);
@@ -163,46 +163,48 @@ pub trait Policy: Debug + Send {
     /// `slot` is free: which vCPU gets it? `None` leaves it idle.
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick>;
 
-    /// It has left the guest, at its deadline or spuriously.
+    /// `vcpu` has left the guest, at its deadline or spuriously.
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict;
 
-    /// It was found in KVM's HLT at that time, and may be waiting for the lock in the observation. A
-    /// preemption only takes its slot. By default it is one that does nothing with locks.
+    /// `vcpu` was found in KVM's HLT at that time, and may be waiting for the lock in the
+    /// observation. A preemption only takes its slot. By default it is one that does nothing with
+    /// locks.
     fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
     }
 
-    /// Its turn has ended, for whatever reason, after `_ran`. Its slot is free, its state still that of
-    /// the turn.
+    /// The vCPU's turn has ended, for whatever reason, after `_ran`. Its slot is free, its state still
+    /// that of the turn.
     fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos, _: &View<'_>) {}
 
-    /// It is in KVM's HLT for the lock in the observation, and another vCPU wants its slot. True:
-    /// it keeps the slot, until its turn ends at the longest, so that a kick resumes it at once.
+    /// The vCPU is in KVM's HLT for the lock in the observation, and another vCPU wants its slot.
+    /// True: it keeps the slot, until its turn ends at the longest, so that a kick resumes it at
+    /// once.
     fn keeps_slot_in_hlt(&self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
         false
     }
 
-    /// It halts, in the VMM or, for a lock, in KVM. It still has its slot, which is freed right
-    /// after this call.
+    /// The vCPU halts, in the VMM or, for a lock, in KVM. It still has its slot, which is freed
+    /// right after this call.
     fn halted(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) {}
 
-    /// It is running, has this lock activity, and has just kicked a vCPU, which is ready now.
-    /// `None`: it continues as before.
+    /// The vCPU is running, has this lock activity, and has just kicked another one, which is ready
+    /// now. `None`: it continues as before.
     fn makes_way(&mut self, _: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
-    /// It yields because it was asked to.
+    /// The vCPU yields because it was asked to.
     fn yielded(&mut self, _: VcpuIndex, _: &View<'_>) -> Verdict {
         Verdict::Preempt(Why::Yield)
     }
 
-    /// It has spun for [`Policy::spin_looks`] looks. `None`: it continues as before.
+    /// The vCPU has spun for [`Policy::spin_looks`] looks. `None`: it continues as before.
     fn spun_out(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
-    /// It has reached a named point. `None`: it continues as before.
+    /// The vCPU has reached a named point. `None`: it continues as before.
     fn point(&mut self, _: VcpuIndex, _: Point, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }

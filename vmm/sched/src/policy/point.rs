@@ -36,8 +36,8 @@ impl AtPoint {
 }
 
 impl Policy for AtPoint {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
-        self.rr.ready(vcpu, why, view);
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, cause, view);
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {

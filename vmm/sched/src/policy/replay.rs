@@ -107,7 +107,7 @@ fn left_out(turns: &[Turn], recorded: &[Turn]) -> u64 {
 struct Current {
     /// Index of the turn.
     ix: usize,
-    /// It has been told to report the point at which the turn ended.
+    /// The vCPU has been told to report the point at which the turn ended.
     reports: bool,
 }
 
@@ -218,9 +218,9 @@ impl Replay {
 }
 
 impl Policy for Replay {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
         self.ready[vcpu.ix()] = true;
-        self.after.ready(vcpu, why, view);
+        self.after.ready(vcpu, cause, view);
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {

@@ -25,7 +25,7 @@ const USUAL_WEIGHT: u32 = 1024;
 
 /// A policy that can be named on the command line.
 pub struct Registered {
-    /// Its name on the command line.
+    /// The policy's name on the command line.
     pub name: &'static str,
     /// Name and arguments, as written on the command line.
     pub usage: &'static str,
@@ -279,8 +279,8 @@ impl PolicySpec {
     /// How many times the weight of a VM the largest one is, at most.
     pub(super) fn spread(&self) -> u64 {
         let all = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
-        let (least, most) =
-            all.fold((USUAL_WEIGHT, 0), |(least, most), its| (its.min(least), its.max(most)));
+        let (least, most) = all
+            .fold((USUAL_WEIGHT, 0), |(least, most), weight| (weight.min(least), weight.max(most)));
         u64::from(most.div_ceil(least)).max(1)
     }
 

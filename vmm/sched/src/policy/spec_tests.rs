@@ -81,8 +81,8 @@ fn a_policy_of_the_kernels_scheduler_has_a_rule_with_its_plain_name() {
         let spec: PolicySpec = policy.tested.first().unwrap_or(&"host").parse().unwrap();
         match &policy.in_kernel {
             None => assert_eq!(spec.turn_rule(), None, "{}", policy.name),
-            Some(its) => {
-                assert!(its.usage.starts_with(policy.name), "{}", its.usage);
+            Some(in_kernel) => {
+                assert!(in_kernel.usage.starts_with(policy.name), "{}", in_kernel.usage);
                 assert!(spec.turn_rule().is_some(), "{spec}");
             }
         }
@@ -113,8 +113,8 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     assert_eq!(overlong("rr", 4, 128, 1), None);
     assert_eq!(overlong("rr", 29_000, 2, 1), None);
     assert_eq!(overlong("rr", 60_000, 2, 2), None, "none waits");
-    let why = overlong("rr", 1000, 31, 1).unwrap();
-    assert!(why.contains("may wait 30s") && why.contains("shorter slice"), "{why}");
+    let reason = overlong("rr", 1000, 31, 1).unwrap();
+    assert!(reason.contains("may wait 30s") && reason.contains("shorter slice"), "{reason}");
     assert_eq!(overlong("rr", 1000, 31, 2), None);
     assert!(overlong("kick-boost", 1000, 16, 1).is_some());
     // Regression: on many slots it counted as if a kicked vCPU went ahead for a round of one slot only.

@@ -63,8 +63,8 @@ impl Sim {
         if usize::from(self.vcpus[v].pcpu) != pcpu {
             return;
         }
-        // It stays, but was out of its guest. Who was out already leaves it no second time: or a CPU that others ask
-        // to choose again, more often than an exit takes, would never come to its guest.
+        // The vCPU stays, but was out of its guest. Who was out already leaves it no second time: or a CPU that others
+        // ask to choose again, more often than an exit takes, would never come to its guest.
         if self.pcpus[pcpu].entered > self.now {
             return;
         }

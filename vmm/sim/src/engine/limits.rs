@@ -26,13 +26,13 @@ pub enum Stuck {
     /// All vCPUs that have not ended halt, and no kick is on its way.
     #[error("all vCPUs halt and no kick is on its way: a lost wakeup")]
     AllHalt,
-    /// Its vCPUs take steps, and none of them leads anywhere.
+    /// The vCPUs take steps, and none of them leads anywhere.
     #[error("no operation was completed in {0} steps of the simulation: no progress")]
     NoSteps(u64),
-    /// It got nowhere by the clock of who made it, in so many seconds.
+    /// The simulation got nowhere by the clock of who made it, in so many seconds.
     #[error("no operation was completed in {0} s of this host's CPU time: no progress")]
     NoTime(u64),
-    /// Its [`Brake`] was pulled. Nothing is wrong with it.
+    /// The simulation's [`Brake`] was pulled. Nothing is wrong with it.
     #[error("stopped")]
     Stopped,
 }
@@ -48,7 +48,8 @@ impl Brake {
         Self::watching(move |_| is_pulled().then_some(Stuck::Stopped))
     }
 
-    /// The same; it is told how many operations and vCPUs of a simulation have ended so far, and says why it is to end.
+    /// Simulations end soon after `end` says why. It is told every few milliseconds how many operations and vCPUs of
+    /// a simulation have ended so far.
     pub fn watching(end: impl Fn(u64) -> Option<Stuck> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(end)))
     }
@@ -68,9 +69,9 @@ impl fmt::Debug for Brake {
 /// Why a simulation does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It must not.
+    /// The simulation must not go on.
     Stuck(Stuck),
-    /// It has made as many steps as it was asked to; it can go on.
+    /// The simulation has made as many steps as it was asked to; it can go on.
     Spent,
 }
 
@@ -115,7 +116,7 @@ impl Limits {
             self.progress = (done, steps);
         }
         let end = match self.brake.end(done) {
-            Some(why) => Some(End::Stuck(why)),
+            Some(stuck) => Some(End::Stuck(stuck)),
             None if steps - self.progress.1 >= self.most_idle => {
                 Some(End::Stuck(Stuck::NoSteps(self.most_idle)))
             }

@@ -378,7 +378,7 @@ impl Sim {
         self.now
     }
 
-    /// The same on the clock of the schedule and of what is kept of it.
+    /// The time up to which it is simulated, on the clock of the schedule and of what is kept of it.
     pub fn clock(&self) -> Nanos {
         self.now.to_clock()
     }

@@ -9,7 +9,9 @@ impl Sim {
     pub(super) fn looks_without_exit(&mut self, v: usize, most: u32, at: Picos) -> Option<u32> {
         let period = self.look_period(self.vcpus[v].round.loads().unwrap_or(1));
         match (&self.pauses, &mut self.vcpus[v].pauses) {
-            (Some(pauses), Some(its)) => pauses.pause(its, at, period).map(|looks| looks.min(most)),
+            (Some(pauses), Some(pause_loop)) => {
+                pauses.pause(pause_loop, at, period).map(|looks| looks.min(most))
+            }
             _ => Some(most),
         }
     }
@@ -30,8 +32,8 @@ impl Sim {
 
     /// An exit ends the loop of `v`.
     pub(super) fn leaves_loop(&mut self, v: usize) {
-        if let (Some(pauses), Some(its)) = (&self.pauses, &mut self.vcpus[v].pauses) {
-            pauses.exits(its);
+        if let (Some(pauses), Some(pause_loop)) = (&self.pauses, &mut self.vcpus[v].pauses) {
+            pauses.exits(pause_loop);
         }
         self.pause_exits += 1;
     }
@@ -40,23 +42,23 @@ impl Sim {
     #[inline(always)]
     pub(super) fn has_paused(&mut self, v: usize, looks: u32) {
         let vcpu = &mut self.vcpus[v];
-        if let Some(its) = &mut vcpu.pauses {
+        if let Some(pause_loop) = &mut vcpu.pauses {
             let Park { first, period, .. } = vcpu.park;
             // A pause precedes each look.
             let more = period.0 * u64::from(looks.saturating_sub(1));
-            Pauses::paused(its, first.since(self.costs.pause) + Picos(more));
+            Pauses::paused(pause_loop, first.since(self.costs.pause) + Picos(more));
         }
     }
 
     /// `v` is out of its guest until `back`. A loop whose looks are skipped goes on then.
     pub(super) fn restart_loop(&mut self, v: usize, back: Picos) {
-        self.vcpus[v].pauses.as_mut().into_iter().for_each(|its| its.begin(back));
+        self.vcpus[v].pauses.as_mut().into_iter().for_each(|pause_loop| pause_loop.begin(back));
     }
 
     /// `v` gets a CPU.
     pub(super) fn reset_pauses(&mut self, v: usize) {
-        if let (Some(pauses), Some(its)) = (&self.pauses, &mut self.vcpus[v].pauses) {
-            pauses.enters(its);
+        if let (Some(pauses), Some(pause_loop)) = (&self.pauses, &mut self.vcpus[v].pauses) {
+            pauses.enters(pause_loop);
         }
     }
 }

@@ -29,7 +29,7 @@ impl Sim {
     fn block(&mut self, v: usize, exit: Picos) {
         let mut look = self.observe(v);
         if let LockActivity::Waiting { halted, .. } = &mut look.activity {
-            // It has spun until now.
+            // The vCPU has spun until now.
             *halted = false;
         }
         self.tell(v, Event::Halted(look), exit);

@@ -11,7 +11,7 @@ impl Sim {
     pub fn figures(&mut self) -> Figures {
         self.sample_all();
         let all = self.shared.all();
-        let sum = |of: fn(&guest::Doing) -> u64| all.iter().map(of).sum();
+        let sum = |count: fn(&guest::Doing) -> u64| all.iter().map(count).sum();
         Figures {
             time: self.now,
             operations: all.iter().map(|doing| doing.operations.get()).collect(),
@@ -49,7 +49,7 @@ impl Sim {
         Recording::of(&self.core, self.vcpus.len() as u32)
     }
 
-    /// Its schedule as a timeline shows it, all times on the simulation's clock. Turns only if they are
+    /// The schedule as a timeline shows it, all times on the simulation's clock. Turns only if they are
     /// kept.
     pub fn kept(&self) -> Kept {
         let log = self.core.log();

@@ -9,7 +9,7 @@ use super::*;
 /// A vCPU at one moment, with its counts since the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VcpuSnapshot {
-    /// Its state for the schedule.
+    /// The vCPU's state for the schedule.
     pub state: Turn,
     /// What it does with locks.
     pub activity: LockActivity,

@@ -10,7 +10,7 @@ use super::*;
 pub(super) struct Go {
     /// The answer to its request.
     pub(super) answer: Answer,
-    /// It may load from the cache line at this address without a request.
+    /// The vCPU may load from the cache line at this address without a request.
     pub(super) line: usize,
 }
 
@@ -63,7 +63,7 @@ impl Sim {
                 vcpu.state = State::Due;
                 let (request, is_loaded) = vcpu.code.resume_with_line(answer, line);
                 if line != usize::MAX && !is_loaded {
-                    // It pauses again before it looks: this round has no load yet.
+                    // The vCPU pauses again before it looks: this round has no load yet.
                     vcpu.round = Round::default();
                 }
                 match request {
@@ -144,7 +144,7 @@ impl Sim {
                 self.vcpus[v].round.other();
                 let before = self.guest_of(v).find(|v| self.shared.is_before(*v, lock, ticket));
                 let is_off = before.is_some_and(|before| self.is_off(before));
-                // It reads the lines of the others, and finds most of them in its cache.
+                // The vCPU reads the lines of the others, and finds most of them in its cache.
                 let cost = Picos(self.costs.hit.0 * self.per_guest as u64);
                 Some((is_off.into(), cost))
             }

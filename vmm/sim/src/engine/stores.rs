@@ -58,9 +58,9 @@ impl Stores {
 
 /// What a store buffer does with an access.
 pub(super) enum Buffered {
-    /// It takes place now.
+    /// The access takes place now.
     Now,
-    /// It has to wait for the buffer.
+    /// The access has to wait for the buffer.
     Waits,
     /// Nothing: it needs its line.
     Not,
@@ -137,7 +137,7 @@ impl Sim {
         while self.stores.next_end() <= self.now {
             let Some(Reverse((_, _, pcpu, line))) = self.stores.ends.pop() else { break };
             let pcpu = usize::from(pcpu);
-            self.stores.lines[pcpu].retain(|its| *its != line);
+            self.stores.lines[pcpu].retain(|stored| *stored != line);
             self.complete(line as usize);
             if std::mem::take(&mut self.stores.has_waiter[pcpu]) {
                 self.events.set(pcpu, self.now.max(self.pcpus[pcpu].entered));
@@ -166,9 +166,12 @@ mod tests {
             figures.rate()
         };
         for system in [System::Queued, System::PvQueued, System::NativeTicket] {
-            let [with, without] =
+            let [buffered, waiting] =
                 [Stores::Buffered, Stores::Waiting].map(|stores| rate(system, stores));
-            assert!(with > 1.05 * without, "{system}: {with} with a buffer, {without} without");
+            assert!(
+                buffered > 1.05 * waiting,
+                "{system}: {buffered} with a buffer, {waiting} without"
+            );
         }
     }
 }

@@ -143,7 +143,8 @@ impl Sim {
             let at = vcpu.answers.last.max(from);
             return self.expect(v, pcpu, State::Awaiting, at);
         }
-        let window = self.pauses.zip(vcpu.pauses).map(|(pauses, its)| pauses.window(&its));
+        let window =
+            self.pauses.zip(vcpu.pauses).map(|(pauses, pause_loop)| pauses.window(&pause_loop));
         vcpu.answers.exits = window.map(|window| from + window);
         let at = vcpu.answers.exits.unwrap_or(Picos::NEVER);
         self.expect(v, pcpu, State::Awaiting, at);

@@ -22,7 +22,7 @@ const WORD: usize = 4;
 pub(crate) enum Wait {
     #[default]
     Nothing,
-    /// It draws a ticket, or looks whether the lock is free.
+    /// Draws a ticket, or looks whether the lock is free.
     Entering,
     Spinning,
     Halted,
@@ -40,7 +40,7 @@ pub(crate) struct Doing {
     holds: Cell<bool>,
     held_lock: Cell<u64>,
     held_ticket: Cell<Option<u16>>,
-    /// It is in the release of its lock.
+    /// The vCPU is in the release of its lock.
     pub(crate) releases: Cell<bool>,
     /// The schedule has asked it to yield.
     pub(crate) yields: Cell<bool>,
@@ -141,7 +141,7 @@ impl Shared {
         self.vcpus[vcpu].wait.set(Wait::Entering);
     }
 
-    /// It begins to wait.
+    /// Notes that the vCPU begins to wait.
     pub(crate) fn waits(&self, vcpu: usize, wait: Wait, lock: usize, ticket: Option<u16>) {
         let doing = &self.vcpus[vcpu];
         doing.lock.set(self.id(vcpu, lock, ticket.is_some()));

@@ -22,9 +22,9 @@ pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
 
 /// What a vCPU needs to use a system.
 pub(crate) struct Guest {
-    /// Its number in its guest.
+    /// The vCPU's number in its guest.
     pub(crate) id: usize,
-    /// Its index among the vCPUs of all guests.
+    /// The vCPU's index among those of all guests.
     pub(crate) index: usize,
     pub(crate) spin_threshold: u32,
     pub(crate) handoff: Handoff,
@@ -34,7 +34,7 @@ pub(crate) struct Guest {
     pub(crate) adds: u32,
     /// Report positions to the machine.
     pub(crate) marks: bool,
-    /// It may sleep or wait after a thought.
+    /// The vCPU may sleep or wait after a thought.
     pub(crate) rests: bool,
     pub(crate) shared: Rc<Shared>,
 }

@@ -36,7 +36,7 @@ pub(crate) struct Step {
     pub(crate) vcpu: usize,
     /// What it does.
     pub(crate) act: Act,
-    /// Its time is a sample.
+    /// The time of the step is a sample.
     pub(crate) is_timed: bool,
 }
 
@@ -188,7 +188,7 @@ impl Subject for Probe {
         }
     }
 
-    /// It owes no kicks.
+    /// A probe owes no kicks.
     fn settle(&self, _: &Guest) {}
 
     fn memory(&self) -> (usize, usize) {

@@ -14,9 +14,9 @@ use crate::time::Picos;
 pub struct Waits {
     /// The most acquisitions by others while a vCPU was in line.
     pub in_line: u64,
-    /// The same while a vCPU was outside of a queue that is limited by `queue:N`. Without those for
-    /// which the schedule is to blame: from the release whose kick lets it in, and while it is
-    /// preempted.
+    /// The most acquisitions by others while a vCPU was outside of a queue that is limited by `queue:N`.
+    /// Without those for which the schedule is to blame: from the release whose kick lets it in, and
+    /// while it is preempted.
     pub outside: u64,
     /// From the call to the acquisition.
     pub longest: Picos,
@@ -25,9 +25,9 @@ pub struct Waits {
 /// Why acquisitions by others do not count at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Excuse {
-    /// It has been kicked, so it will go on.
+    /// The vCPU has been kicked, so it will go on.
     Kicked,
-    /// It has no CPU, although it wants one.
+    /// The vCPU has no CPU, although it wants one.
     Preempted,
 }
 
@@ -49,7 +49,7 @@ struct Wait {
 }
 
 impl Wait {
-    /// It waits outside, and not in line.
+    /// Whether the vCPU waits outside, and not in line.
     fn is_outside(&self) -> bool {
         self.outside.is_some() && self.in_line.is_none()
     }
@@ -90,12 +90,12 @@ impl WaitCounts {
         self.vcpus[vcpu].set(wait);
     }
 
-    /// It calls `lock`.
+    /// The vCPU calls `lock`.
     pub(crate) fn calls(&self, vcpu: usize, now: Picos) {
         self.vcpus[vcpu].set(Wait { is_waiting: true, since: now, ..Wait::default() });
     }
 
-    /// It is in line. A mutex also reports waits for its list's lock, possibly in a release.
+    /// The vCPU is in line. A mutex also reports waits for its list's lock, possibly in a release.
     pub(crate) fn in_line(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
@@ -105,7 +105,7 @@ impl WaitCounts {
         });
     }
 
-    /// It has published that it waits: outside, if it is not in line.
+    /// The vCPU has published that it waits: outside, if it is not in line.
     pub(crate) fn published(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
@@ -114,12 +114,12 @@ impl WaitCounts {
         });
     }
 
-    /// It has released a lock, and will kick those that this lets go on.
+    /// The vCPU has released a lock, and will kick those that this lets go on.
     pub(crate) fn kicks(&self, vcpu: usize) {
         self.released[vcpu].set(Some(self.taken.get()));
     }
 
-    /// It will kick nobody else.
+    /// The vCPU will kick nobody else.
     pub(crate) fn has_kicked(&self, vcpu: usize) {
         self.released[vcpu].set(None);
     }
@@ -138,7 +138,7 @@ impl WaitCounts {
         });
     }
 
-    /// It loses its CPU: because it halts, or against its will.
+    /// The vCPU loses its CPU: because it halts, or against its will.
     pub(crate) fn leaves(&self, vcpu: usize, halts: bool) {
         self.change(vcpu, |wait, taken| match wait.excuse {
             _ if !wait.is_outside() => {}
@@ -149,7 +149,7 @@ impl WaitCounts {
         });
     }
 
-    /// It has the lock.
+    /// The vCPU has the lock.
     pub(crate) fn acquires(&self, vcpu: usize, now: Picos) {
         let taken = self.taken.get();
         let mut wait = self.vcpus[vcpu].take();

@@ -16,7 +16,7 @@ pub struct MachineError {
 /// The kinds of errors in a machine file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MachineFault {
-    /// It is not valid TOML.
+    /// The file is not valid TOML.
     #[error("{0}")]
     Toml(String),
     /// A key is unknown.

@@ -81,8 +81,8 @@ fn doubts(file: &Table<'_>) -> Result<Vec<String>> {
     if doubts.iter().all(|doubt| is_short(doubt) && is_line(doubt)) {
         Ok(doubts)
     } else {
-        let why = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
-        Err(file.wrong(key, why))
+        let reason = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
+        Err(file.wrong(key, reason))
     }
 }
 
@@ -98,14 +98,14 @@ pub(crate) const SOURCES: [(&str, Source); 3] =
 pub(crate) fn read<T>(
     text: &str,
     known: &[&'static str],
-    of: impl FnOnce(&Table<'_>) -> Result<T>,
+    convert: impl FnOnce(&Table<'_>) -> Result<T>,
 ) -> Result<T> {
     let lines = TextLines::new(text);
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.of(&span));
         MachineFault::Toml(error.message().replace('\n', " ")).at(line)
     })?;
-    of(&Table::new(&lines, table.get_ref(), String::new(), 1, known)?)
+    convert(&Table::new(&lines, table.get_ref(), String::new(), 1, known)?)
 }
 
 /// A table whose keys are known.
@@ -157,9 +157,9 @@ impl<'t> Table<'t> {
         MachineFault::Kind { key, wanted, found }.at(self.lines.of(&value.span()))
     }
 
-    pub(crate) fn wrong(&self, key: &str, why: String) -> MachineError {
+    pub(crate) fn wrong(&self, key: &str, reason: String) -> MachineError {
         let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
-        MachineFault::Value { key: self.key(key), why }.at(line)
+        MachineFault::Value { key: self.key(key), why: reason }.at(line)
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<String> {
@@ -223,7 +223,7 @@ impl<'t> Table<'t> {
     pub(crate) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
         let Some(text) = self.text_if_any(key)? else { return Ok(None) };
         let of_name = names.iter().find(|(name, _)| *name == text);
-        of_name.map(|(_, of)| Some(*of)).ok_or_else(|| {
+        of_name.map(|(_, value)| Some(*value)).ok_or_else(|| {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
             self.wrong(key, format!("'{text}' is not one of {}", names.join(", ")))
         })
@@ -269,19 +269,19 @@ struct Costly {
 }
 
 impl Costly {
-    fn cost(&mut self, of: &Table<'_>, key: &str) -> Result<Picos> {
-        let cost = of.table(key, COST)?;
+    fn cost(&mut self, table: &Table<'_>, key: &str) -> Result<Picos> {
+        let cost = table.table(key, COST)?;
         let nanos = match (cost.get("cycles"), cost.get("ns")) {
             (Some(_), None) => {
                 cost.number("cycles", 0.0, MOST_NANOS * self.mhz / 1e3)? * 1e3 / self.mhz
             }
             (None, Some(_)) => cost.number("ns", 0.0, MOST_NANOS)?,
-            _ => return Err(of.wrong(key, "write either cycles = N or ns = N".into())),
+            _ => return Err(table.wrong(key, "write either cycles = N or ns = N".into())),
         };
         let source = cost.name("source", &SOURCES)?;
         let note = cost.text_if_any("note")?.unwrap_or_default();
         let picos = Picos::from_nanos(nanos);
-        self.stated.push(Stated { key: of.key(key), cost: picos, source, note });
+        self.stated.push(Stated { key: table.key(key), cost: picos, source, note });
         Ok(picos)
     }
 
@@ -347,10 +347,11 @@ impl Costly {
         if let Some(inner) =
             inner.filter(|inner| cpus <= inner.cpus || !cpus.is_multiple_of(inner.cpus))
         {
-            let (of, its) = (&inner.name, inner.cpus);
-            let why =
-                format!("{cpus} is not a multiple of the {its} of '{of}', from the inside out");
-            return Err(table.wrong("cpus", why));
+            let reason = format!(
+                "{cpus} is not a multiple of the {} of '{}', from the inside out",
+                inner.cpus, inner.name
+            );
+            return Err(table.wrong("cpus", reason));
         }
         let lines = LineCosts {
             load_modified: self.cost(&table, "load-modified")?,

@@ -54,9 +54,9 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
         let text = FILE.replacen(from, to, 1);
         assert_ne!(text, FILE, "{from} is not in the file");
         let error = parse(&text).expect_err(to);
-        let said = error.to_string();
-        assert!(said.contains(what) && !said.contains('\n'), "{to}: {said}");
-        assert_eq!(error.line, line_of(from), "{to}: {said}");
+        let message = error.to_string();
+        assert!(message.contains(what) && !message.contains('\n'), "{to}: {message}");
+        assert_eq!(error.line, line_of(from), "{to}: {message}");
     }
     let error = parse(&FILE.replacen("atomic = ", "# atomic = ", 1)).expect_err("missing");
     assert_eq!(error.fault, MachineFault::Missing { key: "costs.atomic".into() });
@@ -117,11 +117,11 @@ proptest! {
     }
 
     #[test]
-    fn no_change_of_a_line_does_either(line in 0..60_usize, with in "[a-z0-9=\\[\\]{}\", .-]{0,30}") {
+    fn no_change_of_a_line_does_either(line in 0..60_usize, edit in "[a-z0-9=\\[\\]{}\", .-]{0,30}") {
         let changed: Vec<&str> = FILE
             .lines()
             .enumerate()
-            .map(|(ix, text)| if ix == line { with.as_str() } else { text })
+            .map(|(ix, text)| if ix == line { edit.as_str() } else { text })
             .collect();
         let _ = parse(&changed.join("\n"));
     }

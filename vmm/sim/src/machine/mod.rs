@@ -39,11 +39,11 @@ impl Source {
 /// A cost as its file states it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stated {
-    /// Its key, with the level it belongs to: `costs.pause`, `socket.load-shared`.
+    /// The key, with the level it belongs to: `costs.pause`, `socket.load-shared`.
     pub key: String,
     /// The cost.
     pub cost: Picos,
-    /// Its origin.
+    /// Origin of the cost.
     pub source: Source,
     /// The name of the publication or a remark; may be empty.
     pub note: String,
@@ -66,7 +66,7 @@ pub struct LineCosts {
 /// A distance between CPUs. CPUs are numbered so that those of a group follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// Its name: `core`, `socket`, ...
+    /// The level's name: `core`, `socket`, ...
     pub name: String,
     /// Number of CPUs in a group: CPUs of one group, but of no smaller one, are this far apart.
     pub cpus: usize,
@@ -121,10 +121,10 @@ impl Atomics {
 /// What a plain store does whose line another CPU has.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
-    /// It goes to a buffer, and its CPU goes on.
+    /// The store goes to a buffer, and its CPU goes on.
     #[default]
     Buffered,
-    /// Its CPU waits for the line.
+    /// The CPU waits for the line.
     Waiting,
 }
 
@@ -161,7 +161,7 @@ impl Queue {
 /// A machine. Its file format is explained in the guide, `vmm/sim/docs/MACHINES.md`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    /// Its name, which every figure of it carries.
+    /// The machine's name, which every figure of it carries.
     pub name: String,
     /// A description, in one line.
     pub about: String,
@@ -194,7 +194,7 @@ impl Machine {
 
     /// A machine that comes with pvticket; `None` if there is none of this name.
     pub fn shipped(name: &str) -> Option<Self> {
-        let (_, text) = SHIPPED.iter().find(|(its, _)| *its == name)?;
+        let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
         Self::parse(text).ok()
     }
 

@@ -8,8 +8,8 @@ use super::{Machine, Stated};
 const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
 
 impl Machine {
-    /// Its file. What it is read to is this machine again, but for the clock rate: all costs are in
-    /// nanoseconds.
+    /// The machine's file. What it is read to is this machine again, but for the clock rate: all costs
+    /// are in nanoseconds.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
             "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\nstores = {}\n{}\n[costs]\n",

@@ -50,7 +50,7 @@ impl Guess {
         }
     }
 
-    /// Its neighbours at a distance of this factor.
+    /// The guess's neighbours at a distance of this factor.
     fn around(self, step: f64) -> [Self; 4] {
         let Self { critical, ratio } = self;
         [

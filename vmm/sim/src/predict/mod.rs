@@ -175,8 +175,10 @@ impl<'a> Predictor<'a> {
     }
 
     fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c Setup, PredictError> {
-        let not =
-            |why: &String| PredictError::NotSimulated { cell: self.name(cell), why: why.clone() };
+        let not = |reason: &String| PredictError::NotSimulated {
+            cell: self.name(cell),
+            why: reason.clone(),
+        };
         cell.setup.as_ref().map_err(not)
     }
 

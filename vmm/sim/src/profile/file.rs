@@ -33,8 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Profile> {
         let locks = reader.locks(file)?;
         let is_fitted = matches!(think, Think::Time(Time { mean: None, .. }));
         if is_fitted != locks.iter().any(|lock| lock.critical.mean.is_none()) {
-            let why = "think and critical times are fitted together, or neither";
-            return Err(file.wrong("locks", why.into()));
+            let reason = "think and critical times are fitted together, or neither";
+            return Err(file.wrong("locks", reason.into()));
         }
         let adds = file.get("adds").map(|_| reader.number(file, "adds", 1.0, MOST_ADDS));
         let adds = adds.transpose()?.unwrap_or(1.0) as u32;
@@ -57,44 +57,44 @@ struct Reader {
 
 impl Reader {
     /// `None`: it is fitted.
-    fn source(&mut self, of: &Keys<'_>) -> Result<Option<Source>> {
+    fn source(&mut self, keys: &Keys<'_>) -> Result<Option<Source>> {
         let [paper, measured, assumed] = SOURCES.map(|(name, source)| (name, Some(source)));
-        let source = of.name("source", &[paper, measured, assumed, ("fitted", None)])?;
-        let note = of.text_if_any("note")?;
+        let source = keys.name("source", &[paper, measured, assumed, ("fitted", None)])?;
+        let note = keys.text_if_any("note")?;
         if note.is_none() && matches!(source, Some(Source::Paper | Source::Measured)) {
-            let name = of.text("source")?;
-            return Err(of.wrong("note", format!("what is {name} says where: note = \"...\"")));
+            let name = keys.text("source")?;
+            return Err(keys.wrong("note", format!("what is {name} says where: note = \"...\"")));
         }
         self.sources.count(source);
         Ok(source)
     }
 
-    fn stated(&mut self, of: &Keys<'_>) -> Result<()> {
-        match self.source(of)? {
+    fn stated(&mut self, keys: &Keys<'_>) -> Result<()> {
+        match self.source(keys)? {
             Some(_) => Ok(()),
-            None => Err(of.wrong("source", "only think and critical times are fitted".into())),
+            None => Err(keys.wrong("source", "only think and critical times are fitted".into())),
         }
     }
 
-    fn number(&mut self, of: &Keys<'_>, key: &str, least: f64, most: f64) -> Result<f64> {
-        let table = of.table(key, NUMBER)?;
+    fn number(&mut self, keys: &Keys<'_>, key: &str, least: f64, most: f64) -> Result<f64> {
+        let table = keys.table(key, NUMBER)?;
         let number = table.number("value", least, most)?;
         self.stated(&table)?;
         Ok(number)
     }
 
-    fn chance(&mut self, of: &Keys<'_>) -> Result<Probability> {
-        let number = self.number(of, "chance", 0.0, 1.0)?;
-        Probability::new(number).map_err(|error| of.wrong("chance", error.to_string()))
+    fn chance(&mut self, keys: &Keys<'_>) -> Result<Probability> {
+        let number = self.number(keys, "chance", 0.0, 1.0)?;
+        Probability::new(number).map_err(|error| keys.wrong("chance", error.to_string()))
     }
 
-    fn time(&mut self, of: &Keys<'_>, key: &str) -> Result<Time> {
-        let table = of.table(key, TIME)?;
+    fn time(&mut self, keys: &Keys<'_>, key: &str) -> Result<Time> {
+        let table = keys.table(key, TIME)?;
         let micros = table.number_if_any("us", 0.0, MOST_MICROS)?;
         let shape = table.name_if_any("shape", SHAPES)?.unwrap_or(Shape::Exponential);
         let source = self.source(&table)?;
         if micros.is_some() != source.is_some() {
-            return Err(of.wrong(key, "write us = N, or source = \"fitted\" without it".into()));
+            return Err(keys.wrong(key, "write us = N, or source = \"fitted\" without it".into()));
         }
         Ok(Time { mean: micros.map(|micros| Picos::from_nanos(micros * 1e3)), shape })
     }
@@ -127,8 +127,8 @@ impl Reader {
         let chance = self.chance(&keys)?;
         let time = self.time(&keys, "time")?;
         let Some(mean) = time.mean else {
-            let why = "only think and critical times are fitted";
-            return Err(keys.table("time", TIME)?.wrong("source", why.into()));
+            let reason = "only think and critical times are fitted";
+            return Err(keys.table("time", TIME)?.wrong("source", reason.into()));
         };
         Ok(Sleep { chance, time: time.shape.of(mean) })
     }
@@ -148,8 +148,8 @@ impl Reader {
     }
 
     /// A stated time whose law is not to be chosen.
-    fn fixed(&mut self, of: &Keys<'_>, key: &str, least: f64) -> Result<Picos> {
-        let table = of.table(key, FIXED)?;
+    fn fixed(&mut self, keys: &Keys<'_>, key: &str, least: f64) -> Result<Picos> {
+        let table = keys.table(key, FIXED)?;
         let micros = table.number("us", least, MOST_MICROS)?;
         self.stated(&table)?;
         Ok(Picos::from_nanos(micros * 1e3))

@@ -114,11 +114,11 @@ impl Profile {
 
     /// A profile that comes with pvticket; `None` if there is none of this name.
     pub fn shipped(name: &str) -> Option<Self> {
-        let (_, text) = SHIPPED.iter().find(|(its, _)| *its == name)?;
+        let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
         Self::parse(text).ok()
     }
 
-    /// Its locks, sleep and interrupts, with these times where they are fitted.
+    /// The profile's locks, sleep and interrupts, with these times where they are fitted.
     pub fn load(&self, think: Picos, critical: Picos) -> Load {
         let lock =
             |lock: &Lock| LockLoad { share: lock.share, critical: lock.critical.or(critical) };
@@ -142,7 +142,7 @@ impl Profile {
         self.noise
     }
 
-    /// Its mean think time and that of its first critical section; `None` if they are to be fitted.
+    /// The mean think time and that of the first critical section; `None` if they are to be fitted.
     /// Where the profile says which share of the time a lock is held, they depend on how many vCPUs
     /// with a CPU each the column without overcommitment has.
     pub fn times(&self, vcpus: Option<usize>) -> Option<(Picos, Picos)> {

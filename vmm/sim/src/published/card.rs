@@ -8,7 +8,7 @@ const TEXT: &str = include_str!("../../published/card.toml");
 /// An entry of the card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardEntry {
-    /// Its letter; tables name it.
+    /// The entry's letter; tables name it.
     pub id: String,
     /// What it says.
     pub about: String,

@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str) -> Result<Table> {
         let mut cells: Vec<Cell> = Vec::new();
         for keys in file.tables("cells", CELL)? {
             let cell = cell(&keys, &usual)?;
-            if cells.iter().any(|its| its.id == cell.id) {
+            if cells.iter().any(|other| other.id == cell.id) {
                 return Err(keys.wrong("id", format!("there is another '{}'", cell.id)));
             }
             cells.push(cell);
@@ -82,7 +82,7 @@ pub(super) fn parse(text: &str) -> Result<Table> {
         let mut rows: Vec<Row> = Vec::new();
         for keys in file.tables("rows", ROW)? {
             let row = row(&keys, &cells, is_more_better, not_measured.as_deref())?;
-            if rows.iter().any(|its| its.id == row.id) {
+            if rows.iter().any(|other| other.id == row.id) {
                 return Err(keys.wrong("id", format!("there is another '{}'", row.id)));
             }
             rows.push(row);
@@ -130,7 +130,7 @@ fn slice(keys: &Keys<'_>) -> Result<Option<Nanos>> {
 
 fn cell(keys: &Keys<'_>, usual: &Usual) -> Result<Cell> {
     let setup = match keys.text_if_any("not-simulated")? {
-        Some(why) => Err(why),
+        Some(reason) => Err(reason),
         None => Ok(setup(keys, usual)?),
     };
     Ok(Cell {
@@ -197,8 +197,8 @@ fn row(
         (None, None, Some((base, changed))) if is_more_better => Claim::Ratio(changed / base),
         (None, None, Some((base, changed))) => Claim::Ratio(base / changed),
         _ => {
-            let why = "a row has either count, change-percent, or cells with figures";
-            return Err(keys.wrong("id", why.into()));
+            let reason = "a row has either count, change-percent, or cells with figures";
+            return Err(keys.wrong("id", reason.into()));
         }
     };
     let of_cells =

@@ -9,7 +9,7 @@ const KEYS: &[&str] = &["spec", "notes", "more-rounds"];
 /// The experiment that stands for a table on the machine at hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
-    /// Its spec, without repetitions and seconds, as for `pvticket run`.
+    /// The experiment's spec, without repetitions and seconds, as for `pvticket run`.
     pub spec: String,
     /// In what it differs from what was published.
     pub notes: Vec<String>,
@@ -64,8 +64,8 @@ pub(super) fn of_table(file: &Keys<'_>) -> Result<Option<Measured>> {
 
 /// A cell's `measured` or `not-measured`; none if it has neither.
 pub(super) fn of_cell(keys: &Keys<'_>) -> Result<Option<std::result::Result<Selected, String>>> {
-    if let Some(why) = keys.text_if_any("not-measured")? {
-        return Ok(Some(Err(why)));
+    if let Some(reason) = keys.text_if_any("not-measured")? {
+        return Ok(Some(Err(reason)));
     }
     if keys.get("measured").is_none() {
         return Ok(None);
@@ -90,15 +90,15 @@ pub(super) fn of_row(
         cells.and_then(|(base, changed)| Some((base.measured.clone()?, changed.measured.clone()?)));
     let otherwise = if keys.get("count").is_some() { Quantity::Retries } else { Quantity::Rate };
     let quantity = keys.name_if_any("quantity", QUANTITIES)?.unwrap_or(otherwise);
-    let why = keys.text_if_any("not-measured")?;
-    match (why, of_cells, of_table) {
-        (Some(why), ..) => Ok(Err(why)),
+    let reason = keys.text_if_any("not-measured")?;
+    match (reason, of_cells, of_table) {
+        (Some(reason), ..) => Ok(Err(reason)),
         (None, Some((Ok(base), Ok(changed))), _) => Ok(Ok(StandIn { base, changed, quantity })),
-        (None, Some((Err(why), _) | (_, Err(why))), _) => Ok(Err(why)),
-        (None, None, Some(why)) => Ok(Err(why.to_owned())),
+        (None, Some((Err(reason), _) | (_, Err(reason))), _) => Ok(Err(reason)),
+        (None, None, Some(reason)) => Ok(Err(reason.to_owned())),
         (None, None, None) => {
-            let why = "a row has cells with measured, or not-measured = \"why\"";
-            Err(keys.wrong("id", why.into()))
+            let reason = "a row has cells with measured, or not-measured = \"why\"";
+            Err(keys.wrong("id", reason.into()))
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct PublishedError {
 /// A published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// Its name here, unique.
+    /// The table's name here, unique.
     pub name: String,
     /// The document.
     pub source: String,
@@ -88,11 +88,11 @@ pub struct Table {
 /// A published figure and what it was measured with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// Its name, unique in the table.
+    /// The cell's name, unique in the table.
     pub id: String,
     /// As published; none if only the change is.
     pub figure: Option<f64>,
-    /// It belongs to the column that profiles are fitted to.
+    /// The cell belongs to the column that profiles are fitted to.
     pub is_fitted: bool,
     /// What is simulated, or why that is not possible.
     pub setup: Result<Setup, String>,
@@ -122,11 +122,11 @@ pub struct Setup {
 /// A published statement about one or two cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Its name, unique in the table.
+    /// The row's name, unique in the table.
     pub id: String,
     /// What is stated.
     pub claim: Claim,
-    /// Its cells, as indices into the table's; the base is the first.
+    /// The row's cells, as indices into the table's; the base is the first.
     pub cells: Option<(usize, usize)>,
     /// Rows of one group have an order.
     pub group: Option<String>,
@@ -150,7 +150,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Its number.
+    /// The claim's number.
     pub const fn value(self) -> f64 {
         match self {
             Self::Ratio(value) | Self::Retries(value) => value,
@@ -171,7 +171,7 @@ impl Table {
         let mut cells: Vec<&Cell> = Vec::new();
         for (base, changed) in rows.into_iter().filter_map(|row| self.simulated(row)) {
             for cell in [base, changed] {
-                if cells.iter().all(|its| its.id != cell.id) {
+                if cells.iter().all(|known| known.id != cell.id) {
                     cells.push(cell);
                 }
             }
@@ -227,7 +227,7 @@ mod tests {
             for row in &table.rows {
                 match &row.measured {
                     Ok(stand_in) => assert!(!stand_in.base.only.is_empty(), "{}", row.id),
-                    Err(why) => assert!(why.len() > 10, "{}: {}", table.name, row.id),
+                    Err(reason) => assert!(reason.len() > 10, "{}: {}", table.name, row.id),
                 }
             }
         }
@@ -239,7 +239,7 @@ mod tests {
         let mut simulated = 0;
         for (at, table) in tables.iter().enumerate() {
             let Some(fit) = &table.fit else { continue };
-            let base = tables[..=at].iter().find(|its| its.name == *fit);
+            let base = tables[..=at].iter().find(|other| other.name == *fit);
             let base = base.unwrap_or_else(|| panic!("{}: {fit}", table.name));
             let profile = Profile::shipped(&base.profile).expect("it is shipped");
             let is_stated = profile.times(None).is_some();
@@ -274,12 +274,12 @@ mod tests {
             ("pgbench", "PV on, scale 1, 4 clients", 6.63),
             ("aim7-spinner", "short, 10-100 users", -7.7),
         ] {
-            let of = tables.iter().find(|its| its.name == table).expect(table);
-            let claim = of.rows.iter().find(|its| its.id == row).expect(row).claim;
+            let found = tables.iter().find(|known| known.name == table).expect(table);
+            let claim = found.rows.iter().find(|known| known.id == row).expect(row).claim;
             assert!((claim.value() * 100.0 - 100.0 - percent).abs() < 0.1, "{row}: {claim:?}");
         }
         // Less time is better: a ratio above 1.
-        let build = tables.iter().find(|its| its.name == "build").expect("build");
+        let build = tables.iter().find(|table| table.name == "build").expect("build");
         let fall = build.rows.iter().find(|row| row.id == "pv-ticket, 1.5x by 1x").expect("fall");
         assert!((fall.claim.value() - 302.0 / 807.6).abs() < 1e-9);
     }

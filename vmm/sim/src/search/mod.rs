@@ -151,9 +151,9 @@ impl<'a> Search<'a> {
 
     /// The system with the fewest simulations. None: there is something wrong with all.
     fn next(&self) -> Option<usize> {
-        let of = |ix: &usize| &self.state.tallies[*ix];
-        let sound = (0..self.state.tallies.len()).filter(|ix| of(ix).failed < MOST_FAILED);
-        sound.min_by_key(|ix| of(ix).operations)
+        let tally = |ix: &usize| &self.state.tallies[*ix];
+        let sound = (0..self.state.tallies.len()).filter(|ix| tally(ix).failed < MOST_FAILED);
+        sound.min_by_key(|ix| tally(ix).operations)
     }
 
     /// Draws a scenario and simulates it. None: every system has failed so often that nothing is left

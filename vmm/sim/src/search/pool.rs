@@ -53,7 +53,7 @@ impl Pool {
         let Kept { passed, scenario, .. } = self.all().nth(drawn)?;
         let is_longest = scenario.operations >= LONGEST;
         if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
-            // The same, and what comes after.
+            // The kept scenario, and what comes after.
             let operations = (scenario.operations * 4).min(LONGEST);
             return Some(Scenario { operations, ..scenario.clone() });
         }

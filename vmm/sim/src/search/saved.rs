@@ -31,7 +31,7 @@ pub struct Finding {
 pub struct Replay {
     /// What is wrong now.
     pub trouble: Option<Trouble>,
-    /// It was the same, event by event, as far as the digest tells.
+    /// The simulation was the same, event by event, as far as the digest tells.
     pub is_same: bool,
     /// The schedule's decisions, which other guests can replay.
     pub recording: Recording,
@@ -43,13 +43,13 @@ pub enum ReplayError {
     /// Of a later version, or none.
     #[error("format {0} is not known (expected: {FORMAT})")]
     Format(u32),
-    /// Its machine cannot be read.
+    /// The finding's machine cannot be read.
     #[error("its machine")]
     Machine(#[source] MachineError),
-    /// Its scenario is impossible.
+    /// The finding's scenario is impossible.
     #[error("its scenario")]
     Scenario(#[source] ScenarioError),
-    /// It cannot be simulated.
+    /// The scenario cannot be simulated.
     #[error(transparent)]
     Spec(#[from] SpecError),
 }

@@ -25,7 +25,7 @@ pub struct Scenario {
     /// The system.
     #[serde(with = "text")]
     pub system: System,
-    /// Its options, if it is a PV ticketlock.
+    /// The system's options, if it is a PV ticketlock.
     #[serde(with = "text")]
     pub handoff: HandoffSpec,
     /// CPUs.
@@ -43,7 +43,7 @@ pub struct Scenario {
     /// The schedule's policy.
     #[serde(with = "text")]
     pub policy: PolicySpec,
-    /// Its slice in nanoseconds.
+    /// The schedule's slice in nanoseconds.
     pub slice: u64,
     /// Faults of kicks and halts.
     #[serde(with = "faults")]
@@ -63,7 +63,7 @@ pub enum ScenarioError {
     /// A number that is too small or too large.
     #[error("{key}: {value} is not from {least} to {most}")]
     Range {
-        /// Its key.
+        /// The number's key.
         key: &'static str,
         /// As in the file.
         value: u64,
@@ -83,7 +83,7 @@ const MOST_WORK: u64 = 1_000_000;
 const MOST_OPERATIONS: u64 = 1_000_000_000;
 
 impl Scenario {
-    /// Its options as the locks have them.
+    /// The system's options as the locks have them.
     pub(super) fn handoff(&self) -> Handoff {
         handoff(self.handoff)
     }

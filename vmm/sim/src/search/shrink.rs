@@ -43,7 +43,7 @@ pub fn shrink(
 ) -> Shrunk {
     let mut best = Shrunk { scenario: first.clone(), outcome: None, trials: 0 };
     let (mut operations, mut events) = (0, 0);
-    let shows = |outcome: &Outcome| outcome.trouble.is_some_and(|its| its.kind == kind);
+    let shows = |outcome: &Outcome| outcome.trouble.is_some_and(|trouble| trouble.kind == kind);
     'simpler: loop {
         for candidate in simpler(&best.scenario, best.outcome.as_ref()) {
             // What starves for long does so with any seed.
@@ -76,7 +76,7 @@ pub fn shrink(
 /// Each is simpler than `scenario` in one property; those that save most come first.
 fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
     let mut all = Vec::new();
-    let mut with = |change: &dyn Fn(&mut Scenario)| {
+    let mut propose = |change: &dyn Fn(&mut Scenario)| {
         let mut changed = scenario.clone();
         change(&mut changed);
         if changed != *scenario {
@@ -85,29 +85,29 @@ fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
     };
     let Scenario { cpus, vcpus, operations, .. } = *scenario;
     for fewer in [2, vcpus / 2, vcpus - 1] {
-        with(&|its| its.vcpus = fewer.clamp(2.min(vcpus), vcpus));
+        propose(&|changed| changed.vcpus = fewer.clamp(2.min(vcpus), vcpus));
     }
     for fewer in [1, cpus / 2, cpus - 1] {
-        with(&|its| its.cpus = fewer.clamp(1, cpus));
+        propose(&|changed| changed.cpus = fewer.clamp(1, cpus));
     }
-    with(&|its| its.faults = FaultSpec::default());
-    with(&|its| its.noise = None);
-    with(&|its| its.faults.delay = None);
-    with(&|its| its.faults.dup = None);
-    with(&|its| its.faults.spurious = None);
-    with(&|its| its.faults.halt_delay = None);
-    with(&|its| its.handoff = HandoffSpec::NONE);
+    propose(&|changed| changed.faults = FaultSpec::default());
+    propose(&|changed| changed.noise = None);
+    propose(&|changed| changed.faults.delay = None);
+    propose(&|changed| changed.faults.dup = None);
+    propose(&|changed| changed.faults.spurious = None);
+    propose(&|changed| changed.faults.halt_delay = None);
+    propose(&|changed| changed.handoff = HandoffSpec::NONE);
     for bit in (0..u32::BITS).map(|bit| 1 << bit) {
-        with(&|its| its.handoff.bits &= !bit);
+        propose(&|changed| changed.handoff.bits &= !bit);
     }
-    with(&|its| its.handoff.far = 0);
-    with(&|its| its.handoff.queue = 0);
-    with(&|its| its.policy = PolicySpec::round_robin());
+    propose(&|changed| changed.handoff.far = 0);
+    propose(&|changed| changed.handoff.queue = 0);
+    propose(&|changed| changed.policy = PolicySpec::round_robin());
     // Those that were done before it showed are enough, and fewer may be.
     let done = outcome.map_or(operations, |outcome| outcome.figures.all());
     for fewer in [done / 2, done, operations / 2] {
-        with(&|its| its.operations = fewer.clamp(1, operations));
+        propose(&|changed| changed.operations = fewer.clamp(1, operations));
     }
-    with(&|its| its.is_fixed = true);
+    propose(&|changed| changed.is_fixed = true);
     all
 }

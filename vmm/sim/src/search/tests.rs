@@ -47,7 +47,7 @@ fn is_found_and_shrinks(mutant: &Mutant, seed: u64, brake: &Brake) {
     let kind = |outcome: &Outcome| outcome.trouble.map(|trouble| trouble.kind);
     let again = shrunk.scenario.run_on(&machine(), mutant.make).expect("it is possible");
     assert_eq!(kind(&again), kind(&outcome), "{name}");
-    assert_eq!(shrunk.outcome.map_or(again.digest(), |its| its.digest()), again.digest());
+    assert_eq!(shrunk.outcome.map_or(again.digest(), |simplest| simplest.digest()), again.digest());
     assert!(shrunk.scenario.vcpus <= scenario.vcpus, "{name}");
 }
 
@@ -171,7 +171,7 @@ fn steps_that_lead_nowhere_are_a_finding() {
         "slice": 4000000, "faults": "none", "operations": 3000, "seed": 3}"#;
     let scenario: Scenario = serde_json::from_str(text).expect(text);
     let outcome = scenario.run_on(&machine(), make).expect("it can be simulated");
-    assert_eq!(outcome.trouble.map(|its| its.kind), Some(Kind::NoProgress));
+    assert_eq!(outcome.trouble.map(|trouble| trouble.kind), Some(Kind::NoProgress));
     let events = outcome.figures.events;
     assert!((20_000_000..60_000_000).contains(&events), "{events} events");
     let product = scenario.run(&machine()).expect("it can be simulated");

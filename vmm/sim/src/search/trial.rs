@@ -30,7 +30,7 @@ pub enum Kind {
     OutOfTurn,
     /// A waiter in line was passed more often than the lock promises.
     PassedInLine,
-    /// The same, outside of a limited queue.
+    /// A waiter outside of a limited queue was passed more often than the lock promises.
     PassedOutside,
 }
 
@@ -55,7 +55,7 @@ pub struct Outcome {
     pub figures: Figures,
     /// The longest waits.
     pub waits: Waits,
-    /// It was ended from outside, and says nothing.
+    /// The simulation was ended from outside, and says nothing.
     is_stopped: bool,
 }
 
@@ -117,17 +117,17 @@ impl Scenario {
     }
 
     fn trouble(&self, figures: &Figures, waits: Waits, stuck: Option<Stuck>) -> Option<Trouble> {
-        let of = |kind, counted| Some(Trouble { kind, counted, most: 0 });
+        let trouble = |kind, counted| Some(Trouble { kind, counted, most: 0 });
         match stuck {
-            _ if figures.violations > 0 => return of(Kind::NotExclusive, figures.violations),
-            Some(Stuck::AllHalt) => return of(Kind::AllHalt, 1),
+            _ if figures.violations > 0 => return trouble(Kind::NotExclusive, figures.violations),
+            Some(Stuck::AllHalt) => return trouble(Kind::AllHalt, 1),
             Some(Stuck::NoProgress(_) | Stuck::NoSteps(_) | Stuck::NoTime(_)) => {
-                return of(Kind::NoProgress, 1);
+                return trouble(Kind::NoProgress, 1);
             }
             Some(Stuck::Stopped) | None => {}
         }
         if self.system.is_fifo() && figures.disorder > 0 {
-            return of(Kind::OutOfTurn, figures.disorder);
+            return trouble(Kind::OutOfTurn, figures.disorder);
         }
         let bounds = Bounds::of(self)?;
         let passed =

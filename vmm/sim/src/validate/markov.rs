@@ -32,19 +32,18 @@ impl Closed {
         thinking / all
     }
 
-    /// The same for a ticketlock whose waiters read the lock's line, which takes `read` and is done
-    /// for one after the other in random order, after each store to it; stores are free, and make a
-    /// read under way start again. The law of
-    /// [`LineLaw::FreeWrites`](crate::LineLaw::FreeWrites), solved as a Markov chain at the
-    /// releases.
+    /// The mean number as [`Self::speedup`] has it, for a ticketlock whose waiters read the lock's line,
+    /// which takes `read` and is done for one after the other in random order, after each store to it;
+    /// stores are free, and make a read under way start again. The law of
+    /// [`LineLaw::FreeWrites`](crate::LineLaw::FreeWrites), solved as a Markov chain at the releases.
     pub fn speedup_with_reads(self, read: f64) -> f64 {
-        Chain { of: self, read }.speedup()
+        Chain { model: self, read }.speedup()
     }
 }
 
 /// The number of waiters at a release, as a Markov chain.
 struct Chain {
-    of: Closed,
+    model: Closed,
     read: f64,
 }
 
@@ -75,16 +74,18 @@ impl Chain {
             }
         }
         let time: f64 = at.iter().zip(&cycles).map(|(share, cycle)| share * cycle.time).sum();
-        self.of.think / time
+        self.model.think / time
     }
 
     /// By number of waiters after the release: 0 to n-1.
     fn cycles(&self) -> Vec<Cycle> {
-        let cpus = self.of.cpus;
+        let cpus = self.model.cpus;
         let held: Vec<Cycle> = (0..cpus).map(|waiting| self.held(waiting)).collect();
         // Nobody waits: the next to come takes the lock at once.
-        let idle =
-            Cycle { time: self.of.think / cpus as f64 + held[0].time, next: held[0].next.clone() };
+        let idle = Cycle {
+            time: self.model.think / cpus as f64 + held[0].time,
+            next: held[0].next.clone(),
+        };
         let mut cycles = Vec::new();
         // The handoff that goes on when one more has come: of the number in the next row.
         let mut disturbed: Option<Cycle> = None;
@@ -112,7 +113,7 @@ impl Chain {
         after: Option<&Cycle>,
     ) -> Cycle {
         let held = &held[waiting - 1];
-        let rate = (self.of.cpus - waiting) as f64 / self.of.think;
+        let rate = (self.model.cpus - waiting) as f64 / self.model.think;
         let places = readers as f64;
         let (mut undisturbed, mut time) = (0.0, 0.0);
         for place in 1..=readers {
@@ -136,16 +137,16 @@ impl Chain {
 
     /// The lock is held while `waiting` others wait: until the release.
     fn held(&self, waiting: usize) -> Cycle {
-        let cpus = self.of.cpus;
+        let cpus = self.model.cpus;
         let mut next = vec![0.0; cpus];
         let mut stays = 1.0;
-        let leaves = 1.0 / self.of.section;
+        let leaves = 1.0 / self.model.section;
         for (at, chance) in next.iter_mut().enumerate().skip(waiting) {
-            let comes = (cpus - 1 - at) as f64 / self.of.think;
+            let comes = (cpus - 1 - at) as f64 / self.model.think;
             *chance = stays * leaves / (leaves + comes);
             stays *= comes / (leaves + comes);
         }
-        Cycle { time: self.of.section, next }
+        Cycle { time: self.model.section, next }
     }
 }
 
@@ -194,23 +195,23 @@ mod tests {
         }
     }
 
-    fn tell(of: Closed, read: f64) -> f64 {
+    fn tell(model: Closed, read: f64) -> f64 {
         let mut rng = base::rng::SplitMix64::new(3);
         let arrival = |thinking: usize, rng: &mut _| match thinking {
             0 => f64::INFINITY,
-            n => of.think / n as f64 * crate::random::exponential(rng),
+            n => model.think / n as f64 * crate::random::exponential(rng),
         };
         let (mut time, mut waiting) = (0.0, 0);
         const ROUNDS: usize = 400_000;
         for _ in 0..ROUNDS {
             let mut readers = waiting;
             if waiting == 0 {
-                time += arrival(of.cpus, &mut rng);
+                time += arrival(model.cpus, &mut rng);
                 waiting = 1;
             }
             while readers > 0 {
                 let span = read * (1 + rng.below(readers)) as f64;
-                let next = arrival(of.cpus - waiting, &mut rng);
+                let next = arrival(model.cpus - waiting, &mut rng);
                 if next > span {
                     time += span;
                     break;
@@ -220,9 +221,9 @@ mod tests {
                 waiting += 1;
             }
             waiting -= 1;
-            let mut left = of.section * crate::random::exponential(&mut rng);
+            let mut left = model.section * crate::random::exponential(&mut rng);
             loop {
-                let next = arrival(of.cpus - 1 - waiting, &mut rng);
+                let next = arrival(model.cpus - 1 - waiting, &mut rng);
                 if next > left {
                     time += left;
                     break;
@@ -231,6 +232,6 @@ mod tests {
                 waiting += 1;
             }
         }
-        ROUNDS as f64 * of.think / time
+        ROUNDS as f64 * model.think / time
     }
 }

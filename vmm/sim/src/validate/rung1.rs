@@ -200,12 +200,12 @@ fn shipped(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(
     const TABLE: &str = "1d: westmere-80 as shipped; shapes only";
     let Some(machine) = Machine::shipped("westmere-80") else { return Ok(()) };
     let operations = if effort == Effort::Short { 20_000 } else { 100_000 };
-    let of = |system, cpus| {
+    let speedup = |system, cpus| {
         let cell = Cell { operations, ..Cell::new(system, cpus, 400, 20) };
         cell.speedup(&machine, LineLaw::Physical, 0, brake)
     };
     let curve = |system| -> Result<Vec<f64>, ValidateError> {
-        [10, 20, 40, 80].into_iter().map(|cpus| of(system, cpus)).collect()
+        [10, 20, 40, 80].into_iter().map(|cpus| speedup(system, cpus)).collect()
     };
     let (ticket, queued) = (curve(System::NativeTicket)?, curve(System::Queued)?);
     let best = ticket.iter().copied().fold(0.0, f64::max);

@@ -22,9 +22,9 @@ const TABLE: &str = "3: simulated micro-benchmarks and the machine files, in ns"
 pub fn rung3(brake: &Brake, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
     let mut rows = Vec::new();
     for machine in SHIPPED.iter().filter_map(|(name, _)| Machine::shipped(name)) {
-        let its = of_machine(&machine, brake)?;
-        its.iter().for_each(&mut each);
-        rows.extend(its);
+        let rows_of_machine = of_machine(&machine, brake)?;
+        rows_of_machine.iter().for_each(&mut each);
+        rows.extend(rows_of_machine);
     }
     Ok(rows)
 }
@@ -155,7 +155,7 @@ impl Bench<'_> {
             let then = |act| [steps, &[timed(act)]].concat();
             self.turns(&named(&format!("store {state}")), self.stored(cost), then(STORE))?;
             self.turns(&named(&format!("add {state}")), cost + atomic, then(ADD))?;
-            // It waits for the store, whether the CPU does or not.
+            // The read-modify-write waits for the store, whether the CPU does or not.
             let both = cost + self.own_add();
             self.turns(&named(&format!("store {state}, add")), both, then(Act::StoreAndAdd))?;
         }

@@ -38,7 +38,7 @@ pub fn rung4(
     let tables = Table::all()?;
     let mut found = Rung4 { fits: Vec::new(), rows: Vec::new(), left_out: Vec::new() };
     for (table, base) in predicted(&tables) {
-        let known = found.fits.iter().find(|(of, _)| *of == base.name).map(|(_, fit)| *fit);
+        let known = found.fits.iter().find(|(name, _)| *name == base.name).map(|(_, fit)| *fit);
         let fit = match known {
             Some(fit) => fit,
             None => Predictor::of(base)?.obeying(brake).fit(effort)?,
@@ -49,19 +49,19 @@ pub fn rung4(
         found.rows.extend(rows);
     }
     for table in &tables {
-        let is_simulated = predicted(&tables).any(|(its, _)| its.name == table.name);
+        let is_simulated = predicted(&tables).any(|(other, _)| other.name == table.name);
         for row in &table.rows {
-            let why = match &row.not_simulated {
-                Some(why) => why.clone(),
+            let reason = match &row.not_simulated {
+                Some(reason) => reason.clone(),
                 None if is_simulated && !is_too_large(table, row, effort) => continue,
                 None if is_simulated => {
                     format!("more than {SHORT} vCPUs, which only the full form simulates")
                 }
                 None => "its 1x column does not say how much of the time a lock is held".to_owned(),
             };
-            match found.left_out.iter_mut().find(|(its, _)| *its == why) {
+            match found.left_out.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, count)) => *count += 1,
-                None => found.left_out.push((why, 1)),
+                None => found.left_out.push((reason, 1)),
             }
         }
     }
@@ -88,12 +88,13 @@ fn predict(
     for cell in table.simulated_cells(asked()) {
         cells.push((&cell.id, predictor.predict(cell, fit, effort)?));
     }
-    let of = |cell: &Cell| cells.iter().find(|(id, _)| *id == cell.id).map(|(_, its)| its);
+    let prediction =
+        |cell: &Cell| cells.iter().find(|(id, _)| *id == cell.id).map(|(_, figures)| figures);
     let mut rows = Vec::new();
     let mut groups: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
     for row in asked() {
         let Some((base, changed)) = table.simulated(row) else { continue };
-        let (Some(base), Some(changed)) = (of(base), of(changed)) else { continue };
+        let (Some(base), Some(changed)) = (prediction(base), prediction(changed)) else { continue };
         let (expected, simulated) = (row.claim.value(), Predicted::of(row.claim, base, changed));
         let fitted = if row.is_fitted { " (fitted)" } else { "" };
         rows.push(Row {

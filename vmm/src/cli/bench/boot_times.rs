@@ -88,12 +88,12 @@ fn emulated(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
-    let there = Plan {
+    let plan_inside = Plan {
         runs: plan.runs,
         kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
         json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
     };
-    inside.run_task(&Task::BenchBoot(there))
+    inside.run_task(&Task::BenchBoot(plan_inside))
 }
 
 /// Measures on this host's KVM.

@@ -93,12 +93,12 @@ fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     let errand = inside.errand();
     errand.stdout = OutputMode::Progress;
     errand.stderr = OutputMode::Progress;
-    let there = Plan {
+    let plan_inside = Plan {
         kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
         json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
         ..plan
     };
-    inside.run_task(&Task::BenchConfinement(there))
+    inside.run_task(&Task::BenchConfinement(plan_inside))
 }
 
 /// Measures on this host's KVM.

@@ -135,7 +135,7 @@ impl Plan {
         all.into_iter().filter(is_measured).collect()
     }
 
-    /// Its first table on this host.
+    /// Resolves the first table's plan on this host.
     fn resolve(&self) -> Result<HyperPlan, Usage> {
         Ok(HyperPlan {
             backends: self.backends(KvmKind::detect()),
@@ -156,7 +156,7 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
-    // Its second table comes from workers, which a confined thread cannot start.
+    // The second table comes from workers, which a confined thread cannot start.
     let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
     let figures =
         confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
@@ -178,7 +178,7 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
 /// The measurement behind the second table.
 fn handed(runs: u32, plan: &HyperPlan) -> anyhow::Result<Measured> {
     let spec = handoffs::spec(plan.cpus.cpus().len(), runs, plan.seed);
-    let here = (HostMode::Direct, HostKernelArgs::default());
-    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), here)?;
+    let host = (HostMode::Direct, HostKernelArgs::default());
+    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), host)?;
     measure_plan(plan, Traced::Nothing)
 }

@@ -86,10 +86,11 @@ pub(super) fn run(args: &SimBenchArgs) -> anyhow::Result<u8> {
 
 /// A line if an event costs more than it may, by the median of the rounds' ratios.
 fn too_dear(programs: &[Program], speeds: &[Vec<Speed>], vcpus: usize) -> Option<String> {
-    let of = |program: Program| {
-        programs.iter().position(|its| *its == program).map(|index| &speeds[index])
+    let speeds_of = |program: Program| {
+        programs.iter().position(|candidate| *candidate == program).map(|index| &speeds[index])
     };
-    let (lock, queue) = (of(Program::Lock(BOUNDED, vcpus))?, of(Program::Queue(vcpus))?);
+    let (lock, queue) =
+        (speeds_of(Program::Lock(BOUNDED, vcpus))?, speeds_of(Program::Queue(vcpus))?);
     let ratios = lock.iter().zip(queue).map(|(lock, queue)| queue.events / lock.events);
     let ratio = stats::quartiles(&ratios.collect::<Vec<_>>())?.median;
     let (_, most) = BOUNDS.into_iter().find(|(up_to, _)| vcpus <= *up_to)?;
@@ -136,8 +137,8 @@ fn simulate(system: System, vcpus: usize, events: u64) -> anyhow::Result<Speed> 
 }
 
 fn table(programs: &[Program], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> String {
-    let quartiles = |runs: &[Speed], of: fn(&Speed) -> f64| {
-        stats::quartiles(&runs.iter().map(of).collect::<Vec<_>>())
+    let quartiles = |runs: &[Speed], figure: fn(&Speed) -> f64| {
+        stats::quartiles(&runs.iter().map(figure).collect::<Vec<_>>())
     };
     let mut text = format!(
         "The simulator, {} of {} each in turn, medians; a second of this host\n\

@@ -90,8 +90,10 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     }
     if let Some(account) = account {
         say(format_args!("pvticket: {}", account.line));
-        if let Some(why) = account.failure {
-            bail!("the host's kernel ended the scheduler ({why}); the vCPUs went on under its own");
+        if let Some(reason) = account.failure {
+            bail!(
+                "the host's kernel ended the scheduler ({reason}); the vCPUs went on under its own"
+            );
         }
     }
     let mut worst = 0;

@@ -40,11 +40,11 @@ impl fmt::Display for DryRun<'_> {
         if let Some(faults) = &plan.faults {
             row("faults", faults)?;
         }
-        let why = choice.why;
+        let reason = choice.why;
         match choice.place {
-            Place::Direct => row("host", &format_args!("direct ({why})"))?,
+            Place::Direct => row("host", &format_args!("direct ({reason})"))?,
             Place::Emulated => {
-                row("host", &format_args!("emulated ({why}), kernel {host_kernel}"))?;
+                row("host", &format_args!("emulated ({reason}), kernel {host_kernel}"))?;
             }
         }
         match plan.mode {

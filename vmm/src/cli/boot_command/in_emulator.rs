@@ -18,7 +18,7 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     };
     let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
     let mut inside = Inside::new(kernel, memory);
-    let there = there(plan, &mut inside)?;
+    let plan_inside = there(plan, &mut inside)?;
     let errand = inside.errand();
     // The table comes last and takes long: until then a frozen emulated host can be restarted.
     if plan.guest_disk.is_some() {
@@ -30,7 +30,7 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     } else if plan.stdin {
         errand.stdin = StdinMode::Inherit;
     }
-    let status = inside.run_task(&Task::Boot(Box::new(there)));
+    let status = inside.run_task(&Task::Boot(Box::new(plan_inside)));
     drop(terminal);
     status
 }

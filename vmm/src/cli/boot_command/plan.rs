@@ -67,7 +67,7 @@ pub(in crate::cli) struct Plan {
     pub(super) handoff: HandoffSpec,
     pub(super) stats: Option<PathBuf>,
     pub(super) output_limit: Option<ByteSize>,
-    /// It reads stdin.
+    /// Stdin is read.
     pub(super) stdin: bool,
     /// Stdin is a terminal, at which a person types.
     pub(super) typed: bool,
@@ -137,8 +137,8 @@ impl Plan {
             typed: io::stdin().is_terminal(),
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
-        if let Some(why) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
-            return Err(Usage(format!("--driver {}: {why}", plan.driver)).into());
+        if let Some(reason) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
+            return Err(Usage(format!("--driver {}: {reason}", plan.driver)).into());
         }
         Ok(plan)
     }
@@ -211,15 +211,15 @@ impl Plan {
 /// Refuses a shell on a serial line that has no interrupts; returns a warning for an init of the user's, which may do without.
 fn check_shell(mode: Mode, append: Option<&str>) -> Result<Option<String>, Usage> {
     let Some(word) = append.and_then(turns_the_io_apic_off) else { return Ok(None) };
-    let why =
+    let reason =
         format!("--append {word}: without an I/O APIC the guest's serial line has no interrupts");
     match mode {
         Mode::Command => Ok(None),
-        Mode::OwnInit => Ok(Some(format!("{why}: its programs cannot open ttyS0"))),
+        Mode::OwnInit => Ok(Some(format!("{reason}: its programs cannot open ttyS0"))),
         Mode::Shell => {
             let instead =
                 if asks_for_one_cpu(word) { ", or use --cpus 1 in its place" } else { "" };
-            Err(Usage(format!("{why}, and no shell runs on it: name a command{instead}")))
+            Err(Usage(format!("{reason}, and no shell runs on it: name a command{instead}")))
         }
     }
 }
@@ -250,10 +250,10 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
     }
 }
 
-/// Checks that Linux can boot in this memory, and that `vms` such machines fit what is `there`.
+/// Checks that Linux can boot in this memory, and that `vms` such machines fit what is `available`.
 /// Returns a warning where they boot but cannot all use their memory: a guest
 /// takes only the pages it touches.
-fn check_memory(memory: ByteSize, vms: u32, there: Memory) -> Result<Option<String>, Usage> {
+fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<String>, Usage> {
     /// Linux does not find room for itself in less.
     const LEAST: ByteSize = ByteSize::mib(4);
     /// Linux describes each 4-KiB page by a `struct page` of 64 bytes and writes them all at boot:
@@ -267,12 +267,12 @@ fn check_memory(memory: ByteSize, vms: u32, there: Memory) -> Result<Option<Stri
     let all = ByteSize(memory.0.saturating_mul(vms.into()));
     let each = if vms > 1 { format!(" for each of {vms} machines") } else { String::new() };
     let asked = format!("--mem {memory}{each}");
-    if all.0 / WRITTEN > there.size.0 {
+    if all.0 / WRITTEN > available.size.0 {
         return Err(Usage(format!(
-            "{asked}: {there}, and Linux writes 1/{WRITTEN} of its own at boot"
+            "{asked}: {available}, and Linux writes 1/{WRITTEN} of its own at boot"
         )));
     }
-    Ok(there.concern(all).map(|concern| format!("{asked}: {concern}")))
+    Ok(available.concern(all).map(|concern| format!("{asked}: {concern}")))
 }
 
 /// The address of a kernel's `__preempt_count`.
@@ -325,8 +325,8 @@ mod tests {
         let args = BootArgs { mem: Some(ByteSize((64 << 20) + 1)), ..command.args };
         let plan = Plan::resolve(args).unwrap();
         let json = serde_json::to_string(&plan).unwrap();
-        let there: Plan = serde_json::from_str(&json).unwrap();
-        assert_eq!(format!("{there:?}"), format!("{plan:?}"), "{json}");
+        let parsed: Plan = serde_json::from_str(&json).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{plan:?}"), "{json}");
     }
 
     #[test]
@@ -334,8 +334,11 @@ mod tests {
         assert!(check_shell(Mode::Shell, Some("maxcpus=1")).is_ok());
         assert!(check_shell(Mode::Command, Some("noapic")).is_ok());
         let refused = |append| check_shell(Mode::Shell, Some(append)).unwrap_err().0;
-        let why = refused("quiet nosmp");
-        assert!(why.starts_with("--append nosmp: ") && why.contains("or use --cpus 1"), "{why}");
+        let error = refused("quiet nosmp");
+        assert!(
+            error.starts_with("--append nosmp: ") && error.contains("or use --cpus 1"),
+            "{error}"
+        );
         // Regression: --cpus 1 was the advice where it changes nothing.
         assert!(refused("noapic").ends_with("no shell runs on it: name a command"));
         let warning = check_shell(Mode::OwnInit, Some("acpi=off")).unwrap();
@@ -345,28 +348,30 @@ mod tests {
     /// Regression: KVM refused other sizes after the emulated host had booted.
     #[test]
     fn memory_is_in_whole_pages() {
-        let of = |size: u64| whole_pages(ByteSize(size)).0;
+        let rounded = |size: u64| whole_pages(ByteSize(size)).0;
         assert_eq!(
-            [of(500_000_000), of(100_000_001), of(64 << 20)],
+            [rounded(500_000_000), rounded(100_000_001), rounded(64 << 20)],
             [500_002_816, 100_003_840, 64 << 20]
         );
-        assert_eq!(of(u64::MAX) % 4096, 4095, "it is refused for its size");
+        assert_eq!(rounded(u64::MAX) % 4096, 4095, "it is refused for its size");
     }
 
     #[test]
     fn memory_is_what_the_host_can_give() {
         let host = Memory::of_host(ByteSize::mib(8192));
-        let said = |size: &str, vms| match check_memory(size.parse().unwrap(), vms, host) {
+        let outcome = |size: &str, vms| match check_memory(size.parse().unwrap(), vms, host) {
             Ok(warning) => warning.unwrap_or_default(),
-            Err(Usage(why)) => format!("refused: {why}"),
+            Err(Usage(error)) => format!("refused: {error}"),
         };
-        assert_eq!([said("4M", 1), said("8G", 1), said("4G", 2)], ["", "", ""]);
+        assert_eq!([outcome("4M", 1), outcome("8G", 1), outcome("4G", 2)], ["", "", ""]);
         let least = "refused: --mem 1 byte: a Linux guest needs 4 MiB at the very least";
-        assert_eq!(said("1", 1), least);
+        assert_eq!(outcome("1", 1), least);
         let warning =
             "--mem 512 GiB: this host has 8 GiB of memory and swap; what uses more will be killed";
-        assert_eq!(said("512G", 1), warning);
-        assert!(said("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
-        assert!(said("1T", 1).starts_with("refused: --mem 1 TiB: this host has 8 GiB of memory"));
+        assert_eq!(outcome("512G", 1), warning);
+        assert!(outcome("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
+        assert!(
+            outcome("1T", 1).starts_with("refused: --mem 1 TiB: this host has 8 GiB of memory")
+        );
     }
 }

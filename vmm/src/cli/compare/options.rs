@@ -67,14 +67,14 @@ impl What {
             return Err(Usage("--guest sim: name a --machine".into()));
         };
         let machine = machine(name).map_err(|error| Usage(chain(&error)))?;
-        let there = machine.cpus();
+        let available = machine.cpus();
         let cpus = match self.cpus.as_ref().map(CpuList::cpus) {
-            None => there,
+            None => available,
             Some([count]) => *count,
             Some(list) => list.len(),
         };
-        if !(1..=there).contains(&cpus) {
-            return Err(Usage(format!("--cpus {cpus}: {name} has {}", one_to(there, "CPU"))));
+        if !(1..=available).contains(&cpus) {
+            return Err(Usage(format!("--cpus {cpus}: {name} has {}", one_to(available, "CPU"))));
         }
         CpuList::new(&Vec::from_iter(0..cpus)).map_err(|error| Usage(error.to_string()))
     }
@@ -93,14 +93,14 @@ impl What {
 
     /// The systems of `--locks`; `all` are those that the guest has.
     fn locks(&self) -> Vec<System> {
-        let of = |systems: &Systems| match (systems, self.guest) {
+        let systems_of = |systems: &Systems| match (systems, self.guest) {
             (Systems::One(system), _) => vec![*system],
             (Systems::All, Guest::Payload | Guest::Sim) => System::ALL.to_vec(),
             (Systems::All, Guest::Linux) => kernels::systems(),
         };
         match self.locks.as_slice() {
             [] => vec![System::NativeTicket, System::PvTicket],
-            locks => locks.iter().flat_map(of).collect(),
+            locks => locks.iter().flat_map(systems_of).collect(),
         }
     }
 
@@ -177,9 +177,9 @@ impl HostExtras {
     fn write(&self, spec: &mut SpecText) {
         let Self { ple, halt_poll, noise } = *self;
         let values = [
-            ("ple", ple.map(|its| its.to_string())),
-            ("halt-poll", halt_poll.map(|its| its.to_string())),
-            ("noise", noise.map(|its| its.to_string())),
+            ("ple", ple.map(|value| value.to_string())),
+            ("halt-poll", halt_poll.map(|value| value.to_string())),
+            ("noise", noise.map(|value| value.to_string())),
         ];
         for (key, value) in values {
             value.into_iter().for_each(|value| _ = spec.text(key, [value]));

@@ -45,7 +45,7 @@ impl ValueEnum for WorkloadName {
         match self {
             Self::Payload(workload) => {
                 let mut all = payload::Workload::OF_LOCKS.iter();
-                let (_, name, about) = all.find(|(its, ..)| its == workload)?;
+                let (_, name, about) = all.find(|(candidate, ..)| candidate == workload)?;
                 Some(PossibleValue::new(*name).help(*about))
             }
             Self::Linux(workload) => {

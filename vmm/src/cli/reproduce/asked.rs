@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(count(&["dbench: PV at 2x"]), Ok((1, 1)));
         assert_eq!(count(&["dbench: PV at 2x", "dbench"]), Ok((1, 7)));
         assert_eq!(count(&["f"]).map(|(tables, _)| tables), Ok(2));
-        assert_eq!(count(&[]).map(|(of, _)| of), Ok(tables.len()));
+        assert_eq!(count(&[]).map(|(number, _)| number), Ok(tables.len()));
         let error = count(&["dbench", "dbench: PV at 9x"]).expect_err("there is none");
         assert!(error.starts_with("--row dbench: PV at 9x: ") && !error.contains('\n'), "{error}");
     }

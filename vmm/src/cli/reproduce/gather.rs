@@ -30,7 +30,9 @@ pub(super) fn gather(
     folder: &Path,
 ) -> anyhow::Result<Reproduction> {
     let section = |(table, rows): &(&Table, Vec<&Row>)| {
-        let base = predicted(asked.all).find(|(its, _)| its.name == table.name).map(|(_, of)| of);
+        let base = predicted(asked.all)
+            .find(|(candidate, _)| candidate.name == table.name)
+            .map(|(_, base)| base);
         Gather { table, base, saved, measured }.section(rows, folder)
     };
     let line = |entry: CardEntry| CardLine { id: entry.id, about: entry.about };
@@ -122,7 +124,7 @@ impl Gather<'_> {
         let Self { table, measured, .. } = self;
         let is_measured = matches!(measured.study(&table.name), Some(Ok(_)));
         let dir = directory(folder, &table.name).display().to_string();
-        let notes = table.measured.iter().flat_map(|its| its.notes.clone());
+        let notes = table.measured.iter().flat_map(|spec| spec.notes.clone());
         let entries: Vec<Entry> = rows.iter().map(|row| self.entry(row)).collect();
         let is_simulated = entries.iter().any(|entry| entry.simulated.is_ok());
         Section {
@@ -158,7 +160,7 @@ impl Gather<'_> {
         let fit = self.base.and_then(|base| Some((&base.name, self.saved.fit(&base.name)?)));
         let mut all = vec![format!("machine file {}", self.table.machine)];
         all.extend(fit.map(|(name, fit)| format!("by the 1x column of {name}: {fit}")));
-        all.extend(Profile::shipped(&self.table.profile).map(|its| profile(&its)));
+        all.extend(Profile::shipped(&self.table.profile).map(|shipped| profile(&shipped)));
         all.extend(self.table.notes.iter().cloned());
         all
     }
@@ -184,8 +186,8 @@ impl Gather<'_> {
         if !self.saved.options.measured {
             return Err("it can be measured here: leave out --simulated-only".to_owned());
         }
-        if let Some(why) = self.measured.lacks(stand_in) {
-            return Err(why);
+        if let Some(reason) = self.measured.lacks(stand_in) {
+            return Err(reason);
         }
         let study = self.measured.study(&self.table.name).ok_or("it was not measured")??;
         let base = point(study, &stand_in.base)?;
@@ -202,8 +204,8 @@ impl Gather<'_> {
     }
 
     fn simulated(&self, row: &Row) -> Result<Estimate, String> {
-        if let Some(why) = &row.not_simulated {
-            return Err(why.clone());
+        if let Some(reason) = &row.not_simulated {
+            return Err(reason.clone());
         }
         if self.base.is_none() {
             return Err("its 1x column does not say how much of the time a lock is held".to_owned());
@@ -241,13 +243,13 @@ const fn plain(value: f64) -> Estimate {
 /// The point of a study that stands for a cell.
 fn point<'a>(study: &'a Study, cell: &Selected) -> Result<&'a PointStudy, String> {
     let only = Only::parse(&cell.only).map_err(|error| error.to_string())?;
-    let found = study.points.iter().find(|its| only.wants(&its.point) && its.rate.is_some());
+    let found = study.points.iter().find(|point| only.wants(&point.point) && point.rate.is_some());
     found.ok_or_else(|| {
         let failed = study.lost.iter().find(|lost| only.wants(&lost.point));
-        let why = failed.and_then(|lost| lost.error.as_deref());
-        why.map_or_else(
+        let reason = failed.and_then(|lost| lost.error.as_deref());
+        reason.map_or_else(
             || "it was not measured".to_owned(),
-            |why| format!("its cell failed: {why}"),
+            |error| format!("its cell failed: {error}"),
         )
     })
 }

@@ -92,9 +92,9 @@ pub(super) fn measure(
                 Ok(plan) => plan,
                 // This host cannot: that is what the rows say.
                 Err(error) => {
-                    let why = format!("{error:#}");
-                    say(format_args!("pvticket: table {}: {why}", table.name));
-                    measured.tables.push((table.name.clone(), Err(why)));
+                    let reason = format!("{error:#}");
+                    say(format_args!("pvticket: table {}: {reason}", table.name));
+                    measured.tables.push((table.name.clone(), Err(reason)));
                     continue;
                 }
             }
@@ -152,19 +152,19 @@ fn whole_spec(measured: &published::Measured, options: &Options) -> String {
 fn only(rows: &[&Row]) -> Vec<String> {
     let stand_ins = rows.iter().filter_map(|row| row.measured.as_ref().ok());
     let cells: Vec<Vec<(&str, &str)>> = stand_ins
-        .flat_map(|its| [&its.base, &its.changed])
-        .map(|its| its.only.iter().filter_map(|text| text.split_once('=')).collect())
+        .flat_map(|stand_in| [&stand_in.base, &stand_in.changed])
+        .map(|cell| cell.only.iter().filter_map(|text| text.split_once('=')).collect())
         .collect();
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
     for (key, value) in cells.iter().flatten() {
-        match all.iter_mut().find(|(its, _)| its == key) {
+        match all.iter_mut().find(|(name, _)| name == key) {
             Some((_, values)) if values.contains(value) => {}
             Some((_, values)) => values.push(value),
             None => all.push((key, vec![value])),
         }
     }
     // A key that a cell does not name may have any value there.
-    let is_of_all = |key: &str| cells.iter().all(|cell| cell.iter().any(|(its, _)| *its == key));
+    let is_of_all = |key: &str| cells.iter().all(|cell| cell.iter().any(|(name, _)| *name == key));
     let keys = all.into_iter().filter(|(key, _)| is_of_all(key));
     keys.map(|(key, values)| format!("{key}={}", values.join(","))).collect()
 }

@@ -64,7 +64,7 @@ pub(super) struct FitText {
 pub(super) struct Simulated {
     /// Its table.
     pub(super) table: String,
-    /// Its name.
+    /// The cell's name.
     pub(super) cell: String,
     /// Operations a second, or why there are none.
     rate: Result<f64, String>,
@@ -75,8 +75,8 @@ pub(super) struct Simulated {
 
 impl Simulated {
     pub(super) fn new(table: String, cell: String, figures: Result<Predicted, String>) -> Self {
-        let retries = figures.as_ref().map_or(0.0, |its| its.retries);
-        Self { table, cell, rate: figures.map(|its| its.rate), retries }
+        let retries = figures.as_ref().map_or(0.0, |prediction| prediction.retries);
+        Self { table, cell, rate: figures.map(|prediction| prediction.rate), retries }
     }
 }
 
@@ -120,13 +120,13 @@ impl Saved {
 
     /// What was simulated for a cell.
     pub(super) fn simulated(&self, table: &str, cell: &str) -> Option<Result<Predicted, String>> {
-        let found = self.cells.iter().find(|its| its.table == table && its.cell == cell)?;
+        let found = self.cells.iter().find(|entry| entry.table == table && entry.cell == cell)?;
         let figures = |rate: &f64| Predicted { rate: *rate, retries: found.retries };
         Some(found.rate.as_ref().map(figures).map_err(Clone::clone))
     }
 
     /// What was fitted to a table.
     pub(super) fn fit(&self, table: &str) -> Option<&str> {
-        self.fits.iter().find(|its| its.table == table).map(|its| its.text.as_str())
+        self.fits.iter().find(|fit| fit.table == table).map(|fit| fit.text.as_str())
     }
 }

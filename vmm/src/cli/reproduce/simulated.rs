@@ -68,7 +68,7 @@ pub(super) fn simulate(
     interrupt: &Interrupt,
 ) -> anyhow::Result<bool> {
     let work = work(asked, saved);
-    let steps: usize = work.iter().map(|its| its.cells.len()).sum();
+    let steps: usize = work.iter().map(|item| item.cells.len()).sum();
     if steps == 0 {
         return Ok(true);
     }
@@ -114,18 +114,19 @@ fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
         }
         Told::Cell { table, cell, figures } => {
             let figures = figures.map_err(|error| chain(&error));
-            let shown =
-                figures.as_ref().map_or_else(Clone::clone, |its| format!("{}/s", si(its.rate)));
+            let shown = figures
+                .as_ref()
+                .map_or_else(Clone::clone, |prediction| format!("{}/s", si(prediction.rate)));
             display.ended(&format!("{table}, {cell}: {shown}"));
             saved.cells.push(Simulated::new(table, cell, figures));
             1
         }
         Told::Unfitted { cells, error } => {
-            let why = chain(&error);
+            let reason = chain(&error);
             let count = cells.len();
             for (table, cell) in cells {
-                display.ended(&format!("{table}, {cell}: {why}"));
-                saved.cells.push(Simulated::new(table, cell, Err(why.clone())));
+                display.ended(&format!("{table}, {cell}: {reason}"));
+                saved.cells.push(Simulated::new(table, cell, Err(reason.clone())));
             }
             count
         }
@@ -135,7 +136,7 @@ fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
 /// The cells that the rows need and that are not done yet.
 fn work(asked: &Asked<'_>, saved: &Saved) -> Vec<Work> {
     let of_table = |(table, base): (&Table, &Table)| {
-        let (_, rows) = asked.tables.iter().find(|(its, _)| its.name == table.name)?;
+        let (_, rows) = asked.tables.iter().find(|(candidate, _)| candidate.name == table.name)?;
         let is_left = |cell: &&Cell| saved.simulated(&table.name, &cell.id).is_none();
         let all = table.simulated_cells(rows.iter().copied());
         let cells: Vec<Cell> = all.into_iter().filter(is_left).cloned().collect();
@@ -148,8 +149,11 @@ fn work(asked: &Asked<'_>, saved: &Saved) -> Vec<Work> {
 fn by_fit(work: Vec<Work>) -> VecDeque<Vec<Work>> {
     let mut all: VecDeque<Vec<Work>> = VecDeque::new();
     for one in work {
-        match all.iter_mut().find(|of| of.iter().any(|its| its.base.name == one.base.name)) {
-            Some(of) => of.push(one),
+        match all
+            .iter_mut()
+            .find(|group| group.iter().any(|member| member.base.name == one.base.name))
+        {
+            Some(group) => group.push(one),
             None => all.push_back(vec![one]),
         }
     }
@@ -163,7 +167,7 @@ fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
     for Work { table, base, cells } in work {
         // A closed channel: the user has interrupted it.
         let tell = |told| send.send(told).is_ok();
-        let known = fits.iter().find(|(its, _)| *its == base.name).map(|(_, fit)| *fit);
+        let known = fits.iter().find(|(name, _)| *name == base.name).map(|(_, fit)| *fit);
         let fitted = known.map_or_else(
             || {
                 tell(Told::Begins(format!("fit of {}", base.name)));

@@ -49,7 +49,7 @@ pub(super) enum ListenError {
     TooLong {
         /// The path as given.
         path: String,
-        /// Its length in bytes.
+        /// The path's length in bytes.
         length: usize,
     },
     /// Another run listens there.
@@ -94,7 +94,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|there| there == self.identity) {
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }

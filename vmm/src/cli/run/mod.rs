@@ -141,7 +141,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         let mut both = Tee { progress, board };
         let ran = run::run(experiment, finished, store, &workers, &mut both, orders).await;
         both.board.over();
-        // It sends the last status to its clients and ends.
+        // The server sends the last status to its clients and ends.
         let _ = server.await;
         ran
     })?;
@@ -153,11 +153,11 @@ pub(super) async fn orders() -> anyhow::Result<(UnboundedSender<Order>, Unbounde
     let (send, orders) = mpsc::unbounded_channel();
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let listener = interrupt.listener().context("cannot catch Ctrl-C")?;
-    let its = send.clone();
+    let sender = send.clone();
     tokio::spawn(async move {
         listener.raised().await;
         // The receiver is dropped when the run is over.
-        let _ = its.send(Order::Stop);
+        let _ = sender.send(Order::Stop);
     });
     Ok((send, orders))
 }

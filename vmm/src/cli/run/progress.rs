@@ -162,12 +162,12 @@ impl Watcher for Progress<'_> {
         }
     }
 
-    fn died(&mut self, cell: &PlannedCell, why: &str) {
-        self.say(&format!("note: cell {} is run again: {why}", cell.cell));
+    fn died(&mut self, cell: &PlannedCell, reason: &str) {
+        self.say(&format!("note: cell {} is run again: {reason}", cell.cell));
     }
 
-    fn untraced(&mut self, cell: &PlannedCell, why: &str) {
-        self.say(&format!("note: cell {} is not in the trace: {why}", cell.cell));
+    fn untraced(&mut self, cell: &PlannedCell, reason: &str) {
+        self.say(&format!("note: cell {} is not in the trace: {reason}", cell.cell));
     }
 
     fn has_enough(&self) -> bool {
@@ -213,7 +213,7 @@ mod tests {
     fn each_tenth_has_a_line() {
         let told = |cells| {
             let ends: Vec<usize> =
-                (0..=cells).filter(|its| completes_a_part(*its, cells)).collect();
+                (0..=cells).filter(|ended| completes_a_part(*ended, cells)).collect();
             (ends.len(), ends.last().copied())
         };
         for cells in 1..=300 {

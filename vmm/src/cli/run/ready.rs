@@ -9,7 +9,7 @@ pub const READY: [(&str, &str); 3] = [
 
 /// The built-in spec of that name.
 pub fn find(name: &str) -> Option<&'static str> {
-    READY.iter().find(|(its, _)| *its == name).map(|(_, text)| *text)
+    READY.iter().find(|(candidate, _)| *candidate == name).map(|(_, text)| *text)
 }
 
 #[cfg(test)]

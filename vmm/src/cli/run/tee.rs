@@ -22,13 +22,13 @@ impl Watcher for Tee<'_> {
         self.board.ended(line);
     }
 
-    fn died(&mut self, cell: &PlannedCell, why: &str) {
-        self.progress.died(cell, why);
-        self.board.died(cell, why);
+    fn died(&mut self, cell: &PlannedCell, reason: &str) {
+        self.progress.died(cell, reason);
+        self.board.died(cell, reason);
     }
 
-    fn untraced(&mut self, cell: &PlannedCell, why: &str) {
-        self.progress.untraced(cell, why);
+    fn untraced(&mut self, cell: &PlannedCell, reason: &str) {
+        self.progress.untraced(cell, reason);
     }
 
     fn has_enough(&self) -> bool {

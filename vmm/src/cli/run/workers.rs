@@ -174,7 +174,7 @@ pub(super) fn memory(experiment: &Experiment) -> ByteSize {
 
 /// Guest memory of the largest cell on a host; None: there is no cell.
 fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
-    let of = |point: &Point| {
+    let guest_memory = |point: &Point| {
         let machine = match point.guest {
             GuestKind::Payload => hypercalls::payload::MEMORY,
             GuestKind::Linux => LinuxCell::MEMORY.0,
@@ -182,7 +182,13 @@ fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
         };
         machine.saturating_mul(point.sizes().count() as u64)
     };
-    experiment.points.iter().filter(|point| point.host == host).map(of).max().map(ByteSize)
+    experiment
+        .points
+        .iter()
+        .filter(|point| point.host == host)
+        .map(guest_memory)
+        .max()
+        .map(ByteSize)
 }
 
 /// Says so if there is less memory than `jobs` of the largest cells at a time may need.
@@ -194,15 +200,15 @@ pub(super) fn warn_of_memory<'a>(
     if let Some(guests) = largest(experiment, HostKind::Emulated) {
         inside::warn_of_memory(inside::memory_with(guests, taken), jobs);
     }
-    let here = largest(experiment, HostKind::Direct);
-    if let Some(warning) = here.and_then(|guests| guests_warning(guests, jobs, Memory::here())) {
+    let direct = largest(experiment, HostKind::Direct);
+    if let Some(warning) = direct.and_then(|guests| guests_warning(guests, jobs, Memory::here())) {
         say(format_args!("pvticket: {warning}"));
     }
 }
 
-fn guests_warning(guests: ByteSize, jobs: usize, there: Memory) -> Option<String> {
+fn guests_warning(guests: ByteSize, jobs: usize, available: Memory) -> Option<String> {
     let all = ByteSize(guests.0.saturating_mul(jobs as u64));
-    let concern = there.concern(all)?;
+    let concern = available.concern(all)?;
     Some(format!(
         "the guests of {} may need {}: {concern}",
         count(jobs as u64, "cell"),
@@ -271,8 +277,9 @@ mod tests {
     /// Once, only guests in the emulated host were looked at.
     #[test]
     fn guests_of_all_jobs_are_counted() {
-        let there = Memory::of_host(ByteSize::mib(600));
-        let warning = |jobs| guests_warning(ByteSize::mib(256), jobs, there).unwrap_or_default();
+        let available = Memory::of_host(ByteSize::mib(600));
+        let warning =
+            |jobs| guests_warning(ByteSize::mib(256), jobs, available).unwrap_or_default();
         assert_eq!([warning(1), warning(2)], ["", ""]);
         assert!(warning(3).starts_with("the guests of 3 cells may need 768 MiB: this host has"));
     }

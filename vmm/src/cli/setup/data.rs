@@ -13,7 +13,7 @@ use os::owners::{Stranger, stranger};
 /// Environment variable: the folder that has `guest-kernel-config`.
 const VARIABLE: &str = "PVTICKET_DATA";
 
-/// Its place below a prefix such as `/usr`, where the program is in `bin`.
+/// The folder's place below a prefix such as `/usr`, where the program is in `bin`.
 const SHARED: &str = "share/pvticket";
 
 /// A file of Cargo's in each of its `target`s.
@@ -59,7 +59,8 @@ fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataEr
         };
     }
     let signs = package(program).into_iter().chain(checkout(program)).map(|dir| dir.join(SIGN));
-    let found = files::first_there(signs).map_err(|(sign, why)| DataError::Unknown(sign, why))?;
+    let found =
+        files::first_there(signs).map_err(|(sign, error)| DataError::Unknown(sign, error))?;
     let folder = found.and_then(|sign| {
         let depth = Path::new(SIGN).components().count();
         sign.ancestors().nth(depth).map(Path::to_owned)

@@ -34,7 +34,7 @@ impl Part {
     /// What `boot` and `compare` need. The longest is the last.
     pub(super) const DEFAULT: [Self; 3] = [Busybox, Host, Kernel];
 
-    /// Its name on the command line.
+    /// The part's name on the command line.
     pub(super) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -45,7 +45,7 @@ impl Part {
         help.map(|help| help.to_string()).unwrap_or_default()
     }
 
-    /// Its line of the list.
+    /// The part's line of the list.
     pub(super) fn line(self) -> String {
         let state = if self.check().is_ok() { "there" } else { "not there" };
         format!("{:<13} {state:<10} {}\n", self.name(), self.what())
@@ -75,7 +75,7 @@ impl Part {
         }
     }
 
-    /// Its files in the cache; of the host's not all are on every system.
+    /// The part's files in the cache; of the host's not all are on every system.
     pub(super) const fn files(self) -> &'static [&'static str] {
         const QEMU: &str = "qemu/current/bin/qemu-system-x86_64";
         match self {

@@ -109,7 +109,7 @@ impl Script {
 /// Asks the script's whole group to end.
 fn end(child: &Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It has not been waited for, so the number is its own.
+        // The child has not been waited for, so the number is its own.
         let _ = kill_process_group(group, Signal::TERM);
     }
 }
@@ -123,24 +123,24 @@ mod tests {
     fn run(text: &str, stop: &Interrupt) -> (Result<(), ScriptError>, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("it.sh"), text).unwrap();
-        let said = RefCell::new(Vec::new());
+        let lines = RefCell::new(Vec::new());
         let script = Script::new("sh", "it.sh").argument("one").with("NAME", "value");
         let done = script.run(
             folder.path(),
             stop,
-            &|line| said.borrow_mut().push(line.to_owned()),
+            &|line| lines.borrow_mut().push(line.to_owned()),
             &|| {},
         );
-        (done, said.into_inner())
+        (done, lines.into_inner())
     }
 
     #[test]
     fn both_streams_are_shown_and_the_status_counts() {
-        let (done, said) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
-        assert_eq!(said, ["value", "one"]);
+        let (done, lines) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
+        assert_eq!(lines, ["value", "one"]);
         assert!(done.is_ok());
-        let (done, said) = run("echo why >&2; exit 3", &Interrupt::never());
-        assert_eq!(said, ["why"]);
+        let (done, lines) = run("echo why >&2; exit 3", &Interrupt::never());
+        assert_eq!(lines, ["why"]);
         assert!(done.unwrap_err().to_string().contains("exit status: 3"));
     }
 

@@ -113,7 +113,7 @@ impl Cells {
         spec.into()
     }
 
-    /// The same, simulated: with the noise of the machine file, and each kind of cell as long as it takes.
+    /// The guests of this host, simulated: with the noise of the machine file, each kind of cell as long as it takes.
     fn simulated(&self) -> Vec<String> {
         let (own, hosts): (Vec<&str>, Vec<&str>) =
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
@@ -221,8 +221,8 @@ fn study_of(
     specs: &[String],
     cpus: &CpuList,
 ) -> anyhow::Result<ControlFlow<u8, (Study, RunRecord)>> {
-    let here = (HostMode::Direct, HostKernelArgs::default());
-    let plan = plan_of(name, specs, cpus.clone(), here)?;
+    let host = (HostMode::Direct, HostKernelArgs::default());
+    let plan = plan_of(name, specs, cpus.clone(), host)?;
     let measured = measure_plan(plan, Traced::Nothing)?;
     let study = Study::new(slice::from_ref(&measured.record));
     Ok(match finish(&measured.summary, &study)? {
@@ -247,7 +247,7 @@ fn noise(machine: &Machine) -> String {
 
 /// The simulated rate of a measured point.
 fn model_of(simulated: &Study, real: &Point) -> Option<f64> {
-    let is_same = |its: &&PointStudy| is_model_of(&its.point, real);
+    let is_same = |candidate: &&PointStudy| is_model_of(&candidate.point, real);
     let found = simulated.points.iter().find(is_same)?;
     Some(found.rate.as_ref()?.median.value)
 }
@@ -256,7 +256,7 @@ fn model_of(simulated: &Study, real: &Point) -> Option<f64> {
 fn is_model_of(model: &Point, real: &Point) -> bool {
     let names = [real.policy.name(), model.policy.name()];
     let is_same = model.vcpus == real.vcpus && model.lock == real.lock;
-    is_same && POLICIES.iter().any(|(its, other)| names == [*its, *other])
+    is_same && POLICIES.iter().any(|(measured, simulated)| names == [*measured, *simulated])
 }
 
 #[cfg(test)]

@@ -131,8 +131,8 @@ fn published(effort: Effort, each: impl FnMut(&Row)) -> anyhow::Result<Vec<Row>>
         print(&format!("{table}: fitted to 1x: {fit}\n"));
     }
     print("Not simulated:\n");
-    for (why, rows) in &found.left_out {
-        print(&format!("{:>4}: {why}\n", count(*rows, "row")));
+    for (reason, rows) in &found.left_out {
+        print(&format!("{:>4}: {reason}\n", count(*rows, "row")));
     }
     Ok(found.rows)
 }

@@ -42,15 +42,15 @@ fn only(mut found: Vec<PathBuf>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The sockets in `here` and in the directories of its runs that accept connections.
-fn listening(here: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let folder = here.join(RUNS);
+/// The sockets in `root` and in the directories of its runs that accept connections.
+fn listening(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = root.join(RUNS);
     let runs = match fs::read_dir(&folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         runs => Some(runs.with_context(|| format!("cannot look into {}", folder.display()))?),
     };
     let runs = runs.into_iter().flatten().flatten();
-    let dirs = std::iter::once(here.to_owned()).chain(runs.map(|entry| entry.path()));
+    let dirs = std::iter::once(root.to_owned()).chain(runs.map(|entry| entry.path()));
     let is_socket =
         |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
     let sockets = dirs.map(|dir| dir.join(SOCKET)).filter(is_socket);
@@ -69,29 +69,29 @@ mod tests {
 
     #[test]
     fn the_only_one_that_lives_is_meant() {
-        let here = env::temp_dir().join(format!("pvticket-find-{}", process::id()));
+        let root = env::temp_dir().join(format!("pvticket-find-{}", process::id()));
         for name in ["dead", "living", "silent", "second"] {
-            fs::create_dir_all(here.join(RUNS).join(name)).unwrap();
+            fs::create_dir_all(root.join(RUNS).join(name)).unwrap();
         }
-        let at = |name: &str| here.join(RUNS).join(name).join(SOCKET);
-        assert!(only(listening(&here).unwrap()).unwrap_err().to_string().contains("--listen"));
+        let at = |name: &str| root.join(RUNS).join(name).join(SOCKET);
+        assert!(only(listening(&root).unwrap()).unwrap_err().to_string().contains("--listen"));
         drop(UnixListener::bind(at("dead")).unwrap());
         let _living = UnixListener::bind(at("living")).unwrap();
-        assert_eq!(only(listening(&here).unwrap()).unwrap(), at("living"));
+        assert_eq!(only(listening(&root).unwrap()).unwrap(), at("living"));
         let _second = UnixListener::bind(at("second")).unwrap();
-        assert!(only(listening(&here).unwrap()).unwrap_err().to_string().contains("2 runs"));
-        fs::remove_dir_all(&here).unwrap();
+        assert!(only(listening(&root).unwrap()).unwrap_err().to_string().contains("2 runs"));
+        fs::remove_dir_all(&root).unwrap();
     }
 
     /// Regression: runs that may not be looked at passed for none.
     #[test]
     fn what_may_not_be_looked_at_is_not_missing() {
-        let here = tempfile::TempDir::new().unwrap();
+        let folder = tempfile::TempDir::new().unwrap();
         // What cannot be looked into, by root neither.
-        symlink(RUNS, here.path().join(RUNS)).unwrap();
-        let error = listening(here.path()).unwrap_err().to_string();
+        symlink(RUNS, folder.path().join(RUNS)).unwrap();
+        let error = listening(folder.path()).unwrap_err().to_string();
         assert!(error.starts_with("cannot look into "), "{error}");
-        let error = socket(Some(&here.path().join(RUNS))).unwrap_err().to_string();
+        let error = socket(Some(&folder.path().join(RUNS))).unwrap_err().to_string();
         assert!(error.starts_with("cannot look at "), "{error}");
     }
 }

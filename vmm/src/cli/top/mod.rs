@@ -115,8 +115,8 @@ impl Top {
                 break answer;
             }
         };
-        let why = first.error.unwrap_or_default();
-        let status = first.status.ok_or(FeedError::Refused(why)).with_context(shown)?;
+        let reason = first.error.unwrap_or_default();
+        let status = first.status.ok_or(FeedError::Refused(reason)).with_context(shown)?;
         let mut samples = Samples::default();
         samples.add(&status);
         Ok(Self { feed, status: *status, samples, refused: None })
@@ -205,7 +205,7 @@ impl Top {
     fn footer(&self, asks_to_stop: bool) -> String {
         match &self.refused {
             _ if asks_to_stop => "stop the run? s: yes, any other key: no".to_owned(),
-            Some(why) => format!("{KEYS}   ({why})"),
+            Some(reason) => format!("{KEYS}   ({reason})"),
             None => KEYS.to_owned(),
         }
     }

@@ -55,7 +55,7 @@ pub enum Outcome {
 }
 
 impl Comparison {
-    /// Its direction. A difference counts if its adjusted p is significant.
+    /// Direction of the difference. A difference counts if its adjusted p is significant.
     pub fn outcome(&self) -> Outcome {
         let (subject, against) = stats::total(&self.places);
         match self.verdict.direction {

@@ -42,9 +42,9 @@ impl Both {
 pub struct Differs {
     /// The fact's name.
     pub what: String,
-    /// Its value in the first run; empty: not known.
+    /// Value in the first run; empty: not known.
     pub before: String,
-    /// Its value in the second run.
+    /// Value in the second run.
     pub after: String,
 }
 
@@ -83,7 +83,7 @@ impl Diff {
 /// A point at which the second run is worse than the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Regression<'a> {
-    /// It gives significantly less.
+    /// The point gives significantly less.
     Less(&'a Both),
     /// The lock failed more often than in the first run, whatever its rate.
     Broken {

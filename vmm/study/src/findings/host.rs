@@ -24,7 +24,7 @@ pub struct Host {
     pub ran: f64,
     /// The least and the greatest such share of one vCPU.
     pub vcpus: Extremes,
-    /// The same of one machine: the mean of its vCPUs.
+    /// The least and the greatest such share of one machine: the mean of its vCPUs.
     pub vms: Extremes,
     /// Share of the vCPUs' time in which they were ready to run and waited in the host's run queue.
     pub waited: f64,
@@ -63,7 +63,7 @@ fn range(shares: &[f64]) -> Option<Extremes> {
     Some(Extremes { least, most })
 }
 
-/// The same over the repetitions of a point, and what KVM and the guests count, each second.
+/// Shares of the vCPUs' time over the repetitions of a point, and what KVM and the guests count, each second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HostRates {
     /// Means of the repetitions; of the least and greatest shares the least and greatest.

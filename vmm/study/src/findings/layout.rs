@@ -22,13 +22,13 @@ const COUNTS: [Axis; 3] = [Axis::Vcpus, Axis::Vms, Axis::Slots];
 /// The part of an axis in charts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Its values lie along the charts' axis.
+    /// The values lie along the charts' axis.
     X,
     /// Each of its values has charts of its own.
     Facet,
-    /// Its values tell series apart.
+    /// The values tell series apart.
     Series,
-    /// It does not vary, or its value follows from those of other axes.
+    /// The axis does not vary, or its value follows from those of other axes.
     None,
 }
 

@@ -41,7 +41,7 @@ use super::{
 pub struct Lost {
     /// Directory of its run.
     pub source: String,
-    /// Its number in that run.
+    /// Number in that run.
     pub cell: u32,
     /// Which repetition of its point, from 0.
     pub round: u32,
@@ -56,7 +56,7 @@ pub struct Lost {
 /// A run without its cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFacts {
-    /// Its directory, as the user wrote it.
+    /// Directory, as the user wrote it.
     pub source: String,
     /// The first line of its store.
     pub run: RunLine,

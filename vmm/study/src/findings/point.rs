@@ -98,7 +98,7 @@ pub struct Preempted {
     pub forced: f64,
     /// vCPU-seconds spun on a lock whose holder or next in line was preempted; None: not counted.
     pub wasted: Option<f64>,
-    /// The same as a share of the slots' time.
+    /// Wasted time as a share of the slots' time.
     pub wasted_share: Option<f64>,
     /// Hits and misses of a policy that injects preemptions, over all repetitions.
     pub hits: Option<Hits>,
@@ -239,8 +239,8 @@ impl PointStudy {
 
     /// The median of the repetitions in this place.
     pub fn median_at(&self, place: &Place) -> Option<f64> {
-        let there = self.repetitions.iter().filter(|repetition| repetition.place == *place);
-        stats::median(&there.map(|repetition| repetition.rate).collect::<Vec<_>>())
+        let repetitions = self.repetitions.iter().filter(|repetition| repetition.place == *place);
+        stats::median(&repetitions.map(|repetition| repetition.rate).collect::<Vec<_>>())
     }
 
     /// Number of outliers among the repetitions.

@@ -7,7 +7,7 @@ use super::super::store::{self, Contents, StoreError, record::CellLine};
 /// A run and its directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
-    /// Its directory, as the user wrote it.
+    /// Directory, as the user wrote it.
     pub source: String,
     /// The contents of its store.
     pub contents: Contents,

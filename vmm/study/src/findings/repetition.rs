@@ -36,11 +36,11 @@ pub enum Place {
 /// A repetition of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repetition {
-    /// Its run, round and seed.
+    /// Run, round and seed.
     pub key: RoundKey,
     /// Where it ran.
     pub place: Place,
-    /// Its number in the run.
+    /// Number in the run.
     pub cell: u32,
     /// Operations per second by all vCPUs.
     pub rate: f64,
@@ -57,7 +57,7 @@ pub struct Measured<'a> {
     pub run: usize,
     /// Where it ran.
     pub place: Place,
-    /// Its line in the store.
+    /// Line in the store.
     pub line: &'a CellLine,
     /// Its figures.
     pub figures: &'a Figures,

@@ -42,7 +42,7 @@ impl GuestWorkload {
         }
     }
 
-    /// Its name for `bench` in the guest.
+    /// Name for `bench` in the guest.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lock => "lock",

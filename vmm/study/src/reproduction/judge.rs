@@ -6,15 +6,15 @@ use crate::stats::{Estimate, Interval};
 /// What one figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// It is on the same side of 1 as published, or neither differs from 1. Of counts: both are
+    /// The figure is on the same side of 1 as published, or neither differs from 1. Of counts: both are
     /// more than one for each operation, or neither is.
     pub sign: bool,
-    /// It is beyond the noise, and its interval has 1 in it: it has no sign.
+    /// The figure is beyond the noise, and its interval has 1 in it: it has no sign.
     pub is_unclear: bool,
-    /// It is above and below the same rows of its group as published, those published within the noise of
+    /// The figure is above and below the same rows of its group as published, those published within the noise of
     /// it left out; none if there is no other. One that cannot be told from a row is neither above nor below it.
     pub order: Option<bool>,
-    /// It is within [`FACTOR`] of the published one.
+    /// The figure is within [`FACTOR`] of the published one.
     pub ratio: bool,
 }
 
@@ -81,7 +81,7 @@ impl Score {
 }
 
 impl Section {
-    /// Its rows with their verdicts.
+    /// The rows with their verdicts.
     pub fn judged(&self) -> impl Iterator<Item = Judged<'_>> {
         self.entries.iter().map(|entry| Judged {
             entry,

@@ -23,7 +23,7 @@ impl Way {
     /// Both, the one that counts first.
     pub const ALL: [Self; 2] = [Self::Measured, Self::Simulated];
 
-    /// Its name in tables.
+    /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -44,7 +44,7 @@ pub enum Kind {
 /// A published row, and our figures for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its name, unique in its table.
+    /// Name of the row, unique in its table.
     pub row: String,
     /// What its number is.
     pub kind: Kind,
@@ -56,14 +56,14 @@ pub struct Entry {
     pub group: Option<String>,
     /// Ours, or why there is none.
     pub measured: Result<Estimate, String>,
-    /// The same by simulation.
+    /// Ours by simulation, or why there is none.
     pub simulated: Result<Estimate, String>,
     /// The simulation was fitted to this row, so it shows nothing.
     pub is_fitted: bool,
 }
 
 impl Entry {
-    /// Its figure, or why there is none.
+    /// Our figure, or why there is none.
     pub fn figure(&self, way: Way) -> Result<&Estimate, &str> {
         match way {
             Way::Measured => &self.measured,
@@ -111,7 +111,7 @@ pub struct Section {
 /// A question that the score card has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardLine {
-    /// Its letter.
+    /// Letter of the question.
     pub id: String,
     /// What it says.
     pub about: String,
@@ -139,7 +139,7 @@ pub struct Reproduction {
 pub struct CardScore<'a> {
     /// The entry.
     pub line: &'a CardLine,
-    /// Its rows that hold in sign and order, of those that are scored, of all.
+    /// Rows of the entry that hold in sign and order, of those that are scored, of all.
     pub rows: [usize; 3],
 }
 

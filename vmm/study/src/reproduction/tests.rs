@@ -129,12 +129,12 @@ fn rows_of_a_group_have_an_order() {
 #[test]
 fn figures_that_cannot_be_told_apart_have_no_order() {
     let orders = |first: Estimate, second: Estimate| {
-        let of = |row: &str, published, ours| Entry {
+        let grouped = |row: &str, published, ours| Entry {
             group: Some("g".into()),
             ..entry(row, published, Ok(ours))
         };
-        let section = section(vec![of("first", 2.0, first), of("second", 1.0, second)]);
-        let verdicts: Vec<_> = section.judged().filter_map(|its| its.by(None)).collect();
+        let section = section(vec![grouped("first", 2.0, first), grouped("second", 1.0, second)]);
+        let verdicts: Vec<_> = section.judged().filter_map(|row| row.by(None)).collect();
         assert_eq!(verdicts[0].order, verdicts[1].order, "of two rows one is above the other");
         verdicts[0].order
     };

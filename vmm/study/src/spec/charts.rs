@@ -28,22 +28,22 @@ impl Charts {
         let axes: Vec<_> = listed.iter().map(|value| axis(key, value)).collect::<Result<_, _>>()?;
         let is_again = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
         if let Some(again) = (0..axes.len()).find(is_again) {
-            let why = format!("'{}' is named twice", axes[again]);
-            return Err(SpecFault::Value { key, why }.at(listed[again].line));
+            let reason = format!("'{}' is named twice", axes[again]);
+            return Err(SpecFault::Value { key, why: reason }.at(listed[again].line));
         }
         match (key, axes.as_slice()) {
             ("facets", _) => self.facets = Some(axes),
             (_, [one]) => self.x = Some(*one),
             (_, several) => {
-                let why = format!("{} axes: a chart has one", several.len());
-                return Err(SpecFault::Value { key, why }.at(line));
+                let reason = format!("{} axes: a chart has one", several.len());
+                return Err(SpecFault::Value { key, why: reason }.at(line));
             }
         }
         let facets = self.facets.iter().flatten();
         match self.x.filter(|x| facets.into_iter().any(|facet| facet == x)) {
             Some(both) => {
-                let why = format!("'{both}' is in both x and facets: name it in one of them");
-                Err(SpecFault::Value { key, why }.at(line))
+                let reason = format!("'{both}' is in both x and facets: name it in one of them");
+                Err(SpecFault::Value { key, why: reason }.at(line))
             }
             None => Ok(()),
         }
@@ -58,7 +58,7 @@ fn allowed() -> impl Iterator<Item = &'static str> {
 fn axis(key: &'static str, value: &Value) -> Result<&'static str, SpecError> {
     allowed().find(|axis| *axis == value.text).ok_or_else(|| {
         let all: Vec<&str> = allowed().collect();
-        let why = format!("unknown axis '{}'; there are {}", value.text, all.join(", "));
-        SpecFault::Value { key, why }.at(value.line)
+        let reason = format!("unknown axis '{}'; there are {}", value.text, all.join(", "));
+        SpecFault::Value { key, why: reason }.at(value.line)
     })
 }

@@ -98,11 +98,12 @@ fn place(
             // Cached: probing the host takes as long as a hundred points.
             let place =
                 places.entry((point.guest, needs_ring_0)).or_insert_with(|| match point.guest {
-                    // It needs no KVM.
+                    // A simulation needs no KVM.
                     GuestKind::Sim => Ok(HostKind::Direct),
                     guest => (setting.place)(host, guest, needs_ring_0),
                 });
-            let wrong = |why: &String| SpecFault::Value { key: "host", why: why.clone() }.at(line);
+            let wrong =
+                |reason: &String| SpecFault::Value { key: "host", why: reason.clone() }.at(line);
             point.host = *place.as_ref().map_err(wrong)?;
             if point.guest == GuestKind::Linux && point.spin_threshold == BY_HOST {
                 point.spin_threshold = defaults::linux_looks(point.host == HostKind::Emulated);
@@ -135,8 +136,8 @@ fn check_drivers(axes: &[Axis]) -> Result<(), SpecError> {
     match others.filter(|_| values("policies").all(|policy| policy.text == "host")) {
         Some(driver) => {
             let cell = format!("drivers {} with policies host", driver.text);
-            let why = "the host's own scheduling has no driver; name another policy".into();
-            Err(SpecFault::Impossible { cell, why }.at(driver.line))
+            let reason = "the host's own scheduling has no driver; name another policy".into();
+            Err(SpecFault::Impossible { cell, why: reason }.at(driver.line))
         }
         None => Ok(()),
     }
@@ -234,19 +235,20 @@ impl<'a> Combination<'a> {
 
     /// The error for an impossible combination of the values of `keys`; it names the line of the first
     /// of them that the spec has.
-    pub(super) fn impossible(&self, keys: &[&'static str], why: impl Into<String>) -> SpecError {
+    pub(super) fn impossible(&self, keys: &[&'static str], reason: impl Into<String>) -> SpecError {
         let lines = keys.iter().map(|key| self.value(key).line);
         let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
         let words = keys.iter().map(|key| format!("{key} {}", self.value(key).text));
         let cell = words.collect::<Vec<_>>().join(" with ");
-        SpecFault::Impossible { cell, why: why.into() }.at(line)
+        SpecFault::Impossible { cell, why: reason.into() }.at(line)
     }
 
     fn guest(&self) -> Result<GuestKind, SpecError> {
         let value = self.value("guests");
         GuestKind::ALL.into_iter().find(|guest| guest.name() == value.text).ok_or_else(|| {
-            let why = format!("unknown guest '{}' (expected: payload, linux or sim)", value.text);
-            SpecFault::Value { key: "guests", why }.at(value.line)
+            let reason =
+                format!("unknown guest '{}' (expected: payload, linux or sim)", value.text);
+            SpecFault::Value { key: "guests", why: reason }.at(value.line)
         })
     }
 
@@ -258,20 +260,21 @@ impl<'a> Combination<'a> {
             GuestKind::Sim => resolve_simulated(&[level], &slots),
             GuestKind::Payload | GuestKind::Linux => resolve_levels(&[level], &slots),
         };
-        let why = |error: &dyn ToString| SpecFault::Value { key: "vcpus", why: error.to_string() };
-        let levels = levels.map_err(|error| why(&error).at(value.line))?;
-        levels.first().copied().ok_or_else(|| why(&"no level").at(value.line))
+        let wrong =
+            |error: &dyn ToString| SpecFault::Value { key: "vcpus", why: error.to_string() };
+        let levels = levels.map_err(|error| wrong(&error).at(value.line))?;
+        levels.first().copied().ok_or_else(|| wrong(&"no level").at(value.line))
     }
 
     pub(super) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
         let most = setting.cpus.cpus().len() as u32;
         self.number("slots", 1..=most).map_err(|error| {
-            let why = format!(
+            let reason = format!(
                 "'{}': 1 to {most}, because each slot is a CPU of its own here ({})",
                 self.value("slots").text,
                 setting.cpus
             );
-            SpecFault::Value { key: "slots", why }.at(error.line)
+            SpecFault::Value { key: "slots", why: reason }.at(error.line)
         })
     }
 
@@ -293,8 +296,10 @@ impl<'a> Combination<'a> {
         let asked: PvBackend = self.parse("backends")?;
         let handoff: HandoffSpec = self.parse("handoffs")?;
         if asked == PvBackend::Off {
-            let why = "off is what locks have that do not halt, and they always run so".into();
-            return Err(SpecFault::Value { key: "backends", why }.at(self.value("backends").line));
+            let reason = "off is what locks have that do not halt, and they always run so".into();
+            return Err(
+                SpecFault::Value { key: "backends", why: reason }.at(self.value("backends").line)
+            );
         }
         let all_halt = guest == GuestKind::Payload && self.value("workloads").text == "mixed";
         let backend = match (guest, lock.halts() || all_halt) {

@@ -94,7 +94,7 @@ pub struct Method {
 /// A spec with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// Its name, for files and the report's heading.
+    /// Name, for files and the report's heading.
     pub name: String,
     /// The question that the experiment asks; may be empty.
     pub question: String,
@@ -158,8 +158,9 @@ fn named(form: &Form, otherwise: &str) -> Result<String, SpecError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let text = &value.text;
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
-        let why = format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
-        return Err(SpecFault::Value { key: "name", why }.at(value.line));
+        let reason =
+            format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
+        return Err(SpecFault::Value { key: "name", why: reason }.at(value.line));
     }
     Ok(text.clone())
 }
@@ -183,10 +184,10 @@ fn method(form: &Form) -> Result<Method, SpecError> {
 
 fn parse<T: FromStr<Err: ToString>>(value: &Value, key: &'static str) -> Result<T, SpecError> {
     value.text.parse::<T>().map_err(|error| {
-        let why = error.to_string();
-        let named = why.contains(&format!("'{}'", value.text));
-        let why = if named { why } else { format!("'{}': {why}", value.text) };
-        SpecFault::Value { key, why }.at(value.line)
+        let reason = error.to_string();
+        let named = reason.contains(&format!("'{}'", value.text));
+        let reason = if named { reason } else { format!("'{}': {reason}", value.text) };
+        SpecFault::Value { key, why: reason }.at(value.line)
     })
 }
 
@@ -195,8 +196,8 @@ fn number(value: &Value, key: &'static str, range: RangeInclusive<u32>) -> Resul
         Ok(number) if range.contains(&number) => Ok(number),
         _ => {
             let (low, high) = (range.start(), range.end());
-            let why = format!("'{}' is not a number from {low} to {high}", value.text);
-            Err(SpecFault::Value { key, why }.at(value.line))
+            let reason = format!("'{}' is not a number from {low} to {high}", value.text);
+            Err(SpecFault::Value { key, why: reason }.at(value.line))
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 /// Why an `--only` is invalid, in one line whatever its text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OnlyError {
-    /// It is not of the form KEY=VALUE.
+    /// Not of the form KEY=VALUE.
     #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", shown::line(.0))]
     Form(String),
     /// The key is not one of the matrix.

@@ -13,7 +13,7 @@ use base::rng::SplitMix64;
 /// A cell and its place in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedCell {
-    /// Its number, which is its place in the order.
+    /// Number, which is its place in the order.
     pub cell: u32,
     /// Which repetition, from 0.
     pub round: u32,

@@ -31,19 +31,19 @@ impl Combination<'_> {
     /// Refuses what the schedule's driver does not have.
     fn check_driver(&self, point: &Point) -> Result<(), SpecError> {
         if point.guest == GuestKind::Sim && !point.driver.is_user() {
-            let why = "a simulation has no kernel that could carry out a schedule";
-            return Err(self.impossible(&["drivers", "guests"], why));
+            let reason = "a simulation has no kernel that could carry out a schedule";
+            return Err(self.impossible(&["drivers", "guests"], reason));
         }
         if point.cgroups.is_some() && !point.driver.is_user() {
-            let why = "that scheduler knows no control groups";
-            return Err(self.impossible(&["cgroups", "drivers"], why));
+            let reason = "that scheduler knows no control groups";
+            return Err(self.impossible(&["cgroups", "drivers"], reason));
         }
-        if let Some(why) = point.driver.obstacle(&point.policy) {
-            return Err(self.impossible(&["drivers", "policies"], why));
+        if let Some(reason) = point.driver.obstacle(&point.policy) {
+            return Err(self.impossible(&["drivers", "policies"], reason));
         }
         let overlong = point.policy.overlong(point.slice, point.all_vcpus(), point.slots);
         match overlong.filter(|_| !point.driver.is_user()) {
-            Some(why) => Err(self.impossible(&["drivers", "slice"], &why)),
+            Some(reason) => Err(self.impossible(&["drivers", "slice"], &reason)),
             None => Ok(()),
         }
     }
@@ -51,7 +51,7 @@ impl Combination<'_> {
     /// Refuses what only a simulated host has.
     fn check_measured(&self, point: &Point) -> Result<(), SpecError> {
         const OF_A_HOST: &str = "only a simulated host can be given it; name the guest sim";
-        let (key, why) = match () {
+        let (key, reason) = match () {
             () if point.policy.is_host_model() => {
                 ("policies", "it is a model of the host's scheduler; host is the scheduler itself")
             }
@@ -60,16 +60,16 @@ impl Combination<'_> {
             () if point.halt_poll.is_some() => ("halt-poll", OF_A_HOST),
             () if point.noise.is_some() => ("noise", OF_A_HOST),
             () if !point.policy.is_host() && point.slice < SHORTEST_SLICE => {
-                let why = format!("{SHORTEST_SLICE} or more: a vCPU would not get anywhere");
-                return Err(self.impossible(&["slice", "guests"], &why));
+                let reason = format!("{SHORTEST_SLICE} or more: a vCPU would not get anywhere");
+                return Err(self.impossible(&["slice", "guests"], &reason));
             }
             () if point.sizes().count() > MOST_VMS as usize => {
-                let why = format!("a cell has at most {MOST_VMS} VMs");
-                return Err(self.impossible(&["other-vms", "vms"], why));
+                let reason = format!("a cell has at most {MOST_VMS} VMs");
+                return Err(self.impossible(&["other-vms", "vms"], reason));
             }
             () => return Ok(()),
         };
-        Err(self.impossible(&[key, "guests"], why))
+        Err(self.impossible(&[key, "guests"], reason))
     }
 
     fn check_payload(&self, point: &Point) -> Result<(), SpecError> {
@@ -77,31 +77,33 @@ impl Combination<'_> {
         let Some((workload, ..)) = workloads.iter().find(|(_, name, _)| *name == point.workload)
         else {
             let names: Vec<&str> = workloads.iter().map(|(_, name, _)| *name).collect();
-            let why = format!("the payload has {}", names.join(", "));
-            return Err(self.impossible(&["workloads", "guests"], why));
+            let reason = format!("the payload has {}", names.join(", "));
+            return Err(self.impossible(&["workloads", "guests"], reason));
         };
         if *workload == payload::Workload::HotLine
             && point.sizes().any(|vcpus| vcpus == VcpuCount::ONE)
         {
-            let why = "it takes two vCPUs at least, one of them reads";
-            return Err(self.impossible(&["workloads", "vcpus", "other-vms"], why));
+            let reason = "it takes two vCPUs at least, one of them reads";
+            return Err(self.impossible(&["workloads", "vcpus", "other-vms"], reason));
         }
         if *workload == payload::Workload::Switch
             && (point.slots != 1 || point.vcpus == VcpuCount::ONE || point.sizes().count() > 1)
         {
-            let why = "it takes two vCPUs at least, of one VM, which share one slot";
-            return Err(self.impossible(&["workloads", "slots", "vcpus", "vms", "other-vms"], why));
+            let reason = "it takes two vCPUs at least, of one VM, which share one slot";
+            return Err(
+                self.impossible(&["workloads", "slots", "vcpus", "vms", "other-vms"], reason)
+            );
         }
         if point.sizes().any(|vcpus| vcpus.get() > point.lock.most_cpus()) {
-            let why = format!("it can count {}", count(point.lock.most_cpus(), "CPU"));
-            return Err(self.impossible(&["locks", "vcpus", "other-vms"], why));
+            let reason = format!("it can count {}", count(point.lock.most_cpus(), "CPU"));
+            return Err(self.impossible(&["locks", "vcpus", "other-vms"], reason));
         }
         Ok(())
     }
 
     fn check_sim(&self, point: &Point) -> Result<(), SpecError> {
         let is_served = matches!(point.backend, PvBackend::Off | PvBackend::Vmm);
-        let (keys, why): (&[_], _) = match () {
+        let (keys, reason): (&[_], _) = match () {
             () if point.machine.is_empty() => {
                 (&["machines", "guests"], "name a machine to simulate")
             }
@@ -119,24 +121,24 @@ impl Combination<'_> {
             ),
             () => return Ok(()),
         };
-        Err(self.impossible(keys, why))
+        Err(self.impossible(keys, reason))
     }
 
     fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
         if GuestWorkload::named(&point.workload).is_none() {
             let names = GuestWorkload::ALL.map(GuestWorkload::name);
-            let why = format!("a Linux guest has {}", names.join(", "));
-            return Err(self.impossible(&["workloads", "guests"], why));
+            let reason = format!("a Linux guest has {}", names.join(", "));
+            return Err(self.impossible(&["workloads", "guests"], reason));
         }
         if kernels::flavour(point.lock).is_none() {
             let all = kernels::systems();
             let all: Vec<&str> = all.iter().map(|system| system.name()).collect();
-            let why = format!("no kernel here has it; there are {}", all.join(", "));
-            return Err(self.impossible(&["locks", "guests"], why));
+            let reason = format!("no kernel here has it; there are {}", all.join(", "));
+            return Err(self.impossible(&["locks", "guests"], reason));
         }
         if point.sizes().any(|vcpus| !kernels::works_with(point.lock, vcpus.get())) {
-            let why = "a kernel with one CPU does not take it";
-            return Err(self.impossible(&["locks", "vcpus", "other-vms"], why));
+            let reason = "a kernel with one CPU does not take it";
+            return Err(self.impossible(&["locks", "vcpus", "other-vms"], reason));
         }
         if self.value("spin-threshold").line != UNWRITTEN && point.spin_threshold == 0 {
             return Err(self.impossible(&["spin-threshold", "guests"], "it looks at least once"));
@@ -146,11 +148,11 @@ impl Combination<'_> {
 
     fn check_fault(&self, point: &Point) -> Result<(), SpecError> {
         let Some(fault) = point.fault else { return Ok(()) };
-        let why = match point.backend {
+        let reason = match point.backend {
             PvBackend::Kvm => "KVM serves the calls itself there",
             PvBackend::Doorbell if fault.delays_halts() => "vCPUs halt in KVM there",
             _ => return Ok(()),
         };
-        Err(self.impossible(&["faults", "backends", "locks"], why))
+        Err(self.impossible(&["faults", "backends", "locks"], reason))
     }
 }

@@ -1,7 +1,7 @@
 //! Statistics: pure functions of the samples and a seed.
 //!
 //! Samples on a shared machine are neither normal nor free of outliers, so the centre is the median.
-//! Its interval is the exact one, between two of the samples themselves: with few samples, a
+//! The interval of the median is the exact one, between two of the samples themselves: with few samples, a
 //! percentile bootstrap of the median covers the true value too rarely (88 to 92 times of 100 for 15
 //! samples, tried here). Reports still show the bootstrap interval too, for comparison with
 //! published figures. The ratio of two medians has no exact interval; it is bootstrapped. Whether
@@ -60,7 +60,7 @@ impl Interval {
 pub struct Estimate {
     /// The estimated value.
     pub value: f64,
-    /// Its 95 % confidence interval; None for fewer than [`ENOUGH`] samples.
+    /// The 95 % confidence interval; None for fewer than [`ENOUGH`] samples.
     pub interval: Option<Interval>,
 }
 

@@ -188,9 +188,9 @@ fn ways(taken: usize, ranks: &[usize]) -> Vec<f64> {
     for rank in ascending {
         reached = (reached + rank).min(highest);
         for number in (1..=taken).rev() {
-            let (fewer, with) = ways.split_at_mut(number);
+            let (fewer, rest) = ways.split_at_mut(number);
             for sum in rank..=reached {
-                with[0][sum] += fewer[number - 1][sum - rank];
+                rest[0][sum] += fewer[number - 1][sum - rank];
             }
         }
     }

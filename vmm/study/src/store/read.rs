@@ -44,7 +44,7 @@ pub struct Contents {
 pub struct Torn {
     /// Offset of its first byte.
     pub at: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -91,7 +91,8 @@ fn read_both(
     mut input: impl BufRead,
     path: &Path,
 ) -> Result<(Contents, Option<SweepLine>), StoreError> {
-    let damaged = |line, why: String| StoreError::Damaged { file: path.to_owned(), line, why };
+    let damaged =
+        |line, reason: String| StoreError::Damaged { file: path.to_owned(), line, why: reason };
     let mut reading = Reading::default();
     let mut at = 0;
     for number in 1.. {
@@ -109,7 +110,7 @@ fn read_both(
             break;
         }
         let line = parse(&bytes, number, path)?;
-        reading.add(line).map_err(|why| damaged(number, why.into()))?;
+        reading.add(line).map_err(|reason| damaged(number, reason.into()))?;
         at += count;
     }
     match reading {
@@ -122,10 +123,10 @@ fn read_both(
 
 /// Parses a line. The format is checked before any field that depends on it.
 fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
-    let damaged = |why: serde_json::Error| StoreError::Damaged {
+    let damaged = |error: serde_json::Error| StoreError::Damaged {
         file: path.to_owned(),
         line: number,
-        why: in_a_line(&why),
+        why: in_a_line(&error),
     };
     if number == 1 {
         #[derive(serde::Deserialize)]
@@ -141,8 +142,8 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
 }
 
 /// Says what is wrong with a line in one line: serde_json quotes names from it as they are.
-pub(super) fn in_a_line(why: &serde_json::Error) -> String {
-    shown::line(&why.to_string()).into_owned()
+pub(super) fn in_a_line(error: &serde_json::Error) -> String {
+    shown::line(&error.to_string()).into_owned()
 }
 
 #[derive(Debug, Default)]

@@ -98,11 +98,11 @@ pub struct MachineFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineOrigin {
-    /// It comes with pvticket.
+    /// Comes with pvticket.
     Shipped,
     /// `pvticket sim calibrate` measured it.
     Calibrated,
-    /// It is the user's.
+    /// The user's own.
     File,
 }
 
@@ -123,7 +123,7 @@ pub struct SessionLine {
 /// One cell: one repetition of one point, on fresh machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellLine {
-    /// Its number in the run, from 0; the same in each session.
+    /// Number in the run, from 0; the same in each session.
     pub cell: u32,
     /// Which repetition of its point, from 0. Cells of one round run close in time.
     pub round: u32,
@@ -145,7 +145,7 @@ pub struct CellLine {
 }
 
 impl CellLine {
-    /// It has figures or has failed, and need not be run again.
+    /// Has figures or has failed, and need not be run again.
     pub fn is_ended(&self) -> bool {
         self.outcome != Outcome::Aborted
     }

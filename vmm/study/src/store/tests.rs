@@ -225,19 +225,23 @@ fn a_store_that_is_a_link_is_not_written_to() {
     fs::create_dir(&ours).unwrap();
     std::os::unix::fs::symlink(theirs.join(FILE), ours.join(FILE)).unwrap();
     assert!(read(&ours).is_ok());
-    let said = Store::resume(&ours).unwrap_err().to_string();
-    assert!(said.ends_with("is a link: name the directory that has the file itself"), "{said}");
+    let error = Store::resume(&ours).unwrap_err().to_string();
+    assert!(error.ends_with("is a link: name the directory that has the file itself"), "{error}");
     std::os::unix::fs::symlink(&theirs, ours.join(sweep::PARTS)).unwrap();
     let Line::Session(session) = session() else { unreachable!() };
-    let said = Store::part(&ours, "0.n1", *session).unwrap_err().to_string();
-    assert!(said.contains("cannot open"), "{said}");
+    let error = Store::part(&ours, "0.n1", *session).unwrap_err().to_string();
+    assert!(error.contains("cannot open"), "{error}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 1);
 }
 
 /// Regression: the sum of both counts, which a guest chooses, ended the program by an overflow.
 #[test]
 fn counts_of_failures_are_not_added() {
-    let of = |violations, disorder| Figures { violations, disorder, ..Figures::default() };
-    assert!(of(u64::MAX, u64::MAX).is_broken() && of(0, 1).is_broken() && of(1, 0).is_broken());
-    assert!(!of(0, 0).is_broken());
+    let figures = |violations, disorder| Figures { violations, disorder, ..Figures::default() };
+    assert!(
+        figures(u64::MAX, u64::MAX).is_broken()
+            && figures(0, 1).is_broken()
+            && figures(1, 0).is_broken()
+    );
+    assert!(!figures(0, 0).is_broken());
 }

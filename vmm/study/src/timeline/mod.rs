@@ -67,9 +67,9 @@ pub enum Counted {
 /// An interval of time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Its beginning, since the start of the recording.
+    /// Beginning, since the start of the recording.
     pub from: Nanos,
-    /// Its end, since the start of the recording.
+    /// End, since the start of the recording.
     pub to: Nanos,
 }
 

@@ -22,7 +22,7 @@ pub struct Stretch<'a> {
 /// What a vCPU does during a stretch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum What<'a> {
-    /// It has a slot.
+    /// Has a slot.
     Running {
         /// The slot that the vCPU had.
         slot: SlotId,
@@ -33,15 +33,15 @@ pub enum What<'a> {
         /// When it is known to have spun for a lock.
         spinning: Vec<Span>,
     },
-    /// It was preempted; the preemption is None where there was no room to record it.
+    /// Was preempted; the preemption is None where there was no room to record it.
     Preempted(TurnEnd, Option<&'a Preemption>),
-    /// It yielded its slot on request.
+    /// Yielded its slot on request.
     Yielded,
-    /// It halts in the VMM.
+    /// Halts in the VMM.
     Halted,
-    /// It halts in KVM.
+    /// Halts in KVM.
     Idle,
-    /// It was kicked, and waits for a slot.
+    /// Was kicked, and waits for a slot.
     Woken(&'a Handoff),
 }
 

@@ -87,7 +87,7 @@ impl MachineHost for MockHost {
 /// A scheduler under which every vCPU always has a slot.
 #[derive(Debug, Default)]
 pub struct MockScheduler {
-    /// It has a part in halts and kicks.
+    /// The scheduler has a part in halts and kicks.
     pub halts: bool,
     /// vCPUs that wait for a reader of the output.
     pub aside: AtomicI32,

@@ -60,12 +60,12 @@ fn event() -> EventFd {
     EventFd::new(EFD_NONBLOCK).unwrap()
 }
 
-fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
+fn board(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
     let vcpus = VcpuCount::try_from(1 + input.below(4) as u32).unwrap();
     let room = u64::from(input.half());
     let flags = input.byte();
     let has = |flag: u8| flags & flag != 0;
-    let sink = || Box::new(Said { bytes: said.clone(), room });
+    let sink = || Box::new(Said { bytes: printed.clone(), room });
     let panic = Arc::<PanicWatch>::default();
     let devices = Devices {
         com1: SerialPort::new(event(), event(), sink()).watched(panic.clone()),
@@ -132,8 +132,8 @@ fn record(input: &mut Input<'_>, pages: &mut [u8]) {
 pub fn exits(bytes: &[u8]) {
     const MOST: usize = 300;
     let mut input = Input::new(bytes);
-    let said = Arc::new(AtomicU64::new(0));
-    let board = board(&mut input, &said);
+    let printed = Arc::new(AtomicU64::new(0));
+    let board = board(&mut input, &printed);
     let vcpus = board.counts().len();
     let (mut pages, mut has_left) = (vec![0; MAPPED], vec![false; vcpus]);
     let mut courier = Courier::default();
@@ -161,13 +161,13 @@ pub fn exits(bytes: &[u8]) {
             Next::End(end) => board.life.finish(end),
             Next::Fail(cause) => drop(format!("{cause:?}")),
         }
-        // Its thread ends.
+        // The vCPU's thread ends.
         has_left[id.0 as usize] = true;
     }
     let counts = board.machine_counts().vcpus;
     assert!(counts.misuse <= count as u64);
     // Each exit says at most a page.
-    assert!(said.load(Relaxed) <= count as u64 * 4096);
+    assert!(printed.load(Relaxed) <= count as u64 * 4096);
     let misuse = board.devices.misuse.get();
     assert_eq!(counts.misuse > 0, misuse.is_some());
     if let Some(misuse) = misuse {

@@ -42,7 +42,7 @@ fn store_in(folder: &Path, bytes: &[u8]) {
         Ok(plan) => {
             assert!(["cell of ", "cells of "].iter().any(|words| plan.contains(words)), "{plan}")
         }
-        Err(why) => is_one_line(&why),
+        Err(error) => is_one_line(&error),
     }
     assert_eq!(fs::read(&file).unwrap(), bytes);
     match RunRecord::read(folder) {

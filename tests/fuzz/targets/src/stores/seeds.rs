@@ -69,26 +69,26 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
         Store::create_sweep(&path(engine), run.clone(), sweep).unwrap();
         fs::read_to_string(path(engine).join(FILE)).unwrap()
     });
-    let with = |from: &str, to: &str| whole.replacen(from, to, 1);
+    let replaced = |from: &str, to: &str| whole.replacen(from, to, 1);
     let first = whole.lines().next().unwrap_or_default();
     let last = whole.lines().next_back().unwrap_or_default();
     let mut changed = vec![
-        with("\"jobs\":1", "\"jobs\":2"),
-        with("\"cpus\":[0]", "\"cpus\":[]"),
-        with("\"cpus\":[0]", "\"cpus\":[0,999]"),
-        with("\"host\":\"emulated\"", "\"host\":\"moon\""),
-        with("\"host\":\"emulated\"", "\"host\":\"direct\""),
-        with("\"host\":\"emulated\"", "\"host\":\"auto\""),
-        with("repetitions = 4", "repetitions = 5"),
-        with("repetitions = 4", "repetitions = 0"),
-        with("vcpus = 2", "host = \\\"moon\\\""),
-        with("\"only\":[]", "\"only\":[\"vcpus=3\"]"),
-        with("\"only\":[]", "\"only\":[\"x\"]"),
-        with("\"format\":1", "\"format\":99"),
-        with("\"cell\":0", "\"cell\":9"),
-        with("\"cell\":2", "\"cell\":0"),
-        with("\"kind\":\"session\"", "\"kind\":\"unit\",\"unit\":0,\"cells\":1,\"sum\":1"),
-        with("\"kind\":\"run\"", "\"kind\":\"unit\",\"unit\":0,\"sum\":1"),
+        replaced("\"jobs\":1", "\"jobs\":2"),
+        replaced("\"cpus\":[0]", "\"cpus\":[]"),
+        replaced("\"cpus\":[0]", "\"cpus\":[0,999]"),
+        replaced("\"host\":\"emulated\"", "\"host\":\"moon\""),
+        replaced("\"host\":\"emulated\"", "\"host\":\"direct\""),
+        replaced("\"host\":\"emulated\"", "\"host\":\"auto\""),
+        replaced("repetitions = 4", "repetitions = 5"),
+        replaced("repetitions = 4", "repetitions = 0"),
+        replaced("vcpus = 2", "host = \\\"moon\\\""),
+        replaced("\"only\":[]", "\"only\":[\"vcpus=3\"]"),
+        replaced("\"only\":[]", "\"only\":[\"x\"]"),
+        replaced("\"format\":1", "\"format\":99"),
+        replaced("\"cell\":0", "\"cell\":9"),
+        replaced("\"cell\":2", "\"cell\":0"),
+        replaced("\"kind\":\"session\"", "\"kind\":\"unit\",\"unit\":0,\"cells\":1,\"sum\":1"),
+        replaced("\"kind\":\"run\"", "\"kind\":\"unit\",\"unit\":0,\"sum\":1"),
         format!("{whole}{first}\n"),
         whole[..whole.len() - 9].to_owned(),
         heads[0].replace("\"cells\":2", "\"cells\":0"),

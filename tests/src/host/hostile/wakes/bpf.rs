@@ -1,4 +1,4 @@
-//! The same under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
+//! The matrix under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
 
 use std::fs;
 

@@ -25,7 +25,7 @@ const DONE: u16 = 0x610;
 const RELEASE: u16 = 0x614;
 /// A row for each event: how often it was answered at each place.
 const COUNTS: u16 = 0x640;
-/// The same: how often a wait that the event should have ended went on.
+/// A row for each event: how often a wait at each place went on that the event should have ended.
 const MISSED: u16 = 0x700;
 
 /// After the places in a row of a table.
@@ -101,7 +101,7 @@ pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
         (Event::Nmi | Event::Init, _) => true,
         // A kick ends any halt. What does not halt has it ready for its next one.
         (Event::Kick, place) => place != Place::Spins,
-        // The same in KVM's HLT only.
+        // A doorbell ends a halt in KVM's HLT only.
         (Event::Doorbell, place) => matches!(place, Place::HltMasked | Place::Hlt),
         // Interrupts end no halt in the VMM, and no HLT that masks them.
         (Event::Ipi | Event::Device, place) => matches!(place, Place::Hlt | Place::Spins),
@@ -178,7 +178,7 @@ fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
     code.extend(u32::from(WHERE).to_le_bytes());
     code.extend([place as u8, 0x75]);
     code.push(-(looks.len() as i32 + 6 + 8 + 2) as i8 as u8);
-    // It notes where it waits before it does.
+    // The second vCPU notes where it waits before it does.
     code.extend(pauses(2_000));
     code.extend(send(event));
     if ends_alone {
@@ -239,7 +239,7 @@ fn routes_com1() -> Vec<u8> {
         code.extend([0xc7, 0x47, 0x10]); // mov dword [rdi + 16]
         code.extend(value.to_le_bytes());
     }
-    // It interrupts when it has sent: mov dx, 0x3f9; mov al, 2; out dx, al
+    // COM1 interrupts when it has sent: mov dx, 0x3f9; mov al, 2; out dx, al
     code.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee]);
     code
 }

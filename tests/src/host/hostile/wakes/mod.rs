@@ -105,8 +105,8 @@ const POLICIES: [&str; 12] = [
 
 const BACKENDS: [&str; 4] = ["vmm", "doorbell", "kvm", "off"];
 
-/// Its guests halt by the port, so that its machines have a nurse. A guest of another backend that halts there has its
-/// NMIs and INITs when a kick ends the halt.
+/// The guests of this backend halt by the port, so that their machines have a nurse. A guest of another backend that
+/// halts there has its NMIs and INITs when a kick ends the halt.
 const BACKEND_OF_HALTS: &str = "vmm";
 
 /// Kicks by the courier, and the backends whose kicks the VMM has to see for that.
@@ -273,7 +273,7 @@ fn disturbed(boot: Boot) -> anyhow::Result<Ran> {
 
 fn disturb(process: Pid) -> anyhow::Result<()> {
     for signal in [Signal::WINCH, Signal::URG, Signal::CHILD, Signal::TSTP, Signal::CONT] {
-        // It may have ended.
+        // The process may have ended.
         let _ = kill_process(process, signal);
     }
     Ok(())
@@ -313,6 +313,6 @@ fn is_complete(counted: &Counted<'_>) -> anyhow::Result<()> {
 }
 
 /// Paths of both, as options of `emulate` take them.
-fn into(file: &Path, there: &str) -> String {
-    format!("{}:{there}", AsRef::<OsStr>::as_ref(file).to_string_lossy())
+fn into(file: &Path, target: &str) -> String {
+    format!("{}:{target}", AsRef::<OsStr>::as_ref(file).to_string_lossy())
 }

@@ -117,7 +117,7 @@ impl Binary {
         self.start(guest, GUEST_MEMORY)?.look()
     }
 
-    /// The same for the last of [`CROWD`] such VMMs while all run.
+    /// Memory as [`Self::alone`] has it, of the last of [`CROWD`] such VMMs while all run.
     pub fn last_of_many(&self, guest: Waiting) -> Result<Outside, BenchError> {
         let start = || self.start(guest, CROWD_GUEST_MEMORY);
         let _others = (1..CROWD).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
@@ -143,7 +143,7 @@ impl Binary {
         if run.wait_for_output() {
             Ok(Waiter { run, memory })
         } else {
-            // It has ended, and its stderr says why.
+            // The VMM has ended, and its stderr says why.
             Err(failed(&run.wait()?))
         }
     }

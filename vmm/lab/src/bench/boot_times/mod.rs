@@ -58,7 +58,7 @@ pub enum BenchError {
     Failed {
         /// How it ended.
         status: ExitStatus,
-        /// Its stderr output.
+        /// The run's stderr output.
         said: String,
     },
     /// A file cannot be read.
@@ -132,7 +132,7 @@ pub struct LinuxFigures {
     pub vcpus: u32,
     /// Nanoseconds from start to its init.
     pub to_init_ns: Vec<u64>,
-    /// The same with small pages only; empty where the host grants no huge pages.
+    /// Nanoseconds to its init with small pages only; empty where the host grants no huge pages.
     pub to_init_small_pages_ns: Vec<u64>,
     /// Memory of its VMM without the guest's, while the guest is idle.
     pub memory: MemoryFigures,

@@ -33,7 +33,7 @@ pub enum Quantity {
     FirstOutput,
     /// Time from start to the init of a Linux guest with this many vCPUs.
     ToInit(u32),
-    /// The same with guest memory in small pages only.
+    /// Time from start to that init with guest memory in small pages only.
     ToInitSmallPages(u32),
     /// Resident set, without the guest's memory, of a VMM that runs alone.
     Resident(Guest),
@@ -66,17 +66,17 @@ impl Quantity {
         let exits = |part: fn(&ExitPair) -> f64| {
             figures.exits.iter().map(|pair| part(pair) / 1e3).collect()
         };
-        let of = |vcpus| figures.linux.iter().find(|linux| linux.vcpus == vcpus);
+        let boots = |vcpus| figures.linux.iter().find(|linux| linux.vcpus == vcpus);
         let memory =
-            |guest: Guest, of: fn(&MemoryFigures) -> &[Outside], part: fn(&Outside) -> u64| {
-                let held = guest.memory(figures).map_or(&[][..], of);
+            |guest: Guest, select: fn(&MemoryFigures) -> &[Outside], part: fn(&Outside) -> u64| {
+                let held = guest.memory(figures).map_or(&[][..], select);
                 held.iter().map(|held| part(held) as f64 / 1024.0).collect()
             };
         match self {
             Self::FirstOutput => scaled(&figures.first_output_ns, 1e6),
-            Self::ToInit(vcpus) => scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_ns), 1e9),
+            Self::ToInit(vcpus) => scaled(boots(vcpus).map_or(&[], |linux| &linux.to_init_ns), 1e9),
             Self::ToInitSmallPages(vcpus) => {
-                scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_small_pages_ns), 1e9)
+                scaled(boots(vcpus).map_or(&[], |linux| &linux.to_init_small_pages_ns), 1e9)
             }
             Self::Resident(guest) => memory(guest, |all| &all.alone, |held| held.rss_kib),
             Self::Anonymous(guest) => memory(guest, |all| &all.alone, |held| held.anonymous_kib),

@@ -93,7 +93,7 @@ impl Case {
         }
     }
 
-    /// Its name in the table.
+    /// The case's name in the table.
     pub fn name(self) -> String {
         match self {
             Self::Raw(kind, placement) => format!("{} handoff, {}", kind.name(), placement.name()),
@@ -138,7 +138,7 @@ pub struct Round {
 pub struct CaseRounds {
     /// What the rounds have in common.
     pub case: Case,
-    /// Its rounds, in order.
+    /// The rounds, in order.
     pub rounds: Vec<Round>,
 }
 

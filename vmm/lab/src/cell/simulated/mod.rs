@@ -50,7 +50,7 @@ pub enum SimCellError {
         SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     )]
     File {
-        /// Its name.
+        /// The name of the file.
         file: String,
         /// Why.
         #[source]
@@ -59,7 +59,7 @@ pub enum SimCellError {
     /// The machine file is wrong.
     #[error("machine {file}")]
     Machine {
-        /// Its name.
+        /// The name of the file.
         file: String,
         /// What is wrong, with its line.
         #[source]
@@ -79,7 +79,7 @@ pub enum SimCellError {
     Stuck {
         /// How.
         stuck: sim::Stuck,
-        /// Its seed, which repeats it.
+        /// The simulation's seed, which repeats it.
         seed: u64,
     },
 }
@@ -128,7 +128,7 @@ fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
 
 /// The text of its file.
 pub fn machine_text(name: &str) -> Result<String, SimCellError> {
-    let shipped = SHIPPED.iter().find(|(its, _)| *its == name);
+    let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
     if let Some((_, text)) = shipped {
         return Ok((*text).to_owned());
     }
@@ -223,16 +223,16 @@ pub fn simulate(
 
 /// What `top` shows of it. Of the exits only those of calls are known by vCPU.
 fn view(snapshot: &Snapshot, per_guest: u32, phase: Phase) -> View {
-    let vcpu = |(vcpu, its): (u32, &VcpuSnapshot)| VcpuView {
+    let vcpu = |(vcpu, vcpu_snapshot): (u32, &VcpuSnapshot)| VcpuView {
         vm: vcpu / per_guest,
         vcpu: vcpu % per_guest,
-        state: Some(its.state),
-        locks: its.activity,
-        operations: Some(its.operations),
+        state: Some(vcpu_snapshot.state),
+        locks: vcpu_snapshot.activity,
+        operations: Some(vcpu_snapshot.operations),
         taken: None,
-        exits: its.halts + its.kicks,
-        halts: its.halts,
-        kicks: its.kicks,
+        exits: vcpu_snapshot.halts + vcpu_snapshot.kicks,
+        halts: vcpu_snapshot.halts,
+        kicks: vcpu_snapshot.kicks,
     };
     let slot = |(cpu, vcpu): (usize, &Option<VcpuIndex>)| SlotView {
         cpu,

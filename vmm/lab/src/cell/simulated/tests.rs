@@ -93,13 +93,14 @@ fn a_timeline_has_the_kicks_that_ended_a_halt() {
     let spec =
         RunSpec { trace: true, ..RunSpec::new(&experiment.points[0], &experiment.method, &cpus) };
     let Measurement { figures, timeline, .. } = simulate(&spec, 3, &interrupt).unwrap();
-    let handoffs = timeline.and_then(|its| its.schedule).expect("a schedule").handoffs;
+    let handoffs = timeline.and_then(|timeline| timeline.schedule).expect("a schedule").handoffs;
     // Those of the warm-up, too; a kick before its halt ends none.
     assert!(figures.kicks > 0 && handoffs.len() as u64 > figures.kicks / 2, "{figures:?}");
-    let granted: Vec<_> = handoffs.iter().filter_map(|its| Some((its.at, its.granted?))).collect();
+    let granted: Vec<_> =
+        handoffs.iter().filter_map(|handoff| Some((handoff.at, handoff.granted?))).collect();
     assert!(granted.len() + 16 >= handoffs.len(), "all but the last of each vCPU");
     assert!(granted.iter().all(|(at, granted)| granted >= at), "{granted:?}");
-    assert!(handoffs.iter().all(|its| its.by != Some(its.to)), "none kicks itself");
+    assert!(handoffs.iter().all(|handoff| handoff.by != Some(handoff.to)), "none kicks itself");
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn several_machines_share_the_simulated_cpus() {
 #[test]
 fn all_systems_have_the_same_name_in_both_libraries() {
     for system in System::ALL {
-        let there: Result<sim::System, _> = system.name().parse();
-        assert_eq!(there.map(sim::System::name), Ok(system.name()));
+        let simulated: Result<sim::System, _> = system.name().parse();
+        assert_eq!(simulated.map(sim::System::name), Ok(system.name()));
     }
 }

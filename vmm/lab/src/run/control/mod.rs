@@ -102,8 +102,8 @@ impl Answer {
     }
 
     /// The request failed.
-    pub fn bad(why: &dyn ToString) -> Self {
-        Self { ok: false, error: Some(why.to_string()), status: None }
+    pub fn bad(error: &dyn ToString) -> Self {
+        Self { ok: false, error: Some(error.to_string()), status: None }
     }
 
     /// Serializes it as a line, with its newline.
@@ -112,8 +112,8 @@ impl Answer {
     }
 }
 
-fn line(of: &impl Serialize) -> serde_json::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec(of)?;
+fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(value)?;
     text.push(b'\n');
     Ok(text)
 }

@@ -73,8 +73,8 @@ async fn over(status: &mut watch::Receiver<Dated>) {
 
 /// Refuses a connection with one line, if that can be written at once.
 fn turn_away(stream: &UnixStream) {
-    let why = format!("there are {CONNECTIONS} connections already");
-    if let Ok(line) = Answer::bad(&why).line() {
+    let error = format!("there are {CONNECTIONS} connections already");
+    if let Ok(line) = Answer::bad(&error).line() {
         let _ = stream.try_write(&line);
     }
 }

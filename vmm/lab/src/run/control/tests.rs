@@ -225,7 +225,7 @@ fn who_has_gone_takes_nobodys_place() {
         for _ in 0..200 {
             drop(served.connect().await);
         }
-        // It queues behind all of them, none of which is connected any more.
+        // The client queues behind all of them, none of which is connected any more.
         for _ in 0..20 {
             let mut client = served.connect().await;
             let answer = ask(&mut client, b"{\"do\":\"status\"}\n").await.unwrap();

@@ -93,8 +93,9 @@ impl<'a> Board<'a> {
     ) -> Self {
         let cells = experiment.cells();
         let left = cells.iter().filter(|cell| !finished.contains(&cell.cell));
-        let of = |cell: &PlannedCell| estimate_cell(experiment, &experiment.points[cell.point]);
-        let pace = Pace { left: left.map(of).sum(), ..Pace::default() };
+        let estimate =
+            |cell: &PlannedCell| estimate_cell(experiment, &experiment.points[cell.point]);
+        let pace = Pace { left: left.map(estimate).sum(), ..Pace::default() };
         let status = Status {
             version: VERSION,
             name: experiment.name.clone(),
@@ -171,7 +172,7 @@ impl Watcher for Board<'_> {
     }
 
     fn died(&mut self, cell: &PlannedCell, _: &str) {
-        self.change(|status| status.at_work.retain(|its| its.cell != cell.cell));
+        self.change(|status| status.at_work.retain(|other| other.cell != cell.cell));
     }
 
     fn ordered(&mut self, order: Order) {

@@ -48,17 +48,17 @@ pub fn name_of(id: &str, number: u32) -> String {
 
 /// A file of the sweep cannot be used.
 #[derive(Debug, Error)]
-#[error("cannot {what} {file}: {why}", file = .file.display())]
+#[error("cannot {what} {file}: {reason}", file = .file.display())]
 pub struct DirError {
     what: &'static str,
     file: PathBuf,
-    why: String,
+    reason: String,
 }
 
 impl DirError {
     /// The system's error of an operation on a file.
     pub fn of(what: &'static str, file: &Path, error: &io::Error) -> Self {
-        Self { what, file: file.to_owned(), why: error.to_string() }
+        Self { what, file: file.to_owned(), reason: error.to_string() }
     }
 }
 
@@ -72,9 +72,9 @@ const NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
 /// Makes a directory, which may be there, but not as a link.
 fn make(place: &Path) -> Result<(), DirError> {
     match fs::symlink_metadata(place) {
-        Ok(there) if !there.is_dir() => {
-            let why = "it is a link or a file; remove it".to_owned();
-            Err(DirError { what: "make", file: place.to_owned(), why })
+        Ok(metadata) if !metadata.is_dir() => {
+            let reason = "it is a link or a file; remove it".to_owned();
+            Err(DirError { what: "make", file: place.to_owned(), reason })
         }
         Ok(_) => Ok(()),
         Err(_) => fs::create_dir_all(place).map_err(failed("make", place)),
@@ -109,7 +109,7 @@ impl SweepDir {
         std::path::absolute(dir).map(Self).map_err(failed("find", dir))
     }
 
-    /// Its absolute path.
+    /// The absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -186,8 +186,8 @@ impl SweepDir {
             }
             number = next.checked_add(1);
         }
-        let why = "the last submission has the highest number; start the sweep anew".to_owned();
-        Err(DirError { what: "make", file: self.0.join(SUBMISSIONS), why })
+        let reason = "the last submission has the highest number; start the sweep anew".to_owned();
+        Err(DirError { what: "make", file: self.0.join(SUBMISSIONS), reason })
     }
 
     /// Stores what is submitted; its former description is replaced at once.
@@ -213,7 +213,7 @@ impl SweepDir {
                 continue;
             }
             let bytes = files::read(&file, LONGEST);
-            let damaged = |why: String| DirError { what: "read", file: file.clone(), why };
+            let damaged = |reason: String| DirError { what: "read", file: file.clone(), reason };
             let bytes = bytes.map_err(|error| damaged(error.to_string()))?;
             let read = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()));
             let submission: Submission = read?;

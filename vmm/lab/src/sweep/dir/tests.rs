@@ -35,8 +35,8 @@ fn what_may_not_be_looked_at_is_not_skipped() {
     let control = folder.path().join(CONTROL);
     fs::remove_dir(&control).unwrap();
     symlink(&control, &control).unwrap();
-    let said = dir.begin(None).unwrap_err().to_string();
-    assert!(said.contains("cannot look for") && said.contains("stop.0"), "{said}");
+    let message = dir.begin(None).unwrap_err().to_string();
+    assert!(message.contains("cannot look for") && message.contains("stop.0"), "{message}");
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn submissions_are_read_as_they_were_described() {
     fs::create_dir(dir.submission(2)).unwrap();
     assert_eq!(dir.submissions(ID).unwrap(), [submission(0), second]);
     fs::write(dir.submission(0).join(DESCRIPTION), "{").unwrap();
-    let said = dir.submissions(ID).unwrap_err().to_string();
-    assert!(said.contains("submission.json") && !said.contains('\n'), "{said}");
+    let message = dir.submissions(ID).unwrap_err().to_string();
+    assert!(message.contains("submission.json") && !message.contains('\n'), "{message}");
 }
 
 /// Regression: Ctrl-C in a resumed sweep cancelled whatever job its directory named.
@@ -71,8 +71,8 @@ fn jobs_of_others_are_not_touched() {
         ("pvticket-a,thesis", "pvticket-a,thesis-0"),
     ] {
         dir.describe(&Submission { name: name.into(), ..submission(0) }).unwrap();
-        let said = dir.submissions(id).unwrap_err().to_string();
-        assert!(said.ends_with("it names jobs that are not this sweep's"), "{said}");
+        let message = dir.submissions(id).unwrap_err().to_string();
+        assert!(message.ends_with("it names jobs that are not this sweep's"), "{message}");
     }
     dir.describe(&submission(0)).unwrap();
     assert_eq!(dir.submissions(ID).unwrap(), [submission(0)]);
@@ -104,8 +104,8 @@ fn nothing_is_written_through_a_link() {
     let elsewhere = folder.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, dir.submission(1)).unwrap();
-    let said = dir.describe(&submission(1)).unwrap_err().to_string();
-    assert!(said.ends_with("it is a link or a file; remove it"), "{said}");
+    let message = dir.describe(&submission(1)).unwrap_err().to_string();
+    assert!(message.ends_with("it is a link or a file; remove it"), "{message}");
 }
 
 /// Regression: Slurm would have appended to a link that waited under the log's name.
@@ -137,12 +137,12 @@ fn numbers_of_submissions_are_data() {
     dir.prepare().unwrap();
     dir.describe(&submission(u32::MAX)).unwrap();
     let last = dir.submissions(ID).unwrap().last().map(|last| last.number);
-    let said = dir.begin(last).unwrap_err().to_string();
-    assert!(said.ends_with("the highest number; start the sweep anew"), "{said}");
+    let message = dir.begin(last).unwrap_err().to_string();
+    assert!(message.ends_with("the highest number; start the sweep anew"), "{message}");
     // Another folder than its number's: its logs and orders would be those of another one.
     fs::rename(dir.submission(u32::MAX), dir.submission(0)).unwrap();
-    let said = dir.submissions(ID).unwrap_err().to_string();
-    assert!(said.ends_with("it says that it is submission 4294967295"), "{said}");
+    let message = dir.submissions(ID).unwrap_err().to_string();
+    assert!(message.ends_with("it says that it is submission 4294967295"), "{message}");
 }
 
 #[test]

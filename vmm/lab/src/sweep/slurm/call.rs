@@ -72,8 +72,7 @@ pub(super) fn call<W: AsRef<OsStr>>(
     if status.success() {
         Ok(done)
     } else {
-        let (status, said) = (status.to_string(), done.said());
-        Err(EngineError::Failed { command, status, said })
+        Err(EngineError::Failed { command, status: status.to_string(), said: done.said() })
     }
 }
 
@@ -81,7 +80,7 @@ pub(super) fn call<W: AsRef<OsStr>>(
 fn attend(child: &mut Child, input: Option<&str>) -> io::Result<[JoinHandle<String>; 2]> {
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
         let input = input.to_owned();
-        // It may not read it; then it says why.
+        // The command may not read the input; then it says why.
         Builder::new().spawn(move || drop(stdin.write_all(input.as_bytes())))?;
     }
     Ok([read(child.stdout.take())?, read(child.stderr.take())?])
@@ -100,7 +99,7 @@ fn read(from: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Strin
 /// Kills it with its group, which is its own, and waits for it.
 fn kill(child: &mut Child) {
     if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It has not been waited for.
+        // The child has not been waited for.
         let _ = kill_process_group(id, Signal::KILL);
     }
     let _ = child.wait();
@@ -124,8 +123,8 @@ mod tests {
         let done = sh("cat; echo note >&2", Duration::from_secs(10)).unwrap();
         assert_eq!((done.output.as_str(), done.said().as_str()), ("input\n", "note; input"));
         let failed = sh("echo 'sbatch: error: no'; echo why >&2; exit 3", Duration::from_secs(10));
-        let said = failed.unwrap_err().to_string();
-        assert_eq!(said, "sh failed (exit status: 3): why; sbatch: error: no");
+        let message = failed.unwrap_err().to_string();
+        assert_eq!(message, "sh failed (exit status: 3): why; sbatch: error: no");
         let began = Instant::now();
         let silent = sh("sleep 600 & sleep 600", Duration::from_millis(100)).unwrap_err();
         assert!(matches!(silent, EngineError::Silent { .. }), "{silent}");

@@ -127,7 +127,7 @@ fn user() -> String {
 }
 
 fn names(submissions: &[Submission]) -> String {
-    let names: Vec<&str> = submissions.iter().map(|its| its.name.as_str()).collect();
+    let names: Vec<&str> = submissions.iter().map(|submission| submission.name.as_str()).collect();
     names.join(",")
 }
 
@@ -141,10 +141,10 @@ mod tests {
         assert_eq!(patience_from(Some("")), Ok(DEFAULT_PATIENCE));
         assert_eq!(patience_from(Some("1")), Ok(Duration::from_secs(1)));
         for bad in ["abc", "0", "-1", "1.5", "86401", "99999999999999999999"] {
-            let why = patience_from(Some(bad)).unwrap_err();
+            let error = patience_from(Some(bad)).unwrap_err();
             assert!(
-                why.starts_with(&format!("PVTICKET_SLURM_PATIENCE={bad}: not a number")),
-                "{why}"
+                error.starts_with(&format!("PVTICKET_SLURM_PATIENCE={bad}: not a number")),
+                "{error}"
             );
         }
     }

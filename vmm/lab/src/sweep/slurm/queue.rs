@@ -94,8 +94,8 @@ mod tests {
         for text in
             ["hello", "7_1|RUNNING", "x_y|RUNNING|None", "7|RUNNING|None", "7_[1-3]|PENDING|None"]
         {
-            let said = parse(text).unwrap_err().to_string();
-            assert!(said.contains(text) && !said.contains('\n'), "{said}");
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(text) && !message.contains('\n'), "{message}");
         }
     }
 }

@@ -167,7 +167,7 @@ mod tests {
             split("--exclude=n1 --nodelist=n2 --nice"),
             ["--exclude=n1", "--nodelist=n2", "--nice"]
         );
-        for (bad, why) in [
+        for (bad, reason) in [
             ("'a", "is not closed"),
             ("a\\", "backslash"),
             ("--array=1-3", "--array belongs to pvticket"),
@@ -177,8 +177,8 @@ mod tests {
             ("--arr 1", "--array belongs"),
             ("-N 2", "--nodes belongs"),
         ] {
-            let said = words(bad).unwrap_err();
-            assert!(said.contains(why), "{bad}: {said}");
+            let error = words(bad).unwrap_err();
+            assert!(error.contains(reason), "{bad}: {error}");
         }
     }
 

@@ -78,7 +78,7 @@ fn value_follows(word: &str) -> Option<bool> {
     if word.starts_with("--") {
         // In full: sbatch takes what begins several names for the one that it knows.
         let (name, value) =
-            word.split_once('=').map_or((word, None), |(name, of)| (name, Some(of)));
+            word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         let (_, _, kind) = TAKEN.iter().find(|(long, _, _)| *long == name)?;
         return match (kind, value) {
             (Never, Some(_)) => None,

@@ -60,8 +60,8 @@ fn holding(locks: &Locks, held: u32) -> Option<LockActivity> {
         _ => None,
     };
     let outer = |at: usize| {
-        let its = LockId(locks.held_lock[at]);
-        (at < ix && its.0 != 0 && is_held(locks, at)).then_some(its)
+        let candidate = LockId(locks.held_lock[at]);
+        (at < ix && candidate.0 != 0 && is_held(locks, at)).then_some(candidate)
     };
     let outer: [Option<LockId>; NAMED] = std::array::from_fn(outer);
     Some(if outer.iter().all(Option::is_none) {
@@ -99,7 +99,7 @@ mod tests {
         Some(head as u32 | (tail as u32) << 16)
     }
 
-    fn of(locks: Locks) -> LockActivity {
+    fn decoded(locks: Locks) -> LockActivity {
         activity(&locks, Nanos(7), AT, true)
     }
 
@@ -117,41 +117,42 @@ mod tests {
             held_word: [word(4, 8), word(8, 8), None],
             ..Locks::default()
         };
-        assert_eq!(of(held), LockActivity::Holding { lock: Some(LOCK), depth: 1 });
+        assert_eq!(decoded(held), LockActivity::Holding { lock: Some(LOCK), depth: 1 });
         let both = Locks { held_word: [word(5, 8), None, None], ..held };
         let outer = [Some(LOCK), None, None];
         let several = LockActivity::HoldingSeveral { lock: Some(LockId(8)), depth: 2, outer };
-        assert_eq!(of(both), several, "the flag is no part of the ticket");
+        assert_eq!(decoded(both), several, "the flag is no part of the ticket");
         let none = Locks { held_word: [word(6, 8), word(8, 8), None], ..held };
-        assert_eq!(of(none), LockActivity::Free);
+        assert_eq!(decoded(none), LockActivity::Free);
         let deep = Locks { held: 5, ..none };
-        assert_eq!(of(deep), LockActivity::Holding { lock: None, depth: 5 });
+        assert_eq!(decoded(deep), LockActivity::Holding { lock: None, depth: 5 });
     }
 
     #[test]
     fn the_locks_word_tells_who_is_next() {
-        let next = of(waiting(Wait::Spinning, 0x10, word(0xe, 0x14)));
+        let next = decoded(waiting(Wait::Spinning, 0x10, word(0xe, 0x14)));
         assert!(next.is_next(), "{next:?}");
-        let behind = of(waiting(Wait::Spinning, 0x10, word(0xc, 0x14)));
+        let behind = decoded(waiting(Wait::Spinning, 0x10, word(0xc, 0x14)));
         assert!(!behind.is_next() && behind.is_involved(), "{behind:?}");
-        let wraps = of(waiting(Wait::Halted, 0, word(0xfffe, 2)));
+        let wraps = decoded(waiting(Wait::Halted, 0, word(0xfffe, 2)));
         assert!(wraps.is_next(), "{wraps:?}");
-        let unknown = of(waiting(Wait::Spinning, 0x10, None));
+        let unknown = decoded(waiting(Wait::Spinning, 0x10, None));
         assert!(!unknown.is_next() && unknown.is_involved(), "{unknown:?}");
-        assert!(of(waiting(Wait::Outside, 0, word(4, 4))).is_next());
-        assert!(!of(waiting(Wait::Outside, 0, word(4, 6))).is_next());
+        assert!(decoded(waiting(Wait::Outside, 0, word(4, 4))).is_next());
+        assert!(!decoded(waiting(Wait::Outside, 0, word(4, 6))).is_next());
     }
 
     #[test]
     fn a_line_without_a_lock_says_nothing_unless_it_is_always_kept() {
-        assert_eq!(of(Locks::default()), LockActivity::Unknown);
+        assert_eq!(decoded(Locks::default()), LockActivity::Unknown);
         assert_eq!(activity(&Locks::default(), AT, AT, false), LockActivity::Free);
     }
 
     #[test]
     fn a_ticket_that_nobody_claims_is_the_drawers() {
-        let entering =
-            |claimed, wait_word| of(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) });
+        let entering = |claimed, wait_word| {
+            decoded(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) })
+        };
         // Three tickets are out, and the others have some of them.
         let word = word(10, 16);
         assert_eq!(entering(Some(0b111), word), LockActivity::Free, "it has drawn none");

@@ -104,8 +104,8 @@ impl BpfDriver {
     pub fn start(spec: &ScheduleSpec, vcpus: &[u32], traced: bool) -> Result<Arc<Self>, BpfError> {
         let policy = policy(spec).ok_or_else(|| BpfError::Policy(spec.policy.to_string()))?;
         let all = vcpus.iter().sum();
-        if let Some(why) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
-            return Err(BpfError::Overlong(why));
+        if let Some(reason) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
+            return Err(BpfError::Overlong(reason));
         }
         let slots = CpuList::new(&spec.cpus)?;
         let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
@@ -164,9 +164,9 @@ impl BpfDriver {
     fn read_records(&self) -> Result<(), BpfError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.is_none() {
-            let (its, from) = (self.kept.clone(), self.scheduler.clone());
+            let (kept, scheduler) = (self.kept.clone(), self.scheduler.clone());
             let started =
-                thread::Builder::new().name("turns".into()).spawn(move || its.read(&from));
+                thread::Builder::new().name("turns".into()).spawn(move || kept.read(&scheduler));
             *reader = Some(started.map_err(BpfError::Thread)?);
         }
         Ok(())
@@ -297,8 +297,8 @@ impl Kept {
             self.take(scheduler, &mut turns);
             turns.read_meters(now());
             drop(turns);
-            if let Ok(Some(why)) = scheduler.ended() {
-                let _ = self.ended.set(why);
+            if let Ok(Some(reason)) = scheduler.ended() {
+                let _ = self.ended.set(reason);
             }
             if last {
                 return;

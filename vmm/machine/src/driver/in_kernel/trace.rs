@@ -46,7 +46,7 @@ impl Trace {
     pub(super) fn captured(&self, until: Nanos) -> Captured {
         let began = self.turns.iter().map(|(began, _)| *began).min().unwrap_or(until);
         let mut sightings = self.sightings.clone();
-        sightings.sort_by_key(|its| its.at);
+        sightings.sort_by_key(|sighting| sighting.at);
         Captured {
             sightings,
             handoffs: Vec::new(),

@@ -83,8 +83,8 @@ impl Turns {
         let Some(vcpu) = self.index(record.machine, record.vcpu) else { return };
         let see = |locks: &Locks| {
             let since =
-                lines.and_then(|its| its.time_of(VcpuId(record.vcpu), locks.wait_since, now));
-            let blank = lines.is_none_or(|its| its.kept() == Kept::Perhaps);
+                lines.and_then(|view| view.time_of(VcpuId(record.vcpu), locks.wait_since, now));
+            let blank = lines.is_none_or(|view| view.kept() == Kept::Perhaps);
             activity(locks, since.unwrap_or_default(), record.at, blank)
         };
         match &record.what {
@@ -110,7 +110,7 @@ impl Turns {
     }
 
     fn ended(&mut self, record: &Record, vcpu: VcpuIndex, end: TurnEnd, activity: LockActivity) {
-        // It makes way from within its kick: its line still says that it kicks.
+        // The vCPU makes way from within its kick: its line still says that it kicks.
         let activity = if end == TurnEnd::MadeWay { activity.after_kick() } else { activity };
         self.report.count(end, &activity);
         // The turn goes on when the thread of the host is done.
@@ -206,7 +206,7 @@ pub(super) const fn hits(counts: &Counts) -> Hits {
     Hits { hits: counts.hits, misses: counts.misses }
 }
 
-/// The same end, as a schedule of this program has it; `None`: the turn goes on.
+/// Converts an end to that of a schedule of this program; `None`: the turn goes on.
 const fn as_logged(end: TurnEnd) -> Option<log::TurnEnd> {
     Some(match end {
         TurnEnd::Blocked => log::TurnEnd::Halted,
@@ -241,7 +241,7 @@ mod tests {
         Locks { held_lock: [LOCK, 0, 0], ..Locks::default() }
     }
 
-    /// It holds the lock with ticket 2.
+    /// The vCPU holds the lock with ticket 2.
     fn holder() -> Locks {
         Locks {
             held: 1,
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// It spins with this ticket.
+    /// The vCPU spins with this ticket.
     fn waiter(ticket: u16) -> Locks {
         let (wait, wait_word) = (Wait::Spinning.word(ticket), Some(2 | 8 << 16));
         Locks { wait, wait_lock: LOCK, wait_word, ..free() }
@@ -274,7 +274,7 @@ mod tests {
             // The first turn of this one: it was woken, perhaps later.
             turn(2, 107, 200, TurnEnd::Blocked),
             turn(0, 205, 300, TurnEnd::Slice),
-            // It halted: nothing says that it waited.
+            // The vCPU halted: nothing says that it waited.
             turn(2, 350, 400, TurnEnd::Injected),
             turn(0, 409, 500, TurnEnd::Slice),
             turn(2, 5_000, 5_100, TurnEnd::Slice),

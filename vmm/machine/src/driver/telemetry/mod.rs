@@ -206,7 +206,7 @@ impl TelemetryView {
         }
         let lock = lock.flatten();
         // A kernel that releases a lock in the middle leaves a zero there for a moment.
-        let outer = |at| self.held(vcpu, at).filter(|its| at < ix && its.0 != 0);
+        let outer = |at| self.held(vcpu, at).filter(|candidate| at < ix && candidate.0 != 0);
         let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
         Some(if outer.iter().all(Option::is_none) {
             LockActivity::Holding { lock, depth: held }
@@ -304,7 +304,7 @@ pub(super) fn drawn_ticket(
             lock,
             ticket: head.wrapping_add(distance.wrapping_mul(INC)),
             distance: Some(distance),
-            // It drew the ticket just now.
+            // The vCPU drew the ticket just now.
             since: now,
             halted: false,
         },

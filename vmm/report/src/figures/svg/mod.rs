@@ -108,7 +108,7 @@ impl Scene {
             self.path("grid", line((x, top), (x, bottom)));
             let text = scale.unit.show(*tick);
             let half = width(&text) / 2.0;
-            // Its letters may be wider than the average.
+            // Letters of the label may be wider than the average.
             if x - half > free.max(0.0) && x + half + 4.0 <= self.width {
                 self.text("tick", (x, bottom + 16.0), "middle", &text);
                 free = x + half + 6.0;

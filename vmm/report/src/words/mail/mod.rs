@@ -129,8 +129,8 @@ pub fn not_judged(diff: &Diff) -> Option<String> {
 }
 
 /// Why a comparison can find no regression, whatever the second run did.
-pub fn unjudged(why: Unjudged) -> String {
-    match why {
+pub fn unjudged(cause: Unjudged) -> String {
+    match cause {
         Unjudged::NothingInCommon => {
             "the two runs have no point with figures in common: there is nothing to judge"
                 .to_owned()

@@ -151,9 +151,9 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     let few = Fixture { rounds: 2, ..Fixture::default() };
     let diff = Diff::new(study_of(&few), study_of(&Fixture { seed: 3, speed: 0.1, ..few }));
     assert_eq!(diff.regressions(), []);
-    let why = diff.unjudged().unwrap();
-    assert_eq!(why, Unjudged::TooFew { most: 2, points: 16, needed: 6 });
-    assert!(unjudged(why).contains("measure 6 of each"));
+    let cause = diff.unjudged().unwrap();
+    assert_eq!(cause, Unjudged::TooFew { most: 2, points: 16, needed: 6 });
+    assert!(unjudged(cause).contains("measure 6 of each"));
     let [a, b] = [vec![2], vec![3]].map(|vcpus| study_of(&Fixture { vcpus, ..Fixture::default() }));
     assert_eq!(Diff::new(a, b).unjudged(), Some(Unjudged::NothingInCommon));
 }
@@ -162,7 +162,7 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
 #[test]
 fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
-    let mut with = |replayed| {
+    let mut texts = |replayed| {
         for cell in &mut run.contents.cells {
             if let Outcome::Done { figures } = &mut cell.outcome
                 && let Some(schedule) = &mut figures.schedule
@@ -179,7 +179,7 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
         let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         [study(&found), page, crate::compare::render(&found), json].map(flat)
     };
-    let [mail, page, table, json] = with(40);
+    let [mail, page, table, json] = texts(40);
     let line =
         "NOT REPEATED: 2 replays of other turns than recorded (ticket, turns that never came; ";
     assert!(mail.contains(line), "{mail}");
@@ -189,7 +189,7 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
         "{table}"
     );
     assert!(json.contains("\"repeated\": false"), "{json}");
-    let [mail, page, table, json] = with(95);
+    let [mail, page, table, json] = texts(95);
     assert!([&mail, &page, &table].iter().all(|text| !text.contains("NOT REPEATED")), "{table}");
     assert!(json.contains("\"repeated\": true"), "{json}");
 }

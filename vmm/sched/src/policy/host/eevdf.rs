@@ -45,10 +45,13 @@ impl Eevdf {
     /// The weight in the queue, and the sum of all weighted virtual runtimes from its zero.
     fn sums(queues: &Queues, cpu: usize) -> (i128, i128) {
         let zero = queues.cpus[cpu].zero;
-        Self::members(queues, cpu).map(|vcpu| queues.of(vcpu)).fold((0, 0), |(load, sum), its| {
-            let weight = i128::from(its.weight);
-            (load + weight, sum + weight * i128::from(its.vruntime - zero))
-        })
+        Self::members(queues, cpu).map(|vcpu| queues.of(vcpu)).fold(
+            (0, 0),
+            |(load, sum), entity| {
+                let weight = i128::from(entity.weight);
+                (load + weight, sum + weight * i128::from(entity.vruntime - zero))
+            },
+        )
     }
 
     fn average(queues: &Queues, cpu: usize) -> i64 {
@@ -94,7 +97,7 @@ impl Law for Eevdf {
         let entity = queues.of(vcpu);
         let (cpu, weight) = (entity.cpu, i128::from(entity.weight));
         let (load, _) = Self::sums(queues, cpu);
-        // It pulls the average towards itself: this much leaves it the lag that it had.
+        // The vCPU pulls the average towards itself: this much leaves it the lag that it had.
         let lag = (i128::from(entity.lag) * (load + weight)).checked_div(load).unwrap_or_default();
         let vruntime = Self::average(queues, cpu) - lag as i64;
         let until = match arrival {
@@ -109,7 +112,7 @@ impl Law for Eevdf {
     }
 
     fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize) {
-        // It has its lag from when it left.
+        // The vCPU has its lag from when it left.
         queues.of_mut(vcpu).cpu = to;
     }
 
@@ -159,7 +162,7 @@ impl Law for Eevdf {
             if queues.of(best).place != Place::Leaving {
                 return Some(best);
             }
-            // It has what it was owed to others.
+            // The vCPU has paid what it owed to others.
             queues.remove(best);
             queues.of_mut(best).lag = 0;
         }

@@ -214,10 +214,9 @@ impl Host {
         if self.queues.is_idle(last) {
             return last;
         }
-        let here = waker.and_then(|waker| view.slot_of(waker)).map(|slot| slot.0 as usize);
-        let is_less =
-            |here: &usize| self.queues.load(*here) + entity.weight < self.queues.load(last);
-        let target = here.filter(is_less).unwrap_or(last);
+        let waker_cpu = waker.and_then(|waker| view.slot_of(waker)).map(|slot| slot.0 as usize);
+        let is_less = |cpu: &usize| self.queues.load(*cpu) + entity.weight < self.queues.load(last);
+        let target = waker_cpu.filter(is_less).unwrap_or(last);
         let count = self.queues.cpus.len();
         let mut around = (target..count).chain(0..target);
         around.find(|cpu| self.queues.is_idle(*cpu)).unwrap_or(target)
@@ -268,7 +267,7 @@ impl Host {
     }
 
     /// The current vCPU of a CPU goes on, or makes way for another one.
-    fn decide(&mut self, cpu: usize, why: Why) -> Verdict {
+    fn decide(&mut self, cpu: usize, cause: Why) -> Verdict {
         self.queues.cpus[cpu].is_due = false;
         let picked = self.law.pick(&mut self.queues, cpu);
         let queue = &mut self.queues.cpus[cpu];
@@ -276,16 +275,16 @@ impl Host {
             return Verdict::Stay(queue.tick);
         }
         queue.chosen = picked;
-        Verdict::Preempt(why)
+        Verdict::Preempt(cause)
     }
 }
 
 impl Policy for Host {
-    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+    fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
         let entity = self.queues.of_mut(vcpu);
         entity.weight = view.weight_of(vcpu).max(1).into();
         entity.since = view.now;
-        match why {
+        match cause {
             Ready::Preempted | Ready::Yielded => self.queues.insert(vcpu, Place::Queued),
             Ready::Kicked(by) => {
                 self.kicked = Some(vcpu);

@@ -40,11 +40,11 @@ pub(super) struct Entity {
     pub(super) charged: Nanos,
     /// When it was queued.
     pub(super) since: Nanos,
-    /// It has never been in a queue.
+    /// The vCPU has never been in a queue.
     pub(super) is_new: bool,
-    /// It waits because it yielded in a pause loop.
+    /// The vCPU waits because it yielded in a pause loop.
     pub(super) yielded: bool,
-    /// It may be yielded to although it waits in a pause loop; changes with each look.
+    /// The vCPU may be yielded to although it waits in a pause loop; changes with each look.
     pub(super) takes_yields: bool,
 }
 

@@ -159,7 +159,7 @@ fn a_vcpu_that_is_owed_nothing_waits_when_it_wakes() {
         run(&mut undisturbed, 60 * TICK);
         let start = undisturbed.log().start().0;
         let turn = undisturbed.log().turns().iter().find(|turn| turn.at.0 > 40 * TICK).unwrap();
-        // It sleeps just before its turn ends, when it is ahead of the other one.
+        // The vCPU sleeps just before its turn ends, when it is ahead of the other one.
         let (vcpu, now) = (turn.vcpu.0, start + turn.at.0 + turn.ran.0 - 1);
         let mut core = core(policy, &alike(2), 1);
         run(&mut core, now);
@@ -194,7 +194,7 @@ fn eevdf_keeps_a_sleeper_with_a_debt_until_it_is_paid() {
     run(&mut core, 10 * TICK);
     let is = (0..2).find(|vcpu| runs(&core, *vcpu)).unwrap();
     let other = 1 - is;
-    // It sleeps near the end of its turn: ahead of the other by almost a tick.
+    // The vCPU sleeps near the end of its turn: ahead of the other by almost a tick.
     tell(&mut core, is, Event::Halted(waiting(2, 1, 0)), 11 * TICK - 10);
     // Woken soon, it still has to wait; woken later, it has lag zero and a later deadline.
     let actions = tell(&mut core, is, Event::Kicked(None), 11 * TICK - 5);
@@ -302,6 +302,6 @@ fn a_yield_to_a_vcpu_that_had_more_than_its_share_is_ignored() {
 #[test]
 fn settings_grow_with_the_number_of_cpus_up_to_eight() {
     let base = Nanos::micros(750);
-    let of = |cpus| super::by_cpus(base, cpus).0 / 1_000;
-    assert_eq!([1, 2, 4, 7, 8, 80].map(of), [750, 1_500, 2_250, 2_250, 3_000, 3_000]);
+    let scaled = |cpus| super::by_cpus(base, cpus).0 / 1_000;
+    assert_eq!([1, 2, 4, 7, 8, 80].map(scaled), [750, 1_500, 2_250, 2_250, 3_000, 3_000]);
 }

@@ -17,21 +17,21 @@ impl Host {
         &mut self,
         vcpu: VcpuIndex,
         to: VcpuIndex,
-        why: Why,
+        cause: Why,
         view: &View<'_>,
     ) -> Verdict {
-        let (cpu, its) = (self.queues.of(vcpu).cpu, self.queues.of(to).cpu);
+        let (cpu, target) = (self.queues.of(vcpu).cpu, self.queues.of(to).cpu);
         self.charge(cpu, view);
-        self.queues.cpus[its].next = Some(to);
+        self.queues.cpus[target].next = Some(to);
         if self.queues.waiting(cpu).next().is_some() {
             self.law.yields(&mut self.queues, cpu);
         }
-        if its != cpu {
-            self.charge(its, view);
-            self.queues.cpus[its].is_due = true;
-            self.recall(its, None);
+        if target != cpu {
+            self.charge(target, view);
+            self.queues.cpus[target].is_due = true;
+            self.recall(target, None);
         }
-        self.decide(cpu, why)
+        self.decide(cpu, cause)
     }
 
     /// The vCPU that KVM yields to for one in a pause loop.

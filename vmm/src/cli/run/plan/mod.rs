@@ -84,16 +84,21 @@ pub(super) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
 /// The experiment of this spec, to run from its beginning.
 pub(super) fn fresh(args: &RunArgs, spec: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
     let (text, name) = read(spec)?;
-    let cpus = match is_simulated(&text) {
+    let cpus = if is_simulated(&text) {
         // Whether a machine has as many as a cell wants is found out by that cell.
-        true => CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).map_err(Usage::from)?,
-        false if nodes == Nodes::Here => resolve_cpus(args.cpus.clone()).map_err(Usage::from)?,
-        false => sweep::node_cpus(args, nodes)?,
+        CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).map_err(Usage::from)?
+    } else if nodes == Nodes::Here {
+        resolve_cpus(args.cpus.clone()).map_err(Usage::from)?
+    } else {
+        sweep::node_cpus(args, nodes)?
     };
     let share = cpus.cpus().len() / usize::from(args.jobs);
     if share == 0 {
-        let there = cpus.cpus().len();
-        bail!(Usage(format!("--jobs {}: at most {there}, the CPUs there are ({cpus})", args.jobs)));
+        let available = cpus.cpus().len();
+        bail!(Usage(format!(
+            "--jobs {}: at most {available}, the CPUs there are ({cpus})",
+            args.jobs
+        )));
     }
     let only = Only::new(args.only.clone());
     let (spec, at) = (text, shown(spec));
@@ -132,7 +137,8 @@ impl Plan {
     pub(in crate::cli) fn add(&mut self, other: Experiment) {
         let Experiment { points, machines, .. } = other;
         let own = &mut self.experiment;
-        let is_new = |file: &MachineFile| own.machines.iter().all(|its| its.name != file.name);
+        let is_new =
+            |file: &MachineFile| own.machines.iter().all(|machine| machine.name != file.name);
         let machines: Vec<MachineFile> = machines.into_iter().filter(is_new).collect();
         own.machines.extend(machines);
         own.points.extend(points);

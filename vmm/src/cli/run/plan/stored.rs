@@ -43,9 +43,9 @@ pub(in crate::cli::run) fn stored(
     stored: &[CellLine],
     nodes: Nodes,
 ) -> anyhow::Result<Experiment> {
-    if let Some(why) = contradiction(run) {
-        let why = shown::line(&why);
-        bail!("{}: its first line is damaged: {why}; start the run anew", dir.display());
+    if let Some(reason) = contradiction(run) {
+        let reason = shown::line(&reason);
+        bail!("{}: its first line is damaged: {reason}; start the run anew", dir.display());
     }
     let experiment =
         experiment(run, nodes, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
@@ -69,11 +69,11 @@ pub(in crate::cli::run) fn stored(
 /// A value in a run's first line that `fresh` would never have written.
 fn contradiction(run: &RunLine) -> Option<String> {
     let RunLine { jobs, host, cpus, .. } = run;
-    let there = match CpuList::new(cpus) {
+    let available = match CpuList::new(cpus) {
         Ok(list) => list.cpus().len(),
         Err(error) => return Some(error.to_string()),
     };
-    let most = there.min(usize::from(MOST_JOBS));
+    let most = available.min(usize::from(MOST_JOBS));
     if !(1..=most).contains(&(*jobs as usize)) {
         return Some(format!("{}, expected 1 to {most}", count(*jobs, "job")));
     }

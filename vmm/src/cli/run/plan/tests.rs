@@ -71,9 +71,9 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     let resumed = resumed(folder.path());
     assert_eq!(fs::read(&file).unwrap(), bytes, "written to before it was found to be sound");
     let plan = resumed.map_err(|error| {
-        let said = error.to_string();
-        assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
-        said
+        let message = error.to_string();
+        assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
+        message
     })?;
     let dry = plan.dry_run();
     assert!(dry.contains("cell of ") || dry.contains("cells of "), "{dry}");
@@ -113,8 +113,8 @@ fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
         Plan::new(request, |error| Usage(error.to_string()))
     };
     assert_eq!(plan(HostMode::Emulated).unwrap().run.host_kernel, HostKernel::Linux7);
-    let why = plan(HostMode::Direct).unwrap_err().to_string();
-    assert!(why.contains("--host-kernel 7: nothing here runs in the emulated host"), "{why}");
+    let error = plan(HostMode::Direct).unwrap_err().to_string();
+    assert!(error.contains("--host-kernel 7: nothing here runs in the emulated host"), "{error}");
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn a_first_line_that_contradicts_itself_is_refused() {
     ] {
         let mut lines = lines();
         lines[0][key] = value.clone();
-        let said = resume(&text(&lines)).unwrap_err();
-        assert!(said.contains(what), "{key} = {value}: {said}");
+        let error = resume(&text(&lines)).unwrap_err();
+        assert!(error.contains(what), "{key} = {value}: {error}");
     }
-    // The same CPU twice counts once.
+    // A CPU that is listed twice counts once.
     let mut lines = lines();
     (lines[0]["cpus"], lines[0]["jobs"]) = (json!([allowed[0], allowed[0]]), json!(2));
     assert!(resume(&text(&lines)).unwrap_err().contains("2 jobs, expected 1 to 1"));

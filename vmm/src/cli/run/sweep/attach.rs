@@ -112,7 +112,7 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
 
 /// Only those that this engine knows of.
 fn of_engine(submissions: &[Submission], kind: EngineKind) -> Vec<Submission> {
-    submissions.iter().filter(|its| its.engine == kind.name()).cloned().collect()
+    submissions.iter().filter(|submission| submission.engine == kind.name()).cloned().collect()
 }
 
 /// Tells the user which tasks to start.
@@ -200,11 +200,11 @@ impl<'a> Watch<'a> {
     ) -> anyhow::Result<Self> {
         let (questions, asked) = channel::<()>();
         let (answer, answers) = channel();
-        let (its, all) = (engine.clone(), submissions.clone());
+        let (shared_engine, all) = (engine.clone(), submissions.clone());
         // A dead controller answers after seconds: signals and parts are looked at meanwhile.
         let ask = move || {
             for () in asked {
-                if answer.send((Instant::now(), its.watch(&all))).is_err() {
+                if answer.send((Instant::now(), shared_engine.watch(&all))).is_err() {
                     return;
                 }
             }
@@ -262,11 +262,11 @@ impl<'a> Watch<'a> {
 
     /// The units that wait and will never start.
     fn stuck(&self, missing: &[u32]) -> BTreeMap<u32, String> {
-        let of = |unit: &u32| match self.activities.get(unit) {
-            Some(Activity::Stuck(why)) => Some((*unit, format!("it never starts: {why}"))),
+        let entry = |unit: &u32| match self.activities.get(unit) {
+            Some(Activity::Stuck(reason)) => Some((*unit, format!("it never starts: {reason}"))),
             _ => None,
         };
-        missing.iter().filter_map(of).collect()
+        missing.iter().filter_map(entry).collect()
     }
 
     fn ask(&mut self) {
@@ -289,9 +289,9 @@ impl<'a> Watch<'a> {
                 Ok(activities) => {
                     for unit in 0..self.sweep.units.len() as u32 {
                         if activities.contains_key(&unit) {
-                            drop(self.gone.remove(&unit))
+                            self.gone.remove(&unit);
                         } else {
-                            drop(self.gone.entry(unit).or_insert(at))
+                            self.gone.entry(unit).or_insert(at);
                         }
                     }
                     self.activities = activities;
@@ -367,13 +367,13 @@ fn end(dir: &SweepDir, submissions: &[Submission], over: &Over) -> anyhow::Resul
     }
     let missing: Vec<u32> = merged.missing().collect();
     if missing.is_empty() {
-        let of = |is: fn(&Outcome) -> bool| {
+        let number = |is: fn(&Outcome) -> bool| {
             contents.cells.iter().filter(|cell| is(&cell.outcome)).count() as u32
         };
         let summary = Summary {
-            done: of(|outcome| matches!(outcome, Outcome::Done { .. })),
-            failed: of(|outcome| matches!(outcome, Outcome::Failed { .. })),
-            broken: of(
+            done: number(|outcome| matches!(outcome, Outcome::Done { .. })),
+            failed: number(|outcome| matches!(outcome, Outcome::Failed { .. })),
+            broken: number(
                 |outcome| matches!(outcome, Outcome::Done { figures } if figures.is_broken()),
             ),
             ..Summary::default()
@@ -382,17 +382,17 @@ fn end(dir: &SweepDir, submissions: &[Submission], over: &Over) -> anyhow::Resul
     }
     if let Over::Ended { stuck } = over {
         for unit in missing.iter().take(EXPLAINED) {
-            let said = || {
-                let with = |its: &&Submission| its.units.contains(unit);
+            let last_words = || {
+                let has_unit = |submission: &&Submission| submission.units.contains(unit);
                 submissions
                     .iter()
                     .rev()
-                    .find(with)
-                    .and_then(|its| dir.last_words(its.number, *unit))
+                    .find(has_unit)
+                    .and_then(|submission| dir.last_words(submission.number, *unit))
             };
-            let why = stuck.get(unit).cloned().or_else(said);
-            let why = why.unwrap_or_else(|| "its task ended without a word".into());
-            say(format_args!("note: unit {unit} is not done: {why}"));
+            let reason = stuck.get(unit).cloned().or_else(last_words);
+            let reason = reason.unwrap_or_else(|| "its task ended without a word".into());
+            say(format_args!("note: unit {unit} is not done: {reason}"));
         }
     }
     let cells: u32 = missing.iter().map(|unit| merged.line.units[*unit as usize].cells).sum();

@@ -16,7 +16,9 @@ use lab::sweep::{
 pub(super) fn text(head: &Head, given: Option<&str>, dir: Option<&Path>) -> anyhow::Result<String> {
     let mut text = head.plan.dry_run();
     let units = match &head.plan.resumed {
-        Some((_, _, contents)) => contents.sweep.iter().flat_map(|its| its.missing()).collect(),
+        Some((_, _, contents)) => {
+            contents.sweep.iter().flat_map(|merged| merged.missing()).collect()
+        }
         None => Vec::from_iter(0..head.sweep.units.len() as u32),
     };
     let cells = head.sweep.units.iter().map(|unit| unit.cells).max().unwrap_or(0);
@@ -43,7 +45,7 @@ pub(super) fn text(head: &Head, given: Option<&str>, dir: Option<&Path>) -> anyh
     let script = script(&dir, &head.sweep.binary.sha256, 0);
     let _ = writeln!(text, "\nsbatch {}\n\n{script}", words.join(" "));
     let _ = match head.slurm(&dir).try_out(&submission) {
-        Ok(said) => writeln!(text, "Slurm says: {said}"),
+        Ok(answer) => writeln!(text, "Slurm says: {answer}"),
         Err(EngineError::Absent(command)) => {
             writeln!(text, "There is no {command} here to ask what the cluster says.")
         }

@@ -54,10 +54,10 @@ pub(super) fn fix(plan: &Plan, args: &RunArgs, kind: EngineKind) -> anyhow::Resu
     }
     let kernels = kernels(&args.kernels, experiment)?;
     let facts = |file: &Option<PathBuf>| {
-        let of = |file: &PathBuf| {
+        let read_facts = |file: &PathBuf| {
             kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))
         };
-        file.as_ref().map(of).transpose()
+        file.as_ref().map(read_facts).transpose()
     };
     Ok(SweepLine {
         id: id(run),

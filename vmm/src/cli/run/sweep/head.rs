@@ -78,7 +78,7 @@ impl Head {
             if *kind != EngineKind::Slurm {
                 return Err(Usage(format!("--slurm: the sweep is on {kind}; add --on slurm")));
             }
-            slurm::words(options).map_err(|why| Usage(format!("--slurm: {why}")))?;
+            slurm::words(options).map_err(|error| Usage(format!("--slurm: {error}")))?;
         }
         if resumed.is_some() && *kind == EngineKind::Slurm && args.slurm.is_none() {
             check_stored(&self.sweep.options)?;
@@ -152,14 +152,14 @@ impl Head {
     pub fn longest(&self) -> Duration {
         let experiment = self.experiment();
         let cells = experiment.cells();
-        let of = |first: u32, count: u32| {
+        let estimate = |first: u32, count: u32| {
             let cells = cells.iter().skip(first as usize).take(count as usize);
             let points = cells.map(|cell| &experiment.points[cell.point]);
             let boots = points.clone().any(|point| point.host == HostKind::Emulated);
             let boot = if boots { EMULATED_HOST } else { Duration::ZERO };
             points.map(|point| estimate_cell(experiment, point)).sum::<Duration>() + boot
         };
-        let units = self.sweep.units.iter().map(|unit| of(unit.first, unit.cells));
+        let units = self.sweep.units.iter().map(|unit| estimate(unit.first, unit.cells));
         units.max().unwrap_or_default()
     }
 
@@ -186,12 +186,12 @@ fn check_name(dir: &Path) -> Result<(), Usage> {
 
 /// Refuses options of Slurm that are not taken from a sweep's directory.
 fn check_stored(options: &str) -> Result<(), Usage> {
-    let refused = |word: &str, why: &str| {
+    let refused = |word: &str, reason: &str| {
         let word = shown::line(word);
         let options = shown::quoted(&shown::line(options));
-        Usage(format!("{word}: {why}; if it is yours, give it again: --slurm {options}"))
+        Usage(format!("{word}: {reason}; if it is yours, give it again: --slurm {options}"))
     };
-    let words = slurm::words(options).map_err(|why| refused("Slurm's options", &why))?;
+    let words = slurm::words(options).map_err(|error| refused("Slurm's options", &error))?;
     match slurm::not_taken(&words) {
         Some(word) => Err(refused(word, "this option of Slurm is not taken from a directory")),
         None => Ok(()),
@@ -200,9 +200,9 @@ fn check_stored(options: &str) -> Result<(), Usage> {
 
 /// The engine that a store's second line names.
 pub(super) fn stored_engine(dir: &Path, name: &str) -> anyhow::Result<EngineKind> {
-    name.parse().map_err(|why: String| {
-        let (dir, why) = (dir.display(), shown::line(&why));
-        anyhow!("{dir}: its second line is damaged: {why}; start the sweep anew")
+    name.parse().map_err(|error: String| {
+        let (dir, error) = (dir.display(), shown::line(&error));
+        anyhow!("{dir}: its second line is damaged: {error}; start the sweep anew")
     })
 }
 
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn options_of_a_directory_are_refused_in_one_line() {
         assert!(check_stored("-p all --time=5").is_ok());
-        let Usage(why) = check_stored("-p all\n--export=X=1").unwrap_err();
+        let Usage(error) = check_stored("-p all\n--export=X=1").unwrap_err();
         assert_eq!(
-            why,
+            error,
             "--export=X=1: this option of Slurm is not taken from a directory; if it is yours, give it again: \
              --slurm '-p all?--export=X=1'"
         );

@@ -76,11 +76,11 @@ impl Drop for Screen {
 /// How far a sweep is, in one line.
 pub(super) fn line(state: &State, activities: &Activities, units: usize, cells: u32) -> String {
     let is_left = |unit: &&u32| !state.whole.contains(unit);
-    let of = |is: fn(&Activity) -> bool| {
-        activities.iter().filter(|(unit, its)| is_left(unit) && is(its)).count()
+    let number = |is: fn(&Activity) -> bool| {
+        activities.iter().filter(|(unit, activity)| is_left(unit) && is(activity)).count()
     };
-    let running = of(|its| *its == Activity::Running);
-    let waiting = of(|its| *its != Activity::Running);
+    let running = number(|activity| *activity == Activity::Running);
+    let waiting = number(|activity| *activity != Activity::Running);
     let ended = state.done + state.failed + state.begun;
     let whole = state.whole.len();
     let mut parts = vec![

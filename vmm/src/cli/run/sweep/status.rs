@@ -63,7 +63,7 @@ fn of_sweep(dir: &Path, head: &Contents, sweep: &SweepLine) -> anyhow::Result<St
     let submissions: Vec<_> = place
         .submissions(&sweep.id)?
         .into_iter()
-        .filter(|its| its.engine == EngineKind::Slurm.name())
+        .filter(|submission| submission.engine == EngineKind::Slurm.name())
         .collect();
     let shape = Shape { exclusive: false, estimate: Default::default() };
     let asked = Slurm::new(place, &sweep.binary.sha256, shape).watch(&submissions);
@@ -100,8 +100,8 @@ fn describe(text: &mut String, state: &State, activities: &Activities, missing: 
                     if node.is_empty() { String::new() } else { format!("on {node}") }
                 );
             }
-            Activity::Stuck(why) => {
-                let _ = writeln!(text, "unit {unit} never starts: {why}");
+            Activity::Stuck(reason) => {
+                let _ = writeln!(text, "unit {unit} never starts: {reason}");
             }
             Activity::Waiting(_) => {}
         }

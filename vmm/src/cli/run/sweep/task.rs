@@ -129,11 +129,11 @@ pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
         Usage(format!("{shown} is no sweep: prepare one with pvticket run SPEC --on ENGINE"))
     })?;
     let unit = *sweep.units.get(args.unit as usize).ok_or_else(|| {
-        let there = match sweep.units.len().checked_sub(1) {
+        let units = match sweep.units.len().checked_sub(1) {
             Some(last) => format!("has units 0 to {last}"),
             None => "has no units".to_owned(),
         };
-        Usage(format!("--unit {}: {shown} {there}", args.unit))
+        Usage(format!("--unit {}: {shown} {units}", args.unit))
     })?;
     let dir = SweepDir::new(&args.dir)?;
     let number = args.unit;
@@ -196,9 +196,9 @@ fn fits(
         check_kernel(planned, file)?;
     }
     let allowed = resolve_cpus(None).map_err(Usage::from)?;
-    let there = allowed.cpus().len();
-    if there < sweep.cpus as usize {
-        bail!(Refusal::Cpus { wanted: sweep.cpus, there, cpus: allowed });
+    let available = allowed.cpus().len();
+    if available < sweep.cpus as usize {
+        bail!(Refusal::Cpus { wanted: sweep.cpus, there: available, cpus: allowed });
     }
     if sweep.kvm {
         check_kvm(experiment)?;
@@ -311,7 +311,7 @@ impl Task<'_> {
         let mut number = 1;
         loop {
             match Store::part(self.dir.path(), &name, session.clone()) {
-                // The same process number again, as in containers.
+                // The process number is taken already, as in containers.
                 Err(error) if error.is_taken() && number < MOST_ALIKE => {
                     number += 1;
                     name.truncate(plain);
@@ -345,8 +345,8 @@ impl Watcher for Stoppable<'_> {
         self.progress.ended(line);
     }
 
-    fn died(&mut self, cell: &PlannedCell, why: &str) {
-        self.progress.died(cell, why);
+    fn died(&mut self, cell: &PlannedCell, reason: &str) {
+        self.progress.died(cell, reason);
     }
 
     fn has_enough(&self) -> bool {

@@ -42,8 +42,8 @@ pub(super) fn measured(
 
 /// The rates of those in the machine's place.
 pub(super) fn rates(point: &PointStudy, machine: &Machine) -> Vec<f64> {
-    let here = point.repetitions.iter().filter(|repetition| is_here(repetition, machine));
-    here.map(|repetition| repetition.rate).collect()
+    let repetitions = point.repetitions.iter().filter(|repetition| is_here(repetition, machine));
+    repetitions.map(|repetition| repetition.rate).collect()
 }
 
 /// Of a machine whose place is not known, or cells of which it is not known: yes.

@@ -33,8 +33,8 @@ const fn number(name: &'static str, get: fn(&Row<'_>) -> Option<f64>) -> Column 
 
 /// Columns for the counts of one part of a row, named after their fields.
 macro_rules! counts {
-    ($prefix:literal, $of:ident: $($name:ident),*) => {
-        &[$(count(concat!($prefix, stringify!($name)), |row| Some(row.$of()?.$name)),)*]
+    ($prefix:literal, $part:ident: $($name:ident),*) => {
+        &[$(count(concat!($prefix, stringify!($name)), |row| Some(row.$part()?.$name)),)*]
     };
 }
 
@@ -45,15 +45,15 @@ fn by_time(percentiles: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) ->
 
 /// Columns of percentiles, in nanoseconds.
 macro_rules! percentiles {
-    ($($of:ident),*) => {
+    ($($times:ident),*) => {
         &[$(
-            count(concat!(stringify!($of), "_p50_ns"), |row| Some(row.times.$of?.p50.0)),
-            count(concat!(stringify!($of), "_p99_ns"), |row| Some(row.times.$of?.p99.0)),
-            count(concat!(stringify!($of), "_p999_ns"), |row| Some(row.times.$of?.p999.0)),
-            count(concat!(stringify!($of), "_max_ns"), |row| Some(row.times.$of?.max.0)),
-            count(concat!(stringify!($of), "_by_time_p50_ns"), |row| by_time(row.times.$of, |percentiles| percentiles.p50)),
-            count(concat!(stringify!($of), "_by_time_p99_ns"), |row| by_time(row.times.$of, |percentiles| percentiles.p99)),
-            count(concat!(stringify!($of), "_by_time_p999_ns"), |row| by_time(row.times.$of, |percentiles| percentiles.p999)),
+            count(concat!(stringify!($times), "_p50_ns"), |row| Some(row.times.$times?.p50.0)),
+            count(concat!(stringify!($times), "_p99_ns"), |row| Some(row.times.$times?.p99.0)),
+            count(concat!(stringify!($times), "_p999_ns"), |row| Some(row.times.$times?.p999.0)),
+            count(concat!(stringify!($times), "_max_ns"), |row| Some(row.times.$times?.max.0)),
+            count(concat!(stringify!($times), "_by_time_p50_ns"), |row| by_time(row.times.$times, |percentiles| percentiles.p50)),
+            count(concat!(stringify!($times), "_by_time_p99_ns"), |row| by_time(row.times.$times, |percentiles| percentiles.p99)),
+            count(concat!(stringify!($times), "_by_time_p999_ns"), |row| by_time(row.times.$times, |percentiles| percentiles.p999)),
         )*]
     };
 }

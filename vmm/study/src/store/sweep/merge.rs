@@ -30,7 +30,7 @@ impl Merged {
 /// A part that does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartNote {
-    /// Its name in the directory of the parts.
+    /// Name in the directory of the parts.
     pub name: String,
     /// The node that wrote it, if it says so.
     pub node: Option<String>,
@@ -45,11 +45,11 @@ pub struct PartNote {
 /// Why a part does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartFault {
-    /// It is not whole: its task runs, or has ended early.
+    /// Not whole: the task runs, or has ended early.
     Half,
     /// Another part of the same unit counts.
     Again,
-    /// It cannot be what a task of this sweep wrote.
+    /// Cannot be what a task of this sweep wrote.
     Damaged {
         /// The line's number, from 1; 0: the file itself.
         line: u64,

@@ -70,7 +70,8 @@ pub fn names(dir: &Path) -> Result<Vec<String>, StoreError> {
 
 /// Reads one part. One that cannot be read is damaged.
 pub fn read_part(dir: &Path, name: &str, sweep: &SweepLine) -> Part {
-    let unread = |why: String| Part { end: End::Damaged { line: 0, why }, ..Part::default() };
+    let unread =
+        |reason: String| Part { end: End::Damaged { line: 0, why: reason }, ..Part::default() };
     match files::regular(&dir.join(PARTS).join(name)) {
         Ok(file) => parse(BufReader::with_capacity(1 << 16, file), sweep),
         Err(error) => unread(error.to_string()),

@@ -21,9 +21,9 @@ use super::{
 /// An attempt at a unit, as far as it got.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
-    /// Its first line; None: it ended before that was written.
+    /// First line; None: the part ended before that was written.
     pub session: Option<SessionLine>,
-    /// Its cells, aborted ones included.
+    /// Cells, aborted ones included.
     pub cells: Vec<CellLine>,
     /// How it ends.
     pub end: End,
@@ -34,10 +34,10 @@ pub struct Part {
 pub enum End {
     /// All cells of its unit are in it.
     Whole,
-    /// It has no last line: it is being written, or its task has ended early.
+    /// No last line: the part is being written, or its task has ended early.
     #[default]
     Half,
-    /// It cannot be what a task of this sweep wrote.
+    /// Cannot be what a task of this sweep wrote.
     Damaged {
         /// The line's number, from 1; 0: the file itself.
         line: u64,
@@ -72,18 +72,18 @@ pub fn parse(mut input: impl BufRead, sweep: &SweepLine) -> Part {
         if read == 0 {
             break;
         }
-        if let Some((line, why)) = torn {
-            return reading.damaged(line, why);
+        if let Some((line, reason)) = torn {
+            return reading.damaged(line, reason);
         }
         let line = match bytes.last() {
             Some(b'\n') => serde_json::from_slice(&bytes).map_err(|error| in_a_line(&error)),
             _ => Err("it is torn".to_owned()),
         };
         match line {
-            Err(why) => torn = Some((number, why)),
+            Err(reason) => torn = Some((number, reason)),
             Ok(line) => {
-                if let Err(why) = reading.add(line) {
-                    return reading.damaged(number, why.into());
+                if let Err(reason) = reading.add(line) {
+                    return reading.damaged(number, reason.into());
                 }
                 reading.sum.add(&bytes);
             }
@@ -101,8 +101,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn damaged(mut self, line: u64, why: String) -> Part {
-        self.part.end = End::Damaged { line, why };
+    fn damaged(mut self, line: u64, reason: String) -> Part {
+        self.part.end = End::Damaged { line, why: reason };
         self.part
     }
 

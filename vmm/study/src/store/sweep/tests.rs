@@ -116,7 +116,7 @@ fn what_no_task_wrote_is_named_with_its_line() {
         let kept = lines.iter().enumerate().filter(|(number, _)| *number != line);
         kept.flat_map(|(_, line)| line.to_vec()).collect::<Vec<u8>>()
     };
-    for (part, line, why) in [
+    for (part, line, expected) in [
         (replaced("pvticket-test-1", "pvticket-test-2"), 1, "another sweep"),
         (replaced("\"unit\":0", "\"unit\":2"), 1, "no unit of that number"),
         (replaced("\"cell\":1", "\"cell\":2"), 2, "no cell of that number"),
@@ -135,8 +135,10 @@ fn what_no_task_wrote_is_named_with_its_line() {
         ),
     ] {
         let end = parse(&part[..], &sweep()).end;
-        let End::Damaged { line: at, why: reason } = &end else { panic!("{end:?}, not {why}") };
-        assert!(*at == line && reason.contains(why), "{why}: {end:?}");
+        let End::Damaged { line: at, why: reason } = &end else {
+            panic!("{end:?}, not {expected}")
+        };
+        assert!(*at == line && reason.contains(expected), "{expected}: {end:?}");
         assert_eq!(merged(&[("a", part)]).cells, []);
     }
 }
