@@ -22,7 +22,7 @@ mod tests {
     #[test]
     fn steal_is_the_eighth_time() {
         let stat = "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(super::of(stat), Some(2.5));
-        assert_eq!(super::of("cpu 1 2 3\n"), None);
+        assert_eq!(super::parse(stat), Some(2.5));
+        assert_eq!(super::parse("cpu 1 2 3\n"), None);
     }
 }
