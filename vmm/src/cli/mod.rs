@@ -43,13 +43,12 @@ mod trace;
 mod variables;
 
 use std::{
-    env,
     io::{self, ErrorKind},
     process::ExitCode,
 };
 
 use anyhow::Context;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
 use base::units::UnitError;
@@ -134,30 +133,18 @@ pub fn command() -> clap::Command {
     help::with_help(Cli::command())
 }
 
-/// The command line of this process.
-fn parsed() -> Result<Cli, clap::Error> {
-    let mut command = command();
-    let matches = command.try_get_matches_from_mut(env::args_os())?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
-}
-
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
     if agent::is_wanted() {
         agent::run();
     }
-    let cli = match parsed() {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             say(format_args!("pvticket: {}", one_line(&error)));
             return ExitCode::from(USAGE);
         }
-        Err(help) => {
-            return match help.print() {
-                Err(error) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
-                _ => ExitCode::SUCCESS,
-            };
-        }
+        Err(_) => return print_help(),
     };
     inherited::note();
     limits::raise();
@@ -214,6 +201,15 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Bench(args) => bench::run(args),
         Command::Inside(args) => task::run(&args),
         Command::Tiny(args) => tiny::run(&args),
+    }
+}
+
+/// Prints the help or the version that the command line asks for. Groups and examples are put into it
+/// here, so that no other run spends time on them.
+fn print_help() -> ExitCode {
+    match command().try_get_matches().map_err(|help| help.print()) {
+        Err(Err(error)) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
+        _ => ExitCode::SUCCESS,
     }
 }
 
