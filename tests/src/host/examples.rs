@@ -5,6 +5,7 @@ use anyhow::{Context, ensure};
 use crate::{
     expect_usually,
     facts::need_kvm,
+    files,
     process::Program,
     product::{profile_folder, pvticket},
     tests,
@@ -18,14 +19,14 @@ tests![a_kernel_boots, a_holder_is_preempted];
 fn example(name: &str) -> anyhow::Result<String> {
     let file = profile_folder()?.join("examples").join(name);
     ensure!(file.is_file(), "no {}: cargo build --examples", file.display());
-    file.into_os_string().into_string().ok().context("the folder's name is no text")
+    file.into_os_string().into_string().ok().context("the name of the folder is not UTF-8")
 }
 
 /// In the emulated host, where a kernel boots whatever this host's KVM is.
 fn a_kernel_boots() -> anyhow::Result<()> {
     let taken = format!("{}:/in/boot", example("boot")?);
-    let kernel = "/in/cache/kernel/current/vmlinux";
-    let ran = pvticket(["emulate", "--in", &taken, "--", "/in/boot", kernel, BUSYBOX])
+    let kernel = format!("/in/cache/{}", files::BUILT_KERNEL);
+    let ran = pvticket(["emulate", "--in", &taken, "--", "/in/boot", &kernel, BUSYBOX])
         .args(["sh", "-c", "nproc; exit 7"])
         .limit(300)
         .run()?
