@@ -1,13 +1,14 @@
 //! Detects guests that may have been killed by the emulated CPU and not by the product.
 
-use std::fmt;
+use std::{fmt, fs, path::Path};
 
 /// A guest of the emulated host ended by itself, or hung, where its test expected it to run on.
 ///
 /// QEMU 10.0.2 may keep a translation of code that the guest patches meanwhile: of 40 boots with four
 /// vCPUs on a machine with a load of 14 one died of a [`stale_breakpoint`], and in a run of all tests
 /// on a quiet one a test that switches static keys died of it and a boot hung; of 711 boots on
-/// another machine none did. A test is repeated twice at most, the summary shows the end of the
+/// another machine none did. The emulated host's own kernel, whose static keys are switched by each
+/// scheduler that it loads, died so once, with three such hosts on two CPUs. A test is repeated twice at most, the summary shows the end of the
 /// guest's console, and more than [`MOST_KILLED`](crate::suite::MOST_KILLED) such tests in one run
 /// fail it, so that no frequent defect of the product is hidden. A hang with a vCPU that runs is no
 /// lost wakeup: where all vCPUs wait the product's watchdog ends the machine and says so.
@@ -34,6 +35,16 @@ const ENDS: [&str; 4] = [
 pub fn end_of_guest(stderr: &str) -> Option<&str> {
     let end = stderr.lines().find(|line| ENDS.iter().any(|end| line.contains(end)))?;
     Some(stderr.lines().find(|line| line.contains("Kernel panic")).unwrap_or(end))
+}
+
+/// The report on an emulated host whose own kernel died of a [`stale_breakpoint`], as the evidence that the product kept
+/// shows.
+pub fn end_of_host(stderr: &str) -> Option<&str> {
+    let report =
+        stderr.lines().find(|line| line.contains("the emulated host's own kernel died"))?;
+    let (_, evidence) = report.split_once("; evidence: ")?;
+    let console = fs::read(Path::new(evidence).join("console.log")).ok()?;
+    stale_breakpoint(&String::from_utf8_lossy(&console)).then_some(report)
 }
 
 /// Printed below the output of a guest with a [`stale_breakpoint`].
@@ -81,6 +92,20 @@ mod tests {
         let fault = "pvticket: vCPU 1 at 0x10: triple fault; the guest's console shows more\n";
         assert_eq!(end_of_guest(fault), Some(fault.trim_end()));
         assert_eq!(end_of_guest("pvticket: vCPU 1 waits for ever\nKernel panic\n"), None);
+    }
+
+    #[test]
+    fn a_host_that_died_of_it_is_known_by_its_console() {
+        let evidence = tempfile::tempdir().unwrap();
+        let report = format!(
+            "pvticket: the emulated host's own kernel died: Kernel panic: why; evidence: {}",
+            evidence.path().display()
+        );
+        let file = evidence.path().join("console.log");
+        fs::write(&file, console("24 06 00 e9 <83> 00 00").replace("int3", "Oops: int3")).unwrap();
+        assert_eq!(end_of_host(&report), Some(report.as_str()));
+        fs::write(&file, "kernel BUG at kernel/sched/ext.c:1!\nCode: 66 <90> c3\n").unwrap();
+        assert_eq!(end_of_host(&report), None);
     }
 
     #[test]

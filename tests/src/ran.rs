@@ -66,11 +66,11 @@ impl Ran {
             return Ok(self);
         }
         let what = format!("{} instead of exit status {status}\n{}", self.status, self.show());
-        match emulator::end_of_guest(&self.errors()) {
-            Some(end) if facts::emulates_guests() => {
-                Err(anyhow::Error::new(Killed(end.to_owned())).context(what))
-            }
-            _ => bail!(what),
+        let errors = self.errors();
+        let guest = emulator::end_of_guest(&errors).filter(|_| facts::emulates_guests());
+        match guest.or_else(|| emulator::end_of_host(&errors)) {
+            Some(end) => Err(anyhow::Error::new(Killed(end.to_owned())).context(what)),
+            None => bail!(what),
         }
     }
 

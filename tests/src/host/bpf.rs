@@ -17,8 +17,8 @@ use crate::{
 tests![
     a_guest_is_scheduled_by_the_hosts_kernel,
     two_machines_have_pages_of_their_own,
-    drivers_are_compared,
-    a_spec_has_drivers,
+    drivers_are_compared => Long("250 s: four cells of Linux guests"),
+    a_spec_has_drivers => Long("100 s: three cells of Linux guests"),
     every_backend_halts_under_it,
     a_soak_runs_under_it,
     a_scheduler_that_the_kernel_ends_is_reported,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{bpf_policies::is_complete, emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{expect_usually, product::pvticket, tests};
 
-tests![slots_and_machines_share_without_a_stall];
+tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
 /// The variable with the seconds of the last schedule.
 const LONG: &str = "PVTICKET_TEST_LONG";
