@@ -1,9 +1,11 @@
 //! How often a waiter may be bypassed.
 
-/// Bound on the acquisitions by other CPUs between a waiter's start and its own, for `n` CPUs.
+/// Bound on the acquisitions by other CPUs from a waiter's start to its own acquisition, if `n`
+/// CPUs take the lock.
 ///
 /// It is a guarantee: the stepper (`sim/`) counts bypasses for every lock, and its test fails if
-/// one exceeds its bound. For the effect of [`Handoff::queue`](crate::Handoff) see there.
+/// one exceeds its bound. A ticketlock with a limited queue has another bound:
+/// [`Handoff::bypasses`](crate::Handoff::bypasses).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bypass {
     /// `n - 1`, from the waiter's first step in `lock`: that step determines its place.

@@ -32,7 +32,7 @@ fn deviation<C: Counter + Sync>(counter: &C) -> (i64, i64) {
         }
     });
     let all = done.into_inner();
-    assert_eq!(all, CPUS as i64 * ROUNDS * 3, "as many of each amount");
+    assert_eq!(all, CPUS as i64 * ROUNDS * 3, "the amounts 1 to 5 are not equally frequent");
     assert_eq!(counter.sum(&crowd.cpu(0)), all, "an add is lost");
     assert!((all - counter.read()).abs() <= CPUS as i64 * i64::from(BATCH - 1));
     (over.into_inner(), under.into_inner())
@@ -49,7 +49,7 @@ fn a_gated_counter_loses_nothing_and_sums_no_add_twice() {
 }
 
 #[test]
-fn a_sequence_loses_nothing_and_deviates_by_no_more_than_it_says() {
+fn a_sequence_counter_loses_nothing_and_its_sums_exceed_by_no_more_than_its_bound() {
     let (over, under) = deviation(&SequenceCounter::new(CPUS, BATCH));
     assert!(over <= CPUS as i64 * i64::from(BATCH - 1), "{over} too many");
     assert_eq!(under, 0);

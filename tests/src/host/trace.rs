@@ -23,7 +23,7 @@ tests![
     perfetto_finds_the_injected_preemptions,
     the_last_round_of_every_level_is_there,
     the_hosts_schedule_has_no_slots,
-    what_is_no_timeline_is_named,
+    a_refusal_names_the_file_that_is_no_timeline,
     the_bench_sets_traced_runs_beside_plain_ones,
 ];
 
@@ -76,8 +76,8 @@ impl Traced {
     }
 }
 
-/// How often holders were preempted on purpose, and for how long together: of the account. All
-/// preemptions of holders were on purpose.
+/// The account's number of injected preemptions of holders, and their total time in nanoseconds.
+/// Fails unless all preemptions of holders were injected.
 fn injected(account: &Value) -> anyhow::Result<(u64, u64)> {
     let count =
         |name: &str| account[name].as_u64().with_context(|| format!("no {name}: {account}"));
@@ -85,8 +85,8 @@ fn injected(account: &Value) -> anyhow::Result<(u64, u64)> {
     Ok((count("lhp")?, count("holders_off_ns")?))
 }
 
-/// Are these preemptions those of the account? The last one may not be over when the account is drawn
-/// up: a timeline then has it up to its end.
+/// Checks that these preemptions, by their time off in nanoseconds, are those of the account. The last
+/// one may still go on when the account is drawn up: the timeline then has it up to the timeline's end.
 fn are_those(off: &[u64], account: &Value) -> anyhow::Result<()> {
     let (count, all) = injected(account)?;
     expect_usually!(count > 0, "no injected preemption of a holder: {account}");
@@ -236,7 +236,7 @@ fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn what_is_no_timeline_is_named() -> anyhow::Result<()> {
+fn a_refusal_names_the_file_that_is_no_timeline() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     for (name, bytes, part) in [
         ("text", &b"not a timeline"[..], "not a trace of pvticket"),

@@ -1,18 +1,18 @@
-//! Which line of a text a place of it is in, for messages about files that people write.
+//! Line numbers of places in a text, for messages about files that people write.
 
 use std::ops::Range;
 
-/// The line ends of a text.
+/// The byte offsets of a text's line feeds.
 #[derive(Debug)]
 pub struct TextLines(Vec<usize>);
 
 impl TextLines {
-    /// Of this text.
+    /// Finds the line feeds of `text`.
     pub fn new(text: &str) -> Self {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// The line in which a range of bytes begins, from 1.
+    /// Number of the line in which a range of bytes begins; the first line is 1.
     pub fn of(&self, bytes: &Range<usize>) -> usize {
         self.0.partition_point(|end| *end < bytes.start) + 1
     }

@@ -1,5 +1,5 @@
-//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock's holder: prints what it costs with
-//! native and with PV ticketlocks.
+//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock's holder. The example prints what that
+//! costs with native and with PV ticketlocks.
 //!
 //! The guest is the payload, which runs in ring 3 on any KVM.
 
@@ -19,7 +19,7 @@ use machine::{
 };
 use sched::driver::DriverKind;
 
-/// How long the vCPUs take the lock.
+/// How long the vCPUs contend.
 const WINDOW: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -43,7 +43,7 @@ fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let guest = GuestSpec::Payload(PayloadSpec::operate(lock));
     let spec = MachineSpec {
         pv,
-        // The vCPUs publish which locks they hold: the schedule aims by that.
+        // The vCPUs publish which locks they hold, which is how the schedule finds a holder.
         oversight: Oversight::of(Purpose::Cell { is_ours: true }, pv, true),
         ..MachineSpec::new(vcpus, ByteSize(MEMORY), guest)
     };

@@ -1,7 +1,8 @@
-//! What a process of pvticket owes its terminal, and what it has from its system.
+//! What a process of pvticket owes its user, and what it asks of its system.
 //!
-//! The one: signals, raw mode, output that waits for slow readers, result files that are whole or absent.
-//! The other: limits of memory, CPU time and threads, files built before, and who else may change them.
+//! To the user: signals, raw mode, output that waits for slow readers, result files that are whole or absent.
+//! Of the system: limits of memory, CPU time, threads and open files; which files are built already, and who else
+//! could have changed them.
 
 #![forbid(unsafe_code)]
 // print!/eprint! panic on a closed stream: `streams` does not.

@@ -30,7 +30,7 @@ use base::shown;
 /// How long a reader may stall after a signal has asked the program to end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Minimum wait of a single write after that, however late it is.
+/// Minimum wait of a single write after that signal, however long ago it came.
 const LEAST: Duration = Duration::from_millis(50);
 
 /// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): after a poll such a write does
@@ -130,7 +130,7 @@ pub fn input_failed(error: io::Error) {
     let _ = INPUT_FAILURE.set(error);
 }
 
-/// Is stdin a terminal? Asked at the start: confined threads may not.
+/// Is stdin a terminal? First asked at the program's start: confined threads may not ask.
 pub fn input_is_terminal() -> bool {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     *IS_TERMINAL.get_or_init(|| isatty(stdio::stdin()))
@@ -192,7 +192,7 @@ fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
         });
         let limit = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = vec![PollFd::new(&fd, PollFlags::OUT)];
-        // Once raised, it stays readable.
+        // Once raised, the bell stays readable, and polling it again would not wait.
         if let (None, Some(bell)) = (left, &bell) {
             fds.push(PollFd::new(bell, PollFlags::IN));
         }

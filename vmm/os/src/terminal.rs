@@ -3,9 +3,9 @@
 //! The terminal is restored on every way out: on drop, on a signal that ends or stops the process
 //! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
 //!
-//! While another job is in its foreground it is left alone: neither its modes are changed nor its input is read. The
-//! kernel would stop the process for either (SIGTTOU, SIGTTIN), again each time it is continued, and no signal could end
-//! it in order; so both are blocked ([`kvm::signal::block_stops_by_terminal`]).
+//! While another job is in the terminal's foreground, the terminal is left alone: neither are its modes changed nor its
+//! input read. The kernel would stop the process for either (SIGTTOU, SIGTTIN), again each time it is continued, so that
+//! no signal could end it in an orderly way; both signals are blocked ([`kvm::signal::block_stops_by_terminal`]).
 
 use std::{
     io::{self, IsTerminal, Stdin},
@@ -41,7 +41,7 @@ pub enum Hold {
 #[derive(Debug)]
 struct Held {
     stdin: Stdin,
-    /// None until it has first been taken.
+    /// `None` until the terminal is first taken.
     modes: Option<Modes>,
     hold: Hold,
     /// The terminal has been given back for the time being, or not been taken yet.
@@ -74,7 +74,7 @@ static HELD: Mutex<Option<Held>> = Mutex::new(None);
 pub struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes the terminal, if stdin is one; in the background, once the process is continued in its foreground.
+    /// Takes the terminal, if stdin is one. A process in the background takes it once it is continued in the foreground.
     pub fn enter(hold: Hold) -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -106,7 +106,7 @@ impl Held {
             Some(modes) => modes,
             None => self.modes.insert(Modes::read(&self.stdin)?),
         };
-        // Before the modes are changed: it saves them.
+        // Before the modes are changed: `arm` saves them.
         fatal::arm(self.hold == Hold::Screen);
         tcsetattr(&self.stdin, OptionalActions::Now, &modes.raw)?;
         self.is_back = false;
@@ -138,7 +138,7 @@ pub fn input_is_ours() -> bool {
 }
 
 /// May this process use the terminal that is its stdin? Not while another job is in the terminal's foreground. Always true
-/// if it is not its controlling terminal, or none at all.
+/// if stdin is not the controlling terminal, or no terminal at all.
 pub fn is_ours() -> bool {
     tcgetpgrp(stdio::stdin()).map_or(true, |group| group == getpgrp())
 }
@@ -160,7 +160,7 @@ fn take_again() {
     if let Some(held) = &mut *lock()
         && is_ours()
     {
-        // If it fails, the guest's keys are cooked, which is no reason to end.
+        // If it fails, the guest gets its input in lines, which is no reason to end.
         let _ = held.take();
     }
 }

@@ -1,4 +1,4 @@
-//! Confinement: the option, and what each command's process still needs.
+//! Confinement of a command's process: `--seccomp`, the environment variable, and the start.
 
 use std::env;
 
@@ -18,20 +18,21 @@ pub struct SeccompArgs {
 }
 
 impl SeccompArgs {
-    /// Decides it for this process and those that it starts.
+    /// Sets the mode of this process: the option's, else the environment's, else kill. Workers and
+    /// emulated hosts are started with the same one.
     pub(super) fn choose(self) -> Result<(), Usage> {
         let by_environment = Self::by_environment()?;
         confine::choose(self.seccomp.or(by_environment).unwrap_or_default());
         Ok(())
     }
 
-    /// What the environment says.
+    /// The mode that `PVTICKET_SECCOMP` names; `None` if it is unset or empty.
     pub(super) fn by_environment() -> Result<Option<Seccomp>, Usage> {
         from_variable(env::var(VARIABLE).ok().as_deref())
     }
 }
 
-/// Decides it by the environment: for commands that others start.
+/// Sets the mode by the environment alone, for commands without `--seccomp`.
 pub(super) fn choose_by_environment() -> Result<(), Usage> {
     SeccompArgs::default().choose()
 }

@@ -56,7 +56,7 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
-    // For what its program starts there.
+    // The emulated host has this mode in its environment, for what the program starts there.
     confinement::choose_by_environment()?;
     let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
     if !args.no_stdin {
@@ -80,7 +80,7 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     inside.run(["exec".into(), "--".into()].into_iter().chain(args.command))
 }
 
-/// Refuses a program that is taken along without the one that it needs to run, as the dynamic loader.
+/// Refuses a program that is taken along without its interpreter: the dynamic loader, or the one behind `#!`.
 fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
     let taken = |path_inside: &Path| args.files_in.iter().find(|(_, place)| place == path_inside);
     let asked = args.command.first().map(Path::new);
@@ -96,7 +96,7 @@ fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
     }
 }
 
-/// None: it is not built yet.
+/// `None` if the file is not built yet. That it cannot be looked for is an error.
 fn built(found: Result<PathBuf, ArtifactError>) -> Result<Option<PathBuf>, ArtifactError> {
     match found {
         Err(hidden @ ArtifactError::Hidden(..)) => Err(hidden),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_needs_its_interpreter_there() {
+    fn a_program_is_refused_without_its_interpreter() {
         let folder = TempDir::new().unwrap();
         let script = folder.path().join("script");
         std::fs::write(&script, "#!/bin/interpreter -x\n").unwrap();

@@ -69,7 +69,7 @@ const REGRESSION: u8 = 1;
 /// File name of the page in a run's directory.
 const PAGE: &str = "report.html";
 
-/// The subject of a report.
+/// What is reported: all runs as one study, or two runs and what differs between them.
 enum Subject {
     Study(Box<Study>),
     Diff(Box<Diff>),
@@ -79,7 +79,8 @@ enum Subject {
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     match args.fail_on {
         None => shown(args).map(|_| 0),
-        // A failure must not look like a regression, nor may one that nobody has read.
+        // Status 1 says that there is a regression and that its report was written: failures, also
+        // those of stdout, have status 2.
         Some(FailOn::Regression) => {
             let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
             let subject = shown(args).map_err(usage)?;
@@ -120,7 +121,7 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
     Ok(subject)
 }
 
-/// The runs without repeats, of which it tells.
+/// Leaves out runs that repeat another one, and prints a note on each.
 pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
     let (left, repeats) = once(records);
     for Repeat { source, first, own_cells } in repeats {
@@ -136,7 +137,7 @@ pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
     left
 }
 
-/// Tells that a run is compared with itself: that nothing differs says nothing then.
+/// Prints a note if a run is compared with itself: equal figures then mean nothing.
 fn note_same_run(records: &[RunRecord]) {
     if let [before, after] = records
         && share_cells(before, after)

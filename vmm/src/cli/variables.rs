@@ -8,7 +8,7 @@ use lab::sweep::slurm;
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 
-/// All whose value is a text of this program's own: none of them is a path.
+/// The variables whose values must be text. Those that hold a path are not among them: it may be any bytes.
 const TEXTS: [&str; 9] = [
     "PVTICKET_TRACE_LIMIT",
     "PVTICKET_HOST_KERNEL",
@@ -23,7 +23,7 @@ const TEXTS: [&str; 9] = [
 
 /// Refuses values that are not possible, whether or not this command would use them.
 pub(super) fn check() -> Result<(), Usage> {
-    // What is no text would pass for unset where it is read.
+    // A value that is not UTF-8 would pass for unset where it is read.
     check_texts(|name| env::var_os(name))?;
     cells::trace_limit()?;
     HostKernelArgs::default().kernel()?;

@@ -14,11 +14,12 @@ pub enum Since {
     Call,
     /// The waiter is in line.
     Line,
-    /// Outside of a queue, without the time from the kick that lets it in until it has its ticket.
+    /// The waiter is outside of the queue. What others acquire from the kick that lets it in until
+    /// it has its ticket does not count.
     Outside,
 }
 
-/// The most acquisitions by others that a lock promises.
+/// A promise of a lock: at most this many acquisitions by others before a waiter's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     /// The number of acquisitions.
@@ -58,7 +59,7 @@ impl Case {
         bounds.map(|(most, since)| Bound { most: most.into(), since }).collect()
     }
 
-    /// With a limited queue: the bound for vCPUs outside.
+    /// The bound for vCPUs outside, if the queue is limited.
     fn most_outside(&self, cpus: u32) -> Option<u32> {
         // Where pCPUs are short, each of the others may be preempted with a kick unsent.
         let is_short = self.machine.pcpus < self.vcpus + self.machine.strangers;

@@ -1,4 +1,5 @@
-//! `pvticket-stepper`: runs the cases, prints how often each lock passed over a waiter, and repeats runs.
+//! `pvticket-stepper`: runs the cases and prints how often each lock passed over a waiter. The same
+//! seed repeats a run.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -37,10 +38,10 @@ fn main() -> ExitCode {
     chosen.iter_mut().for_each(|case| case.machine.lost_kicks = args.lose_kicks);
     let jobs = args.jobs.unwrap_or_else(verdicts::processors);
     let mut out = io::stdout().lock();
-    let mut is_well = !chosen.is_empty();
-    // The program ends when the reader goes away.
+    let mut all_kept = !chosen.is_empty();
+    // A reader that goes away ends the program, without a message.
     let printed = verdicts::each(&chosen, args.seed, jobs, |verdict| {
-        is_well &= verdict.is_kept();
+        all_kept &= verdict.is_kept();
         writeln!(out, "{verdict}")?;
         if args.trace > 0 {
             write!(out, "{}", verdict.case.trace(args.seed, args.trace))?;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
             say("no case has all of these words in its name; without words all are run");
             ExitCode::from(2)
         }
-        Ok(()) if is_well => ExitCode::SUCCESS,
+        Ok(()) if all_kept => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
     }
 }

@@ -1,4 +1,5 @@
-//! The reply's proposal in seed 002: gates that keep sums and folds apart.
+//! From the review of "percpu_counter: scalability works" (Linux 2011): gates that keep sums and
+//! folds apart.
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
@@ -8,7 +9,7 @@ use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 /// Folds pass a gate concurrently; a sum closes it and waits until all are through.
 ///
 /// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum.
-/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. Its
+/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. The
 /// sum is as good as that of the [`LockedCounter`](crate::counter::LockedCounter): no add is
 /// counted twice and none missed; for any moment during the reading it is off by at most `2 * n *
 /// (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
@@ -57,7 +58,7 @@ impl Gates {
         }
     }
 
-    /// The sum reopens it. Release: a fold that enters changes nothing that the sum still reads.
+    /// A sum reopens the gate. Release: a fold that enters changes nothing that the sum still reads.
     fn open(&self) {
         self.sums.fetch_sub(1, Ordering::Release);
     }
@@ -125,7 +126,7 @@ mod tests {
         let looks = Cell::new(0);
         gates.close(|| panic!("no CPU folds"));
         gates.enter(|| {
-            assert_eq!(gates.folds.load(Ordering::Relaxed), 0, "it is not in while it waits");
+            assert_eq!(gates.folds.load(Ordering::Relaxed), 0, "a fold that waits is inside");
             looks.set(looks.get() + 1);
             if looks.get() == 3 {
                 gates.open();

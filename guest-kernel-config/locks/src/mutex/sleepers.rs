@@ -4,8 +4,8 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch, settle};
 
 /// A list of CPUs, linked through the shared table, and its lock. All methods but
-/// [`Sleepers::lock`] need that lock, which orders every access: so they are relaxed. A CPU is
-/// stored as its index plus one; zero: none.
+/// [`Sleepers::lock`] need that lock, which orders the accesses, so they are relaxed. A CPU is
+/// stored as its index plus one, and no CPU as zero.
 #[derive(Debug)]
 pub(super) struct Sleepers {
     lock: PvTicketLock,
@@ -20,13 +20,13 @@ impl Sleepers {
         Self { lock: PvTicketLock::new(), first, last }
     }
 
-    /// Takes the list's lock; returns the halts that it took.
+    /// Takes the list's lock; returns the number of halts while it waited.
     pub(super) fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
         self.lock.lock(cpu).halts
     }
 
-    /// Releases it; returns the kicks sent. Owed kicks are sent, too: a CPU that goes to sleep, or
-    /// enters its critical section, would not send them soon.
+    /// Releases the list's lock; returns the number of kicks that this takes. Owed kicks are sent,
+    /// too: a CPU that goes to sleep, or enters its critical section, would not send them soon.
     pub(super) fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
         let released = self.lock.unlock(cpu);
         settle(cpu);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn first_in_is_first_and_anyone_may_leave() {
+    fn cpus_keep_their_order_and_any_may_leave() {
         let waiters = &WaitTable::new();
         for leaving in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let list = Sleepers::new();

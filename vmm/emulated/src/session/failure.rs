@@ -1,4 +1,4 @@
-//! How a session ends before its errand has: frozen, or without its emulator. Evidence is kept.
+//! Sessions that end before their errand: the machine froze, or QEMU exited. Evidence is kept.
 
 use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
@@ -46,7 +46,7 @@ impl Session<'_> {
             return Ok(Outcome::Finished(Box::new(finished)));
         }
         let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
-        // What came of that ends it in one of several ways.
+        // Checked first: a RAM disk without some of its files may end as any of the failures below, too.
         if self.console_log.line_with(&["Initramfs unpacking failed"]).is_some() {
             let files = self.errand.files_in.iter().map(|(source, _)| source.as_path());
             let (memory, largest) = (self.errand.memory, LargestFile::among(files));
@@ -60,14 +60,14 @@ impl Session<'_> {
             return Err(EmulatedError::Panic { line, evidence });
         }
         let complaint = match status.signal() {
-            // Nobody here has killed it: a kernel without memory does, or a user.
+            // This program has not killed it: the kernel does when memory runs out, or a user.
             Some(KILL) => Memory::here().probably_lacking(),
             _ => self.words_log.last_complaint().unwrap_or_else(|| self.stage().into()),
         };
         Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
     }
 
-    /// The stage that it had reached.
+    /// The stage that the machine had reached.
     fn stage(&self) -> &'static str {
         if self.agent_up.is_zero() {
             "its machine switched itself off before it was up"

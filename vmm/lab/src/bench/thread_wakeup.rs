@@ -157,7 +157,7 @@ fn ping_pong(
     let mine = || {
         pin(placement.cpu(0, cpus))?;
         let mut samples = Vec::new();
-        // One at least, although the thread may come only after the end on a busy machine.
+        // One sample at least: on a busy machine this thread may first run after `end`.
         loop {
             let began = tsc::read();
             wire.ring(1)?;

@@ -11,7 +11,7 @@ use crate::{
     source::{self, Part},
 };
 
-/// Paths below `share`, with what they contain.
+/// All pages: their paths below `share`, and their contents.
 pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
     // As clap_mangen does it: `pvticket help` has no page.
     let mut root = command.clone().disable_help_subcommand(true);
@@ -39,7 +39,7 @@ fn collect(
     command.get_subcommands().try_for_each(|one| collect(one, source, pages))
 }
 
-/// What clap knows. The version is in the page's footer already.
+/// Renders the sections that clap knows, but no VERSION: the page's footer has it.
 fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     man.render_title(text)?;
     man.render_name_section(text)?;
@@ -52,7 +52,7 @@ fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result
     Ok(())
 }
 
-/// The preamble once instead of before each section, and words between backticks in bold.
+/// Keeps the preamble once instead of before each section, and sets words between backticks in bold.
 fn tidied(page: &str) -> String {
     let mut preamble = 0;
     let mut tidy = String::new();
@@ -71,7 +71,8 @@ fn tidied(page: &str) -> String {
     tidy
 }
 
-/// What follows: for the whole, the manual's sections; for the others, where those are.
+/// What follows the sections of clap: in `pvticket.1` those of the manual, in all other pages a
+/// reference to `pvticket(1)`.
 fn ending(command: &Command) -> Result<Roff, ManualError> {
     let mut roff = Roff::new();
     let name = command.get_display_name().unwrap_or(command.get_name());

@@ -34,9 +34,9 @@ pub struct Registered {
     /// The longest time that a vCPU waits for a slot, in slices for each vCPU of the schedule. `None`:
     /// it depends on more, or has no bound.
     pub slices: Option<u64>,
-    /// With each set of arguments that is to be tested.
+    /// The policy with each set of arguments that the tests use, as written on the command line.
     pub tested: &'static [&'static str],
-    /// What the scheduler in the host's kernel has of it (`--driver bpf`). `None`: nothing.
+    /// What the scheduler in the host's kernel implements of it (`--driver bpf`). `None`: nothing.
     pub in_kernel: Option<InKernel>,
     make: fn(&Setup<'_>, &Args) -> Made,
 }
@@ -180,7 +180,7 @@ pub const POLICIES: &[Registered] = &[
         usage: "host-cfs[:kick-yield,LATENCY,MIN,WAKEUP]",
         about: "for simulations: Linux's scheduler up to 6.5",
         slices: Some(16),
-        // The settings for 8 or more CPUs at a tick of 4 ms, for one of a microsecond.
+        // Linux's settings for 8 or more CPUs, divided by 4000: its tick of 4 ms is one of 1 us here.
         tested: &["host-cfs:6us,750ns,1us", "host-cfs:kick-yield,6us,750ns,1us"],
         in_kernel: None,
         make: |s, args| {
@@ -241,7 +241,7 @@ impl PolicySpec {
         Self { name: "host", args: Args(Vec::new()) }
     }
 
-    /// Slices in turn: what a simulation has if nothing else is asked for.
+    /// Slices in turn: the default of a simulation.
     pub const fn round_robin() -> Self {
         Self { name: "rr", args: Args(Vec::new()) }
     }
@@ -276,7 +276,7 @@ impl PolicySpec {
         }
     }
 
-    /// How many times the weight of a VM the largest one is, at most.
+    /// Upper bound on the ratio of two VMs' weights: the largest weight over the default one.
     pub(super) fn spread(&self) -> u64 {
         let all = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
         let (least, most) = all
@@ -284,7 +284,7 @@ impl PolicySpec {
         u64::from(most.div_ceil(least)).max(1)
     }
 
-    /// The recording it replays.
+    /// The file of the recording that it replays.
     pub fn replays(&self) -> Option<&str> {
         if self.name == "replay" { self.args.word(0) } else { None }
     }

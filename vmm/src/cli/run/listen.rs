@@ -75,8 +75,8 @@ pub(super) enum ListenError {
     },
 }
 
-/// A listening socket. Dropping it removes its file, if that is still its own, before it stops
-/// listening: so no other run takes the socket for a stale one.
+/// A listening socket. Dropping it removes its file, unless another file has taken the path, before
+/// it stops listening: so no other run takes the socket for a stale one.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: Arc<UnixListener>,
@@ -86,7 +86,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// The listener, which accepts connections.
+    /// What accepts the connections; the file goes with the `Socket`, not with the listener.
     pub(super) fn listener(&self) -> Arc<UnixListener> {
         self.listener.clone()
     }
@@ -104,7 +104,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|data| (data.dev(), data.ino()))
 }
 
-/// Listens at `path`, accessible to its own user only. Replaces a stale socket of a dead run.
+/// Listens at `path`, with a socket that only this user can access. Replaces a dead run's socket.
 pub(super) async fn listen(path: &Path) -> Result<Socket, ListenError> {
     let shown = || path.display().to_string();
     let length = path.as_os_str().as_bytes().len();
@@ -153,7 +153,7 @@ fn lock(path: &Path) -> Result<File, ListenError> {
     Err(ListenError::Locked(shown()))
 }
 
-/// Does a live process listen there? One that does not accept in time may be alive.
+/// Does a live process listen there? One that does not accept in time counts as alive.
 async fn is_served(path: &Path) -> bool {
     let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
     !matches!(connected, Ok(Err(error))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_private_and_goes_with_the_run() {
+    fn the_socket_is_private_and_removed_with_its_run() {
         on_a_runtime(async {
             let folder = folder("private");
             let path = folder.join("s");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn a_refused_path_is_named_with_the_reason() {
         on_a_runtime(async {
             let folder = folder("refused");
             let file = folder.join("file");

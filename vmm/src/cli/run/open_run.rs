@@ -92,7 +92,7 @@ impl Plan {
         let cgroups = cgroups::make(&experiment.points, run.jobs)?;
         let kernels = workers::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
-            // What it needs is missing before a worker starts, or not at all.
+            // So that a missing file is reported before a worker starts.
             Pieces::find(run.host_kernel)?;
         }
         let recording = replayed(&experiment)?;
@@ -141,7 +141,7 @@ impl Plan {
     }
 }
 
-/// The recording that a policy replays, if one does. It must be of as many slots and vCPUs as the
+/// The recording that a policy replays, if one does. It must have as many slots and vCPUs as the
 /// points.
 fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
     let replays = |point: &Point| point.policy.replays().map(PathBuf::from);

@@ -10,10 +10,10 @@ pub const PAYLOAD_WARM_UP: Duration = Duration::from_millis(100);
 /// `warm-up` of a workload in a Linux guest.
 pub const LINUX_WARM_UP: Duration = Duration::from_millis(200);
 
-/// The guest kernel's own threshold, from the same series.
+/// Looks before a waiter halts by the guest kernel's own default (`SPIN_THRESHOLD`, patch 0001).
 const LINUX_LOOKS: u32 = 1 << 15;
-/// The kernel's in the emulated host. QEMU's CPUs leave their loop at every PAUSE (`helper_pause`), so
-/// that the kernel's own threshold takes tens of milliseconds there, several slices of the host's
+/// Looks of a guest kernel in the emulated host. QEMU's CPUs leave their loop at every PAUSE
+/// (`helper_pause`), so `LINUX_LOOKS` take tens of milliseconds there, several slices of the host's
 /// scheduler: no waiter would halt before the end of its slice.
 const EMULATED_LOOKS: u32 = 512;
 
