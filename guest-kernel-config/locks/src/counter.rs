@@ -1,9 +1,10 @@
 //! Per-CPU counters: every CPU adds to a part of its own, and folds it into a shared count once it
 //! reaches the batch size.
 //!
-//! The three systems of seed 002 differ in how they keep folds and sums apart: by a lock
-//! ([`LockedCounter`], mainline at that time), by a sequence and a slow count ([`SequenceCounter`],
-//! V3 of the patch), and by gates ([`GatedCounter`], the reply).
+//! The three systems are those of "percpu_counter: scalability works" (Linux 2011). They differ in
+//! how they keep folds and sums apart: by a lock ([`LockedCounter`], mainline at that time), by a
+//! sequence and a slow count ([`SequenceCounter`], V3 of the patch), and by gates ([`GatedCounter`],
+//! proposed in its review).
 //!
 //! With `n` CPUs and batch `b`, for all three: [`Counter::read`] is off by at most `n * (b - 1)`
 //! from the completed adds, because no CPU keeps more than `b - 1` to itself; and without

@@ -1,4 +1,4 @@
-//! A reference count and the lock of the counted object in one word (seed 004), so that one
+//! A reference count and the lock of the counted object in one word (Linux's lockref), so that one
 //! compare-exchange checks that the lock is free and changes the count.
 //!
 //! One type, with the number of tries before it takes the lock: [`UnboundedLockref`] tries as long
@@ -17,10 +17,11 @@ use crate::sync::Ordering;
 use crate::wait::LockKey;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// No bound: seed 004's lockref, in which 28 threads needed about 25 tries per success.
+/// No bound: Linux's lockref until "Disable lockref on arm64" (2019), where 28 threads needed about
+/// 25 tries per success.
 pub const UNBOUNDED: u32 = u32::MAX;
 
-/// The seed asks for a bound without naming one; this is the one that Linux uses since.
+/// That thread asks for a bound without naming one; Linux has had this one since.
 pub const USUAL_TRIES: u32 = 100;
 
 /// The count of a dead lockref: far enough below zero for gets that do not check.

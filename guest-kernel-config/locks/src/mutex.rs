@@ -44,10 +44,11 @@ pub struct MutexTaken {
     pub halts: u32,
     /// Looks of the optimistic spinner, in its queue (if there is one) and at the owner.
     pub spins: u32,
-    /// Atomic read-modify-writes of the mutex's word, the subject of seed 000.
+    /// Atomic read-modify-writes of the mutex's word: what "mutex: Make more scalable by doing less
+    /// atomic operations" (Linux 2013) saves.
     pub rmw: u32,
-    /// Read-modify-writes of the state that decides which CPU may spin: seed 003's field, or the
-    /// queue's tail.
+    /// Read-modify-writes of the state that decides which CPU may spin: the field of the
+    /// [`OneSpinnerMutex`], or the queue's tail.
     pub beside: u32,
 }
 

@@ -10,8 +10,9 @@ use crate::width::Width;
 use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
 
 /// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] looks and are
-/// kicked when they are served. Uncontended it costs as much as the native one,
-/// plus a locked add at the release. Seed document 001; first in, first out.
+/// kicked when they are served, as in the series "Paravirtualized ticketlocks"
+/// (Linux 2012). Uncontended it costs as much as the native one, plus a locked
+/// add at the release. First in, first out.
 ///
 /// For guests whose vCPUs may be preempted. The low bit of the head is the
 /// slowpath flag, so tickets go in steps of two: those of 8 bits count 127

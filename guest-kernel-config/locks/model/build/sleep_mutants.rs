@@ -22,13 +22,13 @@ const SHUTTLE: &str = "shuttle";
 pub const HOLES: &[Hole] = &[
     Hole {
         name: "counter: the hole of the sequence",
-        rule: "seed 002's reply: a fold is counted twice",
+        rule: "the patch's review: a fold counts twice",
         engine: LOOM,
         checks: "HOLE",
     },
     Hole {
         name: "counter: the hole of the sequence, by chance",
-        rule: "seed 002's reply: a fold is counted twice",
+        rule: "the patch's review: a fold counts twice",
         engine: SHUTTLE,
         checks: "HOLE",
     },

@@ -1,11 +1,12 @@
-//! The mainline of seed 002: a lock around every fold and every sum.
+//! Linux's counter before "percpu_counter: scalability works" (2011): a lock around every fold and
+//! every sum.
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
 use crate::sync::{AtomicI64, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
-/// A lock around folds and sums: the code that seed 002 starts from.
+/// A lock around folds and sums: the code that the patch of 2011 starts from.
 ///
 /// Right when batches seldom fill; with amounts larger than the batch every add takes the lock. A
 /// sum counts no add twice and misses none that was completed before the call. While it reads,

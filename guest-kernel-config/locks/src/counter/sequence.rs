@@ -1,4 +1,5 @@
-//! V3 of seed 002's patch: no lock, a sequence of folds, and a slow count during sums.
+//! "percpu_counter: scalability works" (Linux 2011), V3: no lock, a sequence of folds, and a slow
+//! count during sums.
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
@@ -9,12 +10,12 @@ use crate::{Cpu, Pv, Watch};
 /// meanwhile.
 ///
 /// Right when sums are rare and need not be exact: no CPU ever waits, and a sum ends after at most
-/// one round more than there are CPUs in the middle of an add. It has the hole that the reply
-/// points out: a CPU that has folded its part and not yet reset it is counted twice by a sum that
-/// begins and ends in between. That makes up to `b - 1` per CPU, `n * (b - 1)` in all, as much as
-/// the error of [`Counter::read`], and the sum may exceed all that was ever added. Otherwise, since
-/// one add per CPU may be past the check, it is off by at most `2 * n * (b - 1)` at the moment of
-/// its last read of the slow count. It misses no add that was completed before the call.
+/// one round more than there are CPUs in the middle of an add. It has the hole that the patch's
+/// review points out: a CPU that has folded its part and not yet reset it is counted twice by a sum
+/// that begins and ends in between. That makes up to `b - 1` per CPU, `n * (b - 1)` in all, as much
+/// as the error of [`Counter::read`], and the sum may exceed all that was ever added. Otherwise,
+/// since one add per CPU may be past the check, it is off by at most `2 * n * (b - 1)` at the
+/// moment of its last read of the slow count. It misses no add that was completed before the call.
 #[derive(Debug)]
 pub struct SequenceCounter {
     /// Sums in progress. Read by every add, seldom written: not in the cache line of the counts.
@@ -29,7 +30,7 @@ pub struct SequenceCounter {
 struct Shared {
     count: AtomicI64,
     slow: AtomicI64,
-    /// Folds so far. The seed's is not atomic: there, two folds may count as one.
+    /// Folds so far. In the patch it is not atomic: there, two folds may count as one.
     folds: AtomicU32,
 }
 

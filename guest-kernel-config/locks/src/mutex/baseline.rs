@@ -1,10 +1,11 @@
-//! The baseline of seed 000: any number of spinners, and every look is a write.
+//! Linux's mutex before "mutex: Make more scalable by doing less atomic operations" (2013): any
+//! number of spinners, and every look is a write.
 
 use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::{Cpu, Pv, Watch};
 
-/// The code that seed 000 starts from. Three atomic read-modify-writes in rapid succession on the
-/// way to sleep: the decrement of the first look, a swap at the start of the list's critical
+/// The code that the patch of 2013 starts from. Three atomic read-modify-writes in rapid succession
+/// on the way to sleep: the decrement of the first look, a swap at the start of the list's critical
 /// section, and another before the halt; and a compare-exchange by every spinner whenever the mutex
 /// has no owner.
 ///

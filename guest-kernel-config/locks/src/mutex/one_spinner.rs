@@ -1,4 +1,4 @@
-//! Seed 003: one spinner at a time.
+//! "mutex: restrict mutex spinning to only one task per mutex" (Linux 2013).
 
 use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::sync::{AtomicU32, Ordering};
@@ -7,8 +7,8 @@ use crate::{Cpu, Pv, Watch};
 /// As the [`ReadFirstMutex`](crate::mutex::ReadFirstMutex), with at most one optimistic spinner per
 /// mutex: a second one goes to sleep at once.
 ///
-/// Right when spinners keep others from useful work (fserver of the seed: +16 %), wrong when
-/// critical sections are short and sleeping is the main cost (short: -7.7 %). Guarantees, beyond
+/// Right when spinners keep others from useful work (AIM7's fserver: +16 %), wrong when critical
+/// sections are short and sleeping is the main cost (AIM7's short: -7.7 %). Guarantees, beyond
 /// those of every mutex: no two CPUs spin for it at once.
 pub type OneSpinnerMutex = Mutex<OneSpinner>;
 

@@ -1,4 +1,5 @@
-//! The reviewer's proposal in seed 000: spinners that queue.
+//! From the review of "mutex: Make more scalable by doing less atomic operations" (Linux 2013):
+//! spinners that queue.
 
 use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::sync::{AtomicU32, Ordering};

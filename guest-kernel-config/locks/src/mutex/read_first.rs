@@ -1,4 +1,4 @@
-//! Seed 000's patch: look before you write.
+//! "mutex: Make more scalable by doing less atomic operations" (Linux 2013): look before you write.
 
 use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::{Cpu, Pv, Watch};
