@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{facts::need_kvm, files, product::pvticket, tests};
 
-tests![vms_of_different_sizes_run_together, a_reader_of_each_size_makes_no_operations];
+tests![vms_of_different_sizes_run_together, the_reader_of_each_vm_counts_no_operations];
 
 /// The cells of a run of this spec on this host.
 fn cells(spec: &str) -> anyhow::Result<Vec<Value>> {
@@ -21,7 +21,7 @@ fn cells(spec: &str) -> anyhow::Result<Vec<Value>> {
     Ok(lines.into_iter().filter(|line| line["kind"] == "cell").collect())
 }
 
-/// Each vCPU of each VM makes operations, and is counted with its own VM by the host.
+/// Each vCPU of each VM makes operations, and the host's counts of it are with its own VM.
 fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
     let cells = cells(
         "host = \"direct\"\nlocks = \"pv-ticket\"\nvcpus = 2\nslots = 2\nrepetitions = 1\n\
@@ -50,7 +50,7 @@ fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
 }
 
 /// The last vCPU of each VM reads the others' line; its operations are not in the list.
-fn a_reader_of_each_size_makes_no_operations() -> anyhow::Result<()> {
+fn the_reader_of_each_vm_counts_no_operations() -> anyhow::Result<()> {
     let cells = cells(
         "host = \"direct\"\nlocks = \"ticket\"\nworkloads = \"hot-line\"\nvcpus = 2\nslots = 2\n\
          repetitions = 1\nseconds = 0.2\npolicies = \"rr\"\nother-vms = \"4+3\"\n",

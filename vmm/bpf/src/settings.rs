@@ -10,15 +10,16 @@ use crate::{
 /// In what order vCPUs have their turns, and when these end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
-    /// First in, first out; after one slice, whatever the vCPU does.
+    /// First in, first out; a turn ends after one slice, whatever the vCPU does.
     RoundRobin,
-    /// As soon as the vCPU neither holds nor awaits a lock, or when its grace is over.
+    /// Kicked vCPUs first; a turn ends after its slice, as soon as the vCPU neither holds nor awaits a
+    /// lock, or when its grace is over.
     OutsideLocks(Graces),
-    /// The vCPU first that has had the least by its machine's weight.
+    /// The vCPU that has run least, by its machine's weight, comes first.
     Fair,
-    /// Kicked vCPUs first; their kickers make way, or do so (`later`) when they halt or yield.
+    /// Kicked vCPUs first; their kickers make way at once unless `later`.
     KickBoost {
-        /// No kicker makes way.
+        /// A kicker makes way only when it halts or yields.
         later: bool,
     },
     /// Lock holders are held off at random times.
@@ -48,7 +49,7 @@ pub struct Injection {
 /// A schedule.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// In what order, and until when.
+    /// The order of turns, and what ends them.
     pub policy: Policy,
     /// How long a turn lasts.
     pub slice: Nanos,
@@ -58,11 +59,11 @@ pub struct Settings {
     pub vcpus: u32,
     /// Seed of everything random.
     pub seed: u64,
-    /// For tests.
+    /// What a test makes go wrong.
     pub fault: Option<Fault>,
 }
 
-/// What is made to go wrong.
+/// Faults of the scheduler's loading and records, for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The program does what no verifier accepts.
@@ -78,7 +79,7 @@ pub struct Machine {
     pub ranges: Vec<Range>,
     /// Number of vCPUs.
     pub vcpus: u32,
-    /// Of each of them; 1024 is usual.
+    /// Weight of each of its vCPUs; the default is 1024.
     pub weight: u32,
 }
 
@@ -94,7 +95,7 @@ pub struct Range {
 }
 
 impl Settings {
-    /// As the scheduler has them.
+    /// In the layout of `scheduler/shared.h`. Fails if there are too many slots, or a CPU's number is too large.
     pub(crate) fn raw(&self) -> Result<RawSettings, BpfError> {
         let cpus: Option<Vec<u32>> =
             self.slots.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
@@ -133,8 +134,8 @@ impl Settings {
     }
 }
 
-/// Intervals of this mean, exponentially distributed, like those between independent accidents: the means
-/// of as many parts of the distribution, each of which is as likely.
+/// Nanoseconds between two injections, exponentially distributed with this mean, as between independent
+/// events: the mean of each of [`INTERVALS`] equally likely parts of the distribution, in ascending order.
 fn intervals(mean: f64) -> [u64; INTERVALS] {
     // The mean of x over a part, from the integral of -ln(1 - u).
     let integral = |u: f64| if u < 1.0 { (1.0 - u) * (1.0 - u).ln() + u } else { 1.0 };
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_have_their_mean_and_are_spread() {
+    fn intervals_have_their_mean_and_are_exponential() {
         let all = intervals(1e8);
         let mean = all.iter().sum::<u64>() as f64 / INTERVALS as f64;
         assert!((mean / 1e8 - 1.0).abs() < 1e-6, "{mean}");

@@ -8,7 +8,7 @@ pub(crate) const MOST_SLOTS: usize = 128;
 pub(crate) const MOST_CPUS: u32 = 1024;
 pub(crate) const MOST_RANGES: usize = 4;
 pub(crate) const INTERVALS: usize = 256;
-/// The locks of which a line says which they are.
+/// The most held locks that a telemetry line names.
 pub(crate) const NAMED: usize = hypercalls::telemetry::NAMED;
 /// Bit of [`RawRecord::known`]: the awaited lock's word could be read.
 pub(crate) const KNOWN_WAIT: u32 = 1 << NAMED;
@@ -172,7 +172,7 @@ mod tests {
         let (body, _) = rest.split_once("\n};").expect("its end");
         let (mut layout, mut at) = (Layout::new(), 0);
         for line in body.lines().map(str::trim) {
-            // Comments begin or go on so.
+            // Lines of comments begin with one of these.
             let Some(field) = line.strip_suffix(';').filter(|line| !line.starts_with(['/', '*']))
             else {
                 continue;
@@ -233,7 +233,7 @@ mod tests {
         let record = in_rust!(RawRecord: at_ns began_ns due_ns kind end machine vcpu cpu known held wait wait_lock
             wait_since held_lock held_ticket released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);
-        // The memory begins with them.
+        // `struct memory` begins with its counters, and its farewell comes next.
         let counters = in_rust!(RawMemory: turns lost lost_others hits misses kept);
         assert_eq!(in_c("counters"), counters);
         let from = offset_of!(RawMemory, reason);

@@ -37,7 +37,7 @@ pub(super) fn run(spec: &Spec, end: Picos) -> Figures {
 pub(super) const MILLI: Picos = Picos(1_000_000_000);
 
 #[test]
-fn the_same_seed_is_the_same_run_and_another_is_another() {
+fn a_seed_repeats_its_run_and_another_seed_does_not() {
     for system in [System::PvTicket, System::Queued, System::TestAndSet] {
         let spec = spec(system, 8, "rr");
         let first = run(&spec, MILLI);
@@ -78,7 +78,7 @@ fn every_system_works_under_every_policy() {
             let millis = if policy.starts_with("host") { 8 } else { 2 };
             let figures = run(&spec, Picos(millis * MILLI.0));
             let name = format!("{system} {policy}");
-            // The others may starve a vCPU for as long as this lasts.
+            // Locks that are not first in, first out may starve a vCPU for the whole run.
             let least = if system.is_fifo() { 1 } else { 0 };
             assert!(figures.operations.iter().all(|done| *done >= least), "{name}: {figures:?}");
             assert!(figures.all() > 20, "{name}: {figures:?}");
@@ -99,7 +99,7 @@ fn mean(spec: &Spec, quantity: fn(&Figures) -> f64) -> (f64, f64) {
 }
 
 #[test]
-fn skipped_looks_change_nothing_but_the_time_it_takes() {
+fn skipping_looks_leaves_the_figures_as_they_are() {
     for (system, policy, vcpus) in [
         (System::NativeTicket, "rr", 4),
         (System::PvTicket, "rr", 8),
@@ -153,8 +153,8 @@ fn a_parked_waiter_pays_its_exits() {
     }
 }
 
-/// A host that knows nothing of locks preempts ticketlocks in the middle, as `rr` does; it has to
-/// leave those alone that fit.
+/// A host that knows nothing of locks preempts vCPUs in ticketlocks, as `rr` does; vCPUs that have a
+/// CPU each it must not preempt.
 #[test]
 fn the_hosts_schedulers_are_blind_to_locks() {
     for policy in ["host-cfs", "host-eevdf"] {
@@ -165,7 +165,7 @@ fn the_hosts_schedulers_are_blind_to_locks() {
         let (fits, over) = (figures(4), figures(6));
         assert_eq!(fits.schedule.preemptions, 0, "{policy}");
         assert!(over.schedule.preemptions > 4, "{policy}: {:?}", over.schedule);
-        // Of 160 ms: whoever waits behind a preempted vCPU spins for its slice.
+        // Of 160 ms of CPU time: a vCPU that waits behind a preempted one spins through its slice.
         let wasted = Nanos(over.schedule.wasted_spin_ns);
         assert!(wasted > Nanos::millis(20), "{policy}: {wasted}");
         assert!(over.rate() < fits.rate() * 0.8, "{policy}: {} {}", over.rate(), fits.rate());
@@ -207,7 +207,7 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
         let faults = figures.faults;
         [faults.delayed, faults.duplicated, faults.spurious, faults.halts_delayed]
     };
-    assert_eq!(usual, figures("spurious:0"), "what does not happen draws nothing else");
+    assert_eq!(usual, figures("spurious:0"), "a fault that never happens changes the run");
     for faults in ["kick-delay:20us", "kick-dup:0.5", "spurious:0.2", "halt-delay:20us"] {
         let figures = figures(faults);
         assert!(figures.halts > 100 && figures != usual, "{faults}");
@@ -226,12 +226,12 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
 fn a_kick_that_is_doubled_arrives_twice() {
     let figures = faulty("kick-delay:20us,kick-dup:1").expect("it comes to its end");
     let FaultCounts { delayed, duplicated, .. } = figures.faults;
-    // Each one that arrives is late, but for those whose delay is drawn as zero.
+    // Each kick that arrives is late, but for those whose delay is drawn as zero.
     assert!(duplicated > 100 && delayed * 10 > duplicated * 19, "{duplicated}, {delayed} late");
 }
 
 #[test]
-fn waits_are_measured_and_tickets_let_nobody_pass() {
+fn waits_are_measured_and_no_vcpu_passes_a_ticket() {
     let most = |system| {
         let spec = spec(system, 8, "rr");
         let mut sim = Sim::new(&spec).expect("it can be simulated");
@@ -311,7 +311,7 @@ fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
     }
 }
 
-/// With a thread on each CPU that is busy for a third of the time, and a switch.
+/// Adds a thread to each CPU, which is busy for 50 us and idle for 100 us on average; it costs a switch each time.
 fn with_noise(spec: Spec) -> Spec {
     let noise = Noise { busy: Picos::from_nanos(5e4), idle: Picos::from_nanos(1e5) };
     Spec { host: Host { noise: Some(noise), ..Host::default() }, ..spec }

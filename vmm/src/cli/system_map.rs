@@ -5,10 +5,11 @@ use std::path::Path;
 use super::Usage;
 use base::{files, units::ByteSize};
 
-/// Several times the size of an allyesconfig kernel's.
+/// Longest file that is read: several times the System.map of an allyesconfig kernel.
 const LONGEST: ByteSize = ByteSize::mib(64);
 
-/// What `find` finds in the text of a System.map; a usage error that names what is `missing`.
+/// Reads a System.map, and returns what `find` finds in its text. If that is nothing, the usage error says
+/// `missing`.
 pub(super) fn read<T>(
     map: &Path,
     find: impl FnOnce(&str) -> Option<T>,

@@ -20,12 +20,12 @@ const CAPACITY: usize = 64 << 10;
 pub struct Closing(Arc<OwnedFd>);
 
 impl Closing {
-    /// Not closing yet.
+    /// For a machine that has not ended. Fails if there is no descriptor left.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)))
     }
 
-    /// The machine ends.
+    /// Makes the descriptor readable for good: the machine ends.
     pub fn close(&self) {
         // A full counter means that it is already readable; it stays so.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn input_before_the_wish_wakes_at_the_wish() {
+    fn a_guest_that_asks_after_the_input_came_is_woken_at_once() {
         let channel = channel();
         assert_eq!(channel.push(b"x"), Wake::Nobody);
         assert_eq!(channel.available(), 1);

@@ -22,7 +22,7 @@ mod on {
         RNG.set(Some(SplitMix64::new(seed)));
     }
 
-    /// Pauses at random for up to 300 us: longer than a turn in the tests.
+    /// Pauses one time in six, for up to 300 us: the tests' slice is 500 us, and most turns are shorter.
     pub(in super::super) fn maybe() {
         let pause = RNG.with_borrow_mut(|rng| {
             let rng = rng.as_mut()?;

@@ -27,7 +27,7 @@ use super::names;
 use base::plural::{agree, count};
 use study::findings::{RunFacts, Study};
 
-/// How many runs of all cells have figures, if not all have; without a full stop.
+/// `partial: 3 of 8 runs have figures`, where each cell is a run; `None` if all cells have figures.
 pub fn partial<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Option<String> {
     let add = |(done, cells), study: &Study| (done + study.done(), cells + study.cells());
     let (done, cells) = studies.into_iter().fold((0, 0), add);
@@ -64,7 +64,7 @@ pub fn method(study: &Study) -> Vec<String> {
     all
 }
 
-/// So many, as all that there are.
+/// `all 3 comparisons`, or `the only comparison`.
 fn all_of(number: usize, noun: &str) -> String {
     match number {
         1 => format!("the only {noun}"),

@@ -1,7 +1,8 @@
 //! How far the simulator may be believed: comparisons with what is known otherwise.
 //!
 //! Rung 1 compares it with mathematics, rung 3 its costs with those of the machine files, rung 4 its
-//! figures with published ones. What fails is a row like any other, with its verdict.
+//! figures with published ones. (Rung 2 needs KVM: `vmm/src/cli/sim_command/measured.rs`.) What fails
+//! is a row like any other, with its verdict.
 
 pub mod markov;
 mod rung1;
@@ -30,8 +31,8 @@ pub enum Bound {
     AtLeast,
     /// Not more.
     AtMost,
-    /// On the same side of 1, and at most so many times more or less. Of ratios: 1 is no change, and
-    /// within this share of it there is none.
+    /// For ratios, where 1 is no change: on the same side of 1, and off by at most the first number as a
+    /// factor. A ratio within the second number, a share, of 1 counts as no change.
     Factor(f64, f64),
 }
 
@@ -42,11 +43,11 @@ pub struct Row {
     pub table: &'static str,
     /// The cell: lock, CPUs, parameters.
     pub cell: String,
-    /// What it should be.
+    /// The figure by mathematics, by a machine file or by a publication.
     pub expected: f64,
-    /// How close.
+    /// How close `simulated` has to be.
     pub bound: Bound,
-    /// What it is.
+    /// The simulator's figure.
     pub simulated: f64,
 }
 
@@ -70,7 +71,7 @@ impl Row {
     }
 }
 
-/// 1: more than 1, -1: less, 0: within this share of it.
+/// 1 if the ratio is more than 1, -1 if it is less, 0 if it is within `noise`, a share, of 1.
 fn side(ratio: f64, noise: f64) -> i8 {
     match ratio.ln() {
         log if log.abs() <= (1.0 + noise).ln() => 0,
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use crate::Brake;
 
-    /// A standstill by the clock of who validates.
+    /// Was the simulation ended by its brake, for lack of time?
     fn is_out_of_time(error: &ValidateError) -> bool {
         match error {
             ValidateError::Stuck { source, .. }

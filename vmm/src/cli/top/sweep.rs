@@ -16,7 +16,7 @@ use crate::cli::{print, run};
 use os::signals::{self, Interrupt};
 use study::store;
 
-/// Interval between two looks. Each asks the engine once.
+/// Interval between two readings of the directory, each of which asks the engine once.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Interval between two redraws.

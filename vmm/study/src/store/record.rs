@@ -1,4 +1,4 @@
-//! The lines of a store. Described in `vmm/specs/README.md`, "What is kept".
+//! The lines of a store. `vmm/specs/README.md` describes them under "What is kept".
 
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,7 @@ pub struct RunLine {
     pub only: Vec<String>,
     /// `--host`: `auto`, `direct` or `emulated`.
     pub host: String,
-    /// The kernel of the emulated host. Earlier versions had only 6.1.
+    /// The kernel of the emulated host. Missing in older stores: there was only 6.1.
     #[serde(default, with = "text")]
     pub host_kernel: HostKernel,
     /// Host CPUs that the vCPUs run on. Overcommit ratios refer to one job's share of them.
@@ -68,7 +68,7 @@ pub struct RunLine {
     pub cells: u32,
     /// When it began, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// The simulated machines, as their files were then; none in older stores.
+    /// The simulated machines, with their files' texts at that time; none in older stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineFile>,
 }
@@ -86,7 +86,7 @@ pub struct MachineFile {
     pub costs: u32,
     /// The file's text.
     pub text: String,
-    /// What its costs were doubted for when they were measured, each in a line; none in older stores.
+    /// Doubts about its costs from their measurement, one line each; none in older stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// Does its host take CPUs away? Older stores do not say.
@@ -133,7 +133,7 @@ pub struct CellLine {
     pub at_ms: u64,
     /// How long it took in total, in seconds.
     pub took: f64,
-    /// How busy the CPUs were besides.
+    /// How busy the CPUs were meanwhile.
     pub load: Load,
     /// The node of the sweep that it ran on. The lines of a part do not repeat it: it is filled in
     /// when they are read.
@@ -271,7 +271,8 @@ pub struct TimelineCounts {
 }
 
 impl Figures {
-    /// Operations by all vCPUs. A store's counts may be anything: a float, which does not overflow.
+    /// Operations by all vCPUs. A float, since a store's counts may be anything and their sum must not
+    /// overflow.
     pub fn all_operations(&self) -> f64 {
         self.operations.iter().map(|count| *count as f64).sum()
     }
@@ -286,8 +287,8 @@ impl Figures {
         if self.seconds > 0.0 { self.all_operations() / self.seconds } else { 0.0 }
     }
 
-    /// The figures that the guests of two machines reported, which ran side by side and each measured
-    /// the same window. What the VMM and the schedule count is of all machines anyway, and stays.
+    /// Adds what another machine's guest reported, which ran beside this one and measured the same
+    /// window by its own clock. What the VMM and the schedule counted is of all machines already.
     #[must_use]
     pub fn beside(mut self, other: Self) -> Self {
         let rate = self.rate() + other.rate();

@@ -1,4 +1,4 @@
-//! `--dry-run` of a sweep: what would be submitted, and what the cluster says to it.
+//! `--dry-run` of a sweep: what would be submitted, and whether the cluster would take it.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -12,7 +12,7 @@ use lab::sweep::{
     units::is_simulated,
 };
 
-/// The cells, the units, the estimate; for Slurm the options, the script and its answer.
+/// The cells, the units and the estimate; for Slurm also the options, the script and Slurm's answer.
 pub(super) fn text(head: &Head, given: Option<&str>, dir: Option<&Path>) -> anyhow::Result<String> {
     let mut text = head.plan.dry_run();
     let units = match &head.plan.resumed {
