@@ -13,7 +13,7 @@ use Step::{
     SpunOut,
 };
 
-/// Hints after which the lock will not be released any more.
+/// Most hints of a wait: then the release that was set up has been missed.
 const PATIENCE: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +22,14 @@ enum Step {
     Spinning(u16),
     SpunOut(u16),
     Halting(u16),
-    /// Not reported but made: the halt itself.
+    /// The halt itself, which the lock makes and does not report.
     Halt(u16),
     Resumed(u16),
     Taken(u16),
     Released,
     BeforeKick(u16),
     Kicked,
-    /// Not reported but made.
+    /// The kick itself, which the lock makes and does not report.
     Kick(usize),
     Reached(Place),
 }
@@ -226,7 +226,7 @@ fn alone_a_lock_is_entered_taken_and_released() {
 }
 
 #[test]
-fn who_only_spins_never_halts() {
+fn a_waiter_that_only_spins_never_halts() {
     let steps = [&ENTERS[..], &[(0, Released)], &TAKES].concat();
     assert_eq!(Stage::<NativeTicketLock>::new(0, 0).hand_over(Cue::Hint(3)), steps);
     assert_eq!(Stage::<PvTicketLock>::new(5, 0).hand_over(Cue::Hint(3)), steps);
@@ -252,7 +252,7 @@ fn a_release_before_the_flag_leaves_nothing_to_kick_and_no_halt() {
 }
 
 #[test]
-fn a_flag_without_a_waiter_is_told_but_nobody_is_kicked() {
+fn a_flag_without_a_waiter_is_told_but_no_cpu_is_kicked() {
     // Hints 1 and 2 come before the halt, which is spurious; 3 after it.
     let between = [(1, Resumed(2)), (0, BeforeKick(2)), (0, Released), (0, Kicked)];
     let steps = [&ENTERS[..], &HALTS, &between, &TAKES].concat();
@@ -260,7 +260,7 @@ fn a_flag_without_a_waiter_is_told_but_nobody_is_kicked() {
 }
 
 #[test]
-fn who_spins_is_spun_out_after_every_so_many_looks() {
+fn a_waiter_is_spun_out_after_each_set_number_of_looks() {
     let spun = [(1, SpunOut(2))];
     let steps = [&ENTERS[..], &spun, &spun, &[(0, Released)], &TAKES].concat();
     assert_eq!(Stage::<NativeTicketLock>::new(0, 3).hand_over(Cue::Hint(7)), steps);
@@ -279,7 +279,7 @@ fn looks_before_a_halt_do_not_count_after_it() {
 }
 
 #[test]
-fn who_halts_by_then_is_not_spun_out() {
+fn a_waiter_that_halts_first_is_not_spun_out() {
     let steps = [&ENTERS[..], &HALTS, &KICKS, &[(1, Resumed(2))], &TAKES].concat();
     for spin_looks in [4, 5] {
         assert_eq!(Stage::<PvTicketLock>::new(4, spin_looks).hand_over(Cue::Halt(1)), steps);

@@ -23,7 +23,7 @@ const MOST_WEIGHTS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cgroups {
     layout: Layout,
-    /// `cpu.weight` of the VMs' groups, by turns; empty: the kernel's default.
+    /// `cpu.weight` of the VMs' groups, repeated if there are more VMs; empty: the kernel's default.
     weights: Vec<u32>,
     /// `cpu.max` of each of these groups.
     max: Option<Quota>,
@@ -34,11 +34,11 @@ pub struct Cgroups {
 /// How the threads are divided into groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Layout {
-    /// All in one.
+    /// One group for all threads.
     Flat,
-    /// One of each VM.
+    /// A group for each VM.
     PerVm,
-    /// One of each VM, and in it one of each vCPU.
+    /// A group for each VM, and in it one for each vCPU.
     Nested,
 }
 
@@ -61,11 +61,11 @@ pub enum CgroupsError {
     /// Not a weight.
     #[error("'{0}' is not a weight from 1 to 10000")]
     Weight(String),
-    /// Too many of them.
+    /// Too many weights.
     #[error("at most {MOST_WEIGHTS} weights")]
     Weights,
-    /// Weights of a single group.
-    #[error("weights are of several groups: flat has one")]
+    /// Weights for a single group.
+    #[error("weights are for several groups: flat has one")]
     OneGroup,
     /// Not a quota.
     #[error(
@@ -123,7 +123,7 @@ impl Cgroups {
         }
     }
 
-    /// What is written to the files of a VM's group.
+    /// The files of a VM's group, and what is written to them.
     fn values(&self, vm: usize) -> Vec<(&'static str, String)> {
         let micros = |time: Nanos| (time.0 / 1000).to_string();
         let weight = self.weights.get(vm % self.weights.len().max(1));
@@ -263,7 +263,7 @@ mod tests {
             vec![("cpu.weight", weight.to_owned()), max, ("cpu.max.burst", "5000".to_owned())]
         };
         assert_eq!((&groups[2].values, groups[2].is_parent), (&values("300"), true));
-        assert_eq!(groups[5].values, values("100"), "by turns");
+        assert_eq!(groups[5].values, values("100"), "the third VM has the first weight again");
         assert!(groups[3].values.is_empty() && !groups[3].is_parent);
         assert_eq!(nested.path(1, VcpuId(1)), "vm1/vcpu1");
         let flat = parse("flat");

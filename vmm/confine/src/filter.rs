@@ -15,7 +15,7 @@ use crate::{
     lists, requests,
 };
 
-/// Does this kernel have filters?
+/// Does this kernel have filters that can trap a call?
 pub(crate) fn is_supported() -> bool {
     let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
     actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))
@@ -94,7 +94,7 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
 const RUN: (i64, Rule) = (libc::SYS_ioctl, Rule::Only(1, requests::KVM_RUN));
 
 /// Lets KVM_RUN pass before any other rule is looked at, as it is made more often than all others
-/// together: the kernel keeps no verdict of a call whose arguments count, and runs each filter of the
+/// together: the kernel caches no verdict on a call whose arguments count, and runs each filter of the
 /// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer (`bench confinement`).
 /// (`struct seccomp_data`: number at offset 0, architecture at 4, the second argument at 24.)
 fn run_first() -> [sock_filter; 7] {
@@ -110,8 +110,8 @@ fn run_first() -> [sock_filter; 7] {
     ]
 }
 
-/// clone3 is unknown, so that the C library starts threads by clone, whose flags a filter sees. (Those of clone3 are in
-/// memory, and may be for a process with namespaces of its own.)
+/// Has clone3 fail with ENOSYS, so that the C library starts threads by clone, whose flags a filter sees. (The flags of
+/// clone3 are in memory, which no filter reads, and may ask for a process with namespaces of its own.)
 fn without_clone3() -> [sock_filter; 5] {
     [
         step(LOAD, 0, 0, 4),
@@ -126,7 +126,8 @@ fn without_clone3() -> [sock_filter; 5] {
 /// (arch/x86/include/uapi/asm/unistd.h).
 const X32: u32 = 0x4000_0000;
 
-/// Denies a list of denied calls' own names in the x32 table, which few kernels have. A list of permitted ones has none of them.
+/// Denies all calls of the x32 table, which few kernels have: a list of denied calls does not have their numbers. A list of
+/// permitted calls does not need this: it does not permit them.
 pub(crate) const fn without_x32(error: i32) -> [sock_filter; 3] {
     [step(LOAD, 0, 0, 0), step(IF_AT_LEAST, 0, 1, X32), step(RETURN, 0, 0, ERRNO | error as u32)]
 }
@@ -197,8 +198,9 @@ mod tests {
         }
     }
 
-    /// The program is that of the list: what is denied with all arguments, and nothing else; also from the 32-bit table, whose
-    /// numbers mean others, and from the x32 table. What the list has to have is tested by calls (`child::tests`).
+    /// The program denies what the lists say, whole calls and calls with some arguments, and nothing else of the 64-bit table.
+    /// It permits nothing of the x32 table, nor of the 32-bit one, whose numbers are those of other calls. Calls test what
+    /// the lists have to have (`child::tests`).
     #[test]
     fn a_child_is_denied_what_leads_out_of_its_process() {
         use crate::child::{DENIED as WHOLE, DENIED_WITH, With};

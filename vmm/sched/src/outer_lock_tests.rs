@@ -18,7 +18,7 @@ fn spinning_for(lock: LockId) -> LockActivity {
     LockActivity::Waiting { lock, ticket: 2, distance: Some(1), since, halted: false }
 }
 
-/// vCPU 1 has its slot again at 70 us. Until then vCPU 0 was doing this.
+/// vCPU 1 has its slot again at 70 us. Until then vCPU 0 is busy with `activity`.
 fn release(core: &mut Core, activity: LockActivity) {
     let actions = core.handle(VcpuIndex(1), Event::HoldOver, Nanos(70_000)).to_vec();
     assert!(actions.contains(&Action::Sample(VcpuIndex(0))), "{actions:?}");
@@ -43,9 +43,9 @@ fn spinning_for_an_outer_lock_of_a_preempted_holder_is_wasted() {
     assert_eq!(wasted_on(LockId(7)), 0, "a lock that it does not hold");
 }
 
-/// The spinner is stopped before the holder is back.
+/// A spinner that is stopped before the holder is back tells of its spinning then.
 #[test]
-fn what_a_spinner_says_itself_counts_once() {
+fn spinning_that_a_stop_has_counted_is_not_counted_again() {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding_three()), 20_000);
     let look = Observation { mode: Mode::Kernel, activity: spinning_for(OUTER) };
@@ -55,9 +55,9 @@ fn what_a_spinner_says_itself_counts_once() {
     assert_eq!(core.accounting().totals().wasted_spin_ns, 50_000);
 }
 
-/// Upper bound on the preemptions of holders and of vCPUs next in line that are in neither count.
+/// `entering` bounds the preemptions of holders and of vCPUs next in line that `lhp` and `lwp` miss.
 #[test]
-fn who_is_stopped_while_it_draws_a_ticket_is_counted_for_the_bound() {
+fn a_vcpu_stopped_while_it_draws_a_ticket_counts_for_the_bound() {
     let mut core = core_of("rr", &[0, 0], 1);
     let entering = Observation { mode: Mode::Kernel, activity: LockActivity::Entering };
     tell(&mut core, 0, Event::Stopped(entering), 1_001);

@@ -13,21 +13,21 @@ pub(super) struct Measured {
     pub(super) second: Picos,
     /// The first round of `memory`.
     pub(super) first_memory: Picos,
-    /// What a line takes to and fro between two threads, each way, if they were on two CPUs in time.
+    /// One way of a line that goes to and fro between two threads; `None` if they did not come to run on two CPUs in time.
     pub(super) hop: Option<Picos>,
-    /// What the host does beside, if it does anything.
+    /// The time that the host's other work takes from the CPUs, if there is any.
     pub(super) noise: Option<Noise>,
-    /// At least two of the CPUs are no hyperthreads of one core: for those lines do not move.
+    /// At least two of the CPUs are of different cores. Between hyperthreads of one core lines do not move.
     pub(super) has_cores: bool,
 }
 
-/// A cost is at least so many times another one.
+/// The cost `greater` is at least `times` the cost `less`.
 struct Bound {
     greater: &'static str,
     times: f64,
     less: &'static str,
     reason: &'static str,
-    /// Only of CPUs that are no hyperthreads of one core.
+    /// Holds only between CPUs of different cores.
     is_of_cores: bool,
 }
 
@@ -52,20 +52,20 @@ const fn of_cores(
 const BETWEEN_CPUS: &str = "a line that another core has is beyond the second-level cache";
 const A_CALL: &str = "it takes hundreds of instructions";
 
-/// Each measured cost is in one of them at least. They hold by wide margins on processors of the last twenty years.
+/// Each measured cost is in at least one of them. They hold by wide margins on processors of the last twenty years.
 ///
-/// `memory` has no bound by `load-modified`, tempting as twice that would be (45 ns beside a wrong 51 ns and a right 194 ns on
-/// an Intel Xeon): between two dies or sockets a modified line takes as long as memory does, or longer.
-/// What gave the 51 ns away was its first round, the only one whose lines no cache had: 195 ns.
+/// `memory` has no bound by `load-modified`. On an Intel Xeon twice that (45 ns) would have told a wrong 51 ns from a right
+/// 194 ns, but between two dies or sockets a modified line takes as long as memory does, or longer. What gave the 51 ns
+/// away was the first round, the only one whose lines no cache had: 195 ns.
 ///
 /// A `hop` is one way of a line between two threads: the writer takes the line from its reader, and the reader takes it back,
-/// with pauses in between. That is no less than a load of a modified line, of which half is asked for, as the reader's request
-/// may wait at the line's home while the writer is served; and no more than ten of them: two transfers and
-/// two pauses, 70 ns each where they are longest.
+/// with pauses in between. That takes no less than a load of a modified line (the bound is half of one, as the reader's
+/// request may wait at the line's home while the writer is served), and no more than ten: two transfers and two pauses,
+/// 70 ns each where they are longest.
 ///
-/// What a host takes from its CPUs has no least: a gap is counted from a length on, so that a bound below that could not
-/// fail, and gaps shorter than a `switch` are interrupts, which are as they should be. A fifth of the time is too much:
-/// one thread that works beside on one of two CPUs takes a quarter, and other costs then have its turns in them.
+/// The noise has no lower bound: gaps are counted only from a certain length on, so that a bound below it could not fail, and
+/// counted gaps that are shorter than a `switch` are interrupts, and right. A fifth of the time is too much: one other
+/// thread at work on one of two CPUs takes a quarter, and the measured costs then include its turns.
 const BOUNDS: [Bound; 17] = [
     bound("second-level hit", 1.5, "hit", "a larger cache is slower"),
     of_cores("load-modified", 2.0, "second-level hit", BETWEEN_CPUS),
@@ -97,7 +97,7 @@ const BOUNDS: [Bound; 17] = [
 ];
 
 impl Measured {
-    /// None: it was not measured.
+    /// The cost of this name; `None` if it was not measured.
     fn of(&self, key: &str) -> Option<Picos> {
         let Self { costs, lines, second, first_memory, hop, noise, .. } = self;
         Some(match key {
@@ -122,7 +122,7 @@ impl Measured {
         })
     }
 
-    /// What cannot be, each in a line.
+    /// The bounds that do not hold, each in a line.
     pub(super) fn doubts(&self) -> Vec<String> {
         let is_asked = |bound: &&Bound| self.has_cores || !bound.is_of_cores;
         let doubt = |bound: &Bound| {
@@ -141,8 +141,8 @@ impl Measured {
 mod tests {
     use super::*;
 
-    /// Of two virtual CPUs of an Intel Xeon (Golden Cove): hits, lines and memory as REVIEW2 had them,
-    /// exits as PVM has them.
+    /// Two virtual CPUs of an Intel Xeon (Golden Cove): hits, lines and memory as measured in a review,
+    /// exits as under PVM.
     fn measured() -> Measured {
         let ns = Picos::from_nanos;
         Measured {
@@ -175,7 +175,8 @@ mod tests {
     fn costs_of_a_machine_that_exists_are_not_doubted() {
         assert_eq!(measured().doubts(), [""; 0]);
         let ns = Picos::from_nanos;
-        // Two CPUs of an AMD EPYC in two places: what a line takes, and what it takes to and fro; of its time others take 3 %.
+        // Two CPUs of an AMD EPYC, in two places to which its hypervisor moved them: a load of a line, and a hop. Of the time
+        // 3 % are taken by others.
         for (line, hop) in [(26.0, 33.3), (150.0, 163.0)] {
             let noise = Some(Noise { busy: ns(50_585.0), idle: ns(1_604_087.0) });
             let mut machine = Measured { hop: Some(ns(hop)), noise, ..measured() };
@@ -226,7 +227,7 @@ mod tests {
         assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
     }
 
-    /// Regression: they had no bound.
+    /// Regression: hops and noise had no bound.
     #[test]
     fn hops_and_noise_that_cannot_be_are_doubted() {
         let ns = Picos::from_nanos;
@@ -237,14 +238,15 @@ mod tests {
             let doubts = Measured { hop: Some(ns(hop)), ..measured() }.doubts();
             assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
         }
-        // A thread beside, for a quarter of the time.
+        // Another thread, for a quarter of the time.
         let noise = Noise { busy: ns(4e6), idle: ns(12e6) };
         let doubts = Measured { noise: Some(noise), ..measured() }.doubts();
         let doubt = "noise.idle 12ms is less than 4 times noise.busy 4ms";
         assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
     }
 
-    /// Every cost but the one that is not measured, a tenth of what it is or ten times as much.
+    /// Every cost but `invalidate`, which is not measured, is in a bound; and costs of zero break every bound but that
+    /// of the second-level cache's own hit, which is not zero here.
     #[test]
     fn every_cost_has_a_bound() {
         let named =

@@ -3,8 +3,8 @@
 use super::super::si::{percent, ratio, si};
 use base::units::Nanos;
 
-/// The maximum number of grid lines.
-const MOST_TICKS: f64 = 8.0;
+/// The longest logarithmic axis, in decades, that has a grid line at every power of ten.
+const MOST_DECADES: f64 = 8.0;
 
 /// How the values of an axis are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 /// Powers of ten, and 2 and 5 times these if there are few decades; some lie outside of the axis.
 fn decades_between((low, high): (i32, i32), decades: f64) -> Vec<f64> {
-    let step = (f64::from(high - low) / MOST_TICKS).ceil().max(1.0) as usize;
+    let step = (f64::from(high - low) / MOST_DECADES).ceil().max(1.0) as usize;
     let steps: &[f64] = if decades < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers = (low..=high).step_by(step).map(|power| 10f64.powi(power));
     powers.flat_map(|power| steps.iter().map(move |step| step * power)).collect()

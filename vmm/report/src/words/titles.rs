@@ -26,7 +26,7 @@ pub(super) fn placed(study: &Study, point: &PointStudy) -> String {
     format!("{name}{}", under(study, &point.point))
 }
 
-/// The axis of the charts, if it is one of numbers.
+/// The label of the charts' x axis, if its values are numbers.
 pub fn x(study: &Study) -> String {
     let what = match study.layout.x {
         _ if study.layout.is_ratio => "vCPUs for each CPU (overcommit ratio, log scale)",
@@ -116,7 +116,7 @@ pub fn throughput(study: &Study) -> String {
     }
 }
 
-/// A figure of ratios: the clearest one.
+/// A figure of ratios along `axis`: the clearest difference.
 pub fn ratios(study: &Study, axis: Axis) -> String {
     let all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let clear: Vec<&Comparison> = all
@@ -189,7 +189,7 @@ pub fn preempted(study: &Study) -> String {
     }
 }
 
-/// A kind of times: its anchor in a page, its axis, its name in a sentence.
+/// For a kind of times: the anchor in a page, the label of the axis, the name in a sentence.
 pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
     match timed {
         Timed::Operation => ("waits", "time of a wait or an operation (log scale)", "An operation"),

@@ -26,7 +26,7 @@ use study::store::{
 pub(in crate::cli) struct Status {
     /// Lines for people.
     pub text: String,
-    /// Units that are neither done, nor known to wait or run; none of a run without units.
+    /// Units that are neither done, nor known to wait or run; empty for a run without units.
     pub missing: Vec<u32>,
     /// All cells have ended.
     pub is_over: bool,
@@ -112,7 +112,7 @@ fn describe(text: &mut String, state: &State, activities: &Activities, missing: 
     }
 }
 
-/// Parts that do not count, by name.
+/// Adds a note on each part that does not count.
 fn notes(text: &mut String, dir: &Path) -> anyhow::Result<()> {
     let contents = store::read(dir)?;
     let Some(merged) = contents.sweep else { return Ok(()) };

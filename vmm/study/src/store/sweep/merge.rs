@@ -58,12 +58,12 @@ pub enum PartFault {
     },
 }
 
-/// The order of attempts, of which the first whole one counts.
+/// The order of attempts, of which the first whole one counts: submission, restart and name.
 type Rank = (u32, u32, String);
 
-/// Adds to what a sweep's head says the cells of its parts, each with its name. A unit counts only if
-/// one part has all its cells; of several such parts the first counts, by submission, restart and
-/// name. The order of the parts does not matter.
+/// Adds the cells of a sweep's parts, which come with their names, to what its head says. A unit counts
+/// only if one part has all its cells; of several such parts the first counts, by submission, restart
+/// and name. The order of the parts does not matter.
 pub fn merge(
     head: Contents,
     sweep: &SweepLine,
