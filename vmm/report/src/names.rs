@@ -5,10 +5,7 @@ use locks::Family;
 use super::si::ratio;
 use base::{backend::PvBackend, handoff::HandoffSpec};
 use study::{
-    findings::{
-        Axis, Comparison, Study,
-        layout::{OF_LOCKS, Role},
-    },
+    findings::{Axis, Comparison, OF_LOCKS, Study, layout::Role},
     point::Point,
 };
 

@@ -17,7 +17,7 @@ use base::{
     text,
     units::{Nanos, VcpuCount},
 };
-use sched::{PolicySpec, driver::DriverKind};
+use sched::{PolicySpec, driver::DriverKind, policy::DEFAULT_SLICE};
 
 use super::{disturbance, guest::workload::GuestWorkload};
 
@@ -186,6 +186,38 @@ pub struct Point {
 }
 
 impl Point {
+    /// A point whose fields are still to be read from a spec.
+    pub(crate) fn blank() -> Self {
+        Self {
+            label: String::new(),
+            guest: GuestKind::Payload,
+            machine: String::new(),
+            host: HostKind::Direct,
+            workload: String::new(),
+            lock: System::NativeTicket,
+            backend: PvBackend::Off,
+            handoff: HandoffSpec::NONE,
+            policy: PolicySpec::host(),
+            driver: DriverKind::User,
+            fault: None,
+            ple: None,
+            halt_poll: None,
+            noise: None,
+            sched_features: None,
+            cgroups: None,
+            vcpus: VcpuCount::ONE,
+            vms: 1,
+            other_vms: None,
+            slots: 1,
+            slice: Nanos(0),
+            spin_threshold: 0,
+            critical: 0,
+            think: 0,
+            duration: Duration::ZERO,
+            seed: 0,
+        }
+    }
+
     /// Does its guest run in ring 0: a kernel, or a payload that executes HLT?
     pub fn needs_ring_0(&self) -> bool {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
@@ -310,6 +342,9 @@ impl fmt::Display for Point {
         write!(f, " on {}", count(*slots, "CPU"))?;
         if !self.policy.is_host() {
             write!(f, " under {}", self.schedule_name())?;
+            if self.slice != DEFAULT_SLICE {
+                write!(f, " with slices of {}", self.slice)?;
+            }
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;

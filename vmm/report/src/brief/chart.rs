@@ -2,7 +2,7 @@
 
 use super::{
     clipped, points,
-    rows::schedule,
+    rows::{others, schedule},
     subject::{Subject, Words},
 };
 use crate::{
@@ -35,7 +35,7 @@ const EIGHTHS: [char; 9] = [
     '\u{2588}',
 ];
 
-/// A rate with the names of its guest, schedule and lock.
+/// A rate with the names of its guest, its schedule, and its lock with what else tells points apart.
 struct Bar {
     names: [String; 3],
     rate: f64,
@@ -79,14 +79,16 @@ fn bars(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Bar> {
     let mut bars = Vec::new();
     for subject in subjects {
         let guest = subject.name_among(subjects);
-        for (_, measured) in points(studies, subject) {
+        for (study, measured) in points(studies, subject) {
             let Some(rate) =
                 measured.rate.filter(|_| !seen.iter().any(|point| point.is_like(&measured.point)))
             else {
                 continue;
             };
             seen.push(&measured.point);
-            let names = [guest.clone(), schedule(&measured.point), words.lock(&measured.point)];
+            let lock = [words.lock(&measured.point)].into_iter();
+            let lock = lock.chain(others(study, &measured.point)).collect::<Vec<_>>().join(", ");
+            let names = [guest.clone(), schedule(&measured.point), lock];
             bars.push(Bar { names, rate: rate.median.value });
         }
     }

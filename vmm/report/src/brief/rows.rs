@@ -10,7 +10,7 @@ use crate::{
 use base::shown;
 use sched::{PolicySpec, policy::POLICIES};
 use study::{
-    findings::{Axis, Comparison, Study, compare::Outcome, layout::OF_LOCKS},
+    findings::{Axis, Comparison, OF_LOCKS, Study, compare::Outcome},
     point::Point,
 };
 
@@ -108,7 +108,7 @@ pub fn schedule(point: &Point) -> String {
 }
 
 /// What else tells the points of its study apart.
-fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
+pub(super) fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
     let axes =
         study.varying.iter().filter(|axis| !NAMED.contains(axis) && !OF_LOCKS.contains(axis));
     axes.map(|axis| shown::line(&names::word(*axis, &axis.value(point))).into_owned())
@@ -151,10 +151,8 @@ pub fn drop_least(rows: &mut Vec<Row>) {
 
 /// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.
 pub fn layout(rows: &[Row], width: usize) -> String {
-    let longest =
-        |column: fn(&Row) -> &String| rows.iter().map(|row| column(row).chars().count()).max();
-    let guests = longest(|row| &row.guest).unwrap_or(0);
-    let whats = longest(|row| &row.what).unwrap_or(0);
+    let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
+    let whats = column_of_whats(rows, width.saturating_sub(guests + 4));
     let mut text = String::new();
     let mut before = "";
     for Row { guest, what, value, .. } in rows {
@@ -172,6 +170,17 @@ pub fn layout(rows: &[Row], width: usize) -> String {
         };
     }
     text
+}
+
+/// The widest column of what is compared in which each row that is not wider has its value beside it, in `width`
+/// columns for both. A row that is too wide does not keep the others from being aligned.
+fn column_of_whats(rows: &[Row], width: usize) -> usize {
+    let length = |text: &String| text.chars().count();
+    let fits = |column: usize| {
+        let inside = rows.iter().filter(|row| length(&row.what) <= column);
+        inside.map(|row| column + length(&row.value)).all(|all| all <= width)
+    };
+    rows.iter().map(|row| length(&row.what)).filter(|column| fits(*column)).max().unwrap_or(0)
 }
 
 /// What the schedules in the rows do; a short form leaves out what schedulers of other kinds are called, too.

@@ -45,6 +45,42 @@ fn line<'a>(text: &'a str, part: &str) -> &'a str {
     text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("no {part:?}\n{text}"))
 }
 
+/// Two lengths of the critical section under two schedules.
+fn sections() -> RunRecord {
+    let mut run = schedules();
+    let mut cells = run.contents.cells.clone();
+    for cell in &mut cells {
+        cell.cell += run.contents.run.cells;
+        cell.point.critical = 5000;
+    }
+    run.contents.run.cells *= 2;
+    run.contents.cells.extend(cells);
+    run
+}
+
+/// Regression: bars of different points had one name.
+#[test]
+fn no_two_bars_have_one_name() {
+    let chart = brief(&[sections()], WIDTH).chart;
+    let bars = chart.lines().filter_map(|line| line.split_once('\u{2588}'));
+    let mut names: Vec<&str> = bars.map(|(name, _)| name.trim_start_matches("payload")).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() == all && all > 6, "{chart}");
+}
+
+/// Regression: one row that was too wide left all others unaligned.
+#[test]
+fn ratios_are_aligned_beside_a_wide_row() {
+    let text = answer_of(&[sections()]);
+    let column = |line: &str| line.find("x (").map(|at| line[..at].rfind("  ").unwrap_or(0));
+    let mut columns: Vec<_> =
+        text.lines().filter(|line| line.contains(" / ")).filter_map(column).collect();
+    columns.dedup();
+    assert_eq!(columns.len(), 1, "{text}");
+}
+
 /// Every ratio is the one of the study of its run, which `compare` prints.
 #[test]
 fn it_says_what_pv_and_the_schedule_gain() {

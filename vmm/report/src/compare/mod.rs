@@ -361,13 +361,11 @@ pub fn guest(point: &Point) -> String {
 fn notes(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
-        let looks = hits.hits.saturating_add(hits.misses);
-        let hits = hits.hits;
-        notes.push(format!(
-            "{}, all on target; {} for a target",
-            count(hits, "preemption"),
-            count(looks, "look")
-        ));
+        let looks = count(hits.hits.saturating_add(hits.misses), "look");
+        notes.push(match hits.hits {
+            0 => format!("no preemption: {looks} for a target found none"),
+            hits => format!("{}, all on target; {looks} for a target", count(hits, "preemption")),
+        });
     }
     notes.extend(
         point.preempted.and_then(|preempted| preempted.divergence).as_ref().map(replay::in_a_line),

@@ -224,6 +224,22 @@ fn broken_exclusion_and_missing_runs_are_loud() {
     assert!(text.contains("note    partial: 31 of 32 runs have figures"), "{text}");
 }
 
+/// Regression: "0 preemptions, all on target".
+#[test]
+fn a_policy_that_met_no_target_says_so() {
+    let mut run = record(&Fixture { policies: vec!["rr"], ..plain() });
+    for cell in &mut run.contents.cells {
+        if let Ended::Done { figures } = &mut cell.outcome
+            && let Some(schedule) = &mut figures.schedule
+        {
+            schedule.hits = Some(Hits { hits: 0, misses: 100 });
+        }
+    }
+    let text = render(&Study::new(&[run]));
+    let note = "  rr ticket: no preemption: 800 looks for a target found none\n";
+    assert!(text.contains(note), "{text}");
+}
+
 #[test]
 fn notes_stand_below_the_rows() {
     let mut run = record(&Fixture { policies: vec!["rr"], ..plain() });

@@ -28,23 +28,18 @@ pub(super) fn placed(study: &Study, point: &PointStudy) -> String {
 
 /// The label of the charts' x axis, if its values are numbers.
 pub fn x(study: &Study) -> String {
-    let what = match study.layout.x {
-        _ if study.layout.is_ratio => "vCPUs for each CPU (overcommit ratio, log scale)",
-        Axis::Critical => "increments in a critical section (log scale)",
-        Axis::Think => "increments between two critical sections (log scale)",
-        Axis::SpinThreshold => "looks before a waiter halts (log scale)",
-        Axis::Slice => "time slice (log scale)",
-        Axis::Seconds => "seconds measured (log scale)",
-        axis => return format!("{} (log scale)", axis.name()),
-    };
-    what.to_owned()
+    if study.layout.is_ratio {
+        "vCPUs for each CPU (overcommit ratio, log scale)".to_owned()
+    } else {
+        format!("{} (log scale)", study.layout.x.title())
+    }
 }
 
 /// How the values on the axis of the charts are written.
 pub const fn x_unit(study: &Study) -> Unit {
     match study.layout.x {
         _ if study.layout.is_ratio => Unit::Ratio,
-        Axis::Slice => Unit::Time,
+        axis if axis.is_of_times() => Unit::Time,
         _ => Unit::Count,
     }
 }

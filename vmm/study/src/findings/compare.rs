@@ -88,19 +88,6 @@ pub struct Finding {
     pub comparisons: Vec<usize>,
 }
 
-/// Axes whose first value is the baseline of the others. Other axes change the work itself, and a
-/// ratio along them says nothing.
-pub(super) const FIRST: [Axis; 8] = [
-    Axis::Backend,
-    Axis::Policy,
-    Axis::Driver,
-    Axis::Fault,
-    Axis::SchedFeatures,
-    Axis::Cgroups,
-    Axis::Slice,
-    Axis::SpinThreshold,
-];
-
 /// The baselines of a point, and the axis along which each differs from it.
 fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
     let point = &points[ix].point;
@@ -113,7 +100,7 @@ fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
     // Points are sorted, so the first that differs in nothing else is the plainest.
     for (other, study) in points.iter().enumerate().take(ix) {
         if let [axis] = Axis::between(&study.point, point)[..]
-            && (axis == Axis::Label || FIRST.contains(&axis))
+            && (axis == Axis::Label || axis.has_baseline())
             && found.iter().all(|(_, known)| *known != axis)
         {
             found.push((other, axis));

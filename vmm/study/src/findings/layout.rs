@@ -7,11 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{super::spec::Charts, Axis, compare::FIRST};
-use crate::point::Point;
-
-/// What tells locks apart; the first is the lock itself.
-pub const OF_LOCKS: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
+use super::{super::spec::Charts, Axis};
+use crate::{axis::OF_LOCKS, point::Point};
 
 /// Settings whose defaults depend on the guest.
 const OF_GUEST: [Axis; 2] = [Axis::SpinThreshold, Axis::Seconds];
@@ -127,7 +124,7 @@ fn default_x(points: &[&Point], free: &[Axis], has_ratios: bool) -> Axis {
         |axis: &Axis| points.iter().map(|point| axis.value(point)).collect::<HashSet<_>>().len();
     let others = free.iter().copied().filter(|axis| !OF_LOCKS.contains(axis));
     // Of equal axes the one that is compared, and the first of these.
-    let most = others.rev().max_by_key(|axis| (values(axis), FIRST.contains(axis)));
+    let most = others.rev().max_by_key(|axis| (values(axis), axis.has_baseline()));
     let of_locks = OF_LOCKS.into_iter().find(|axis| free.contains(axis));
     ratio.or(most).or(of_locks).unwrap_or(Axis::Lock)
 }

@@ -19,7 +19,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-pub use crate::axis::Axis;
+pub use crate::axis::{Axis, OF_LOCKS};
 pub use compare::{Comparison, Finding};
 pub use diff::Diff;
 pub use hops::{Moved, is_elsewhere};

@@ -2,15 +2,11 @@
 
 use std::cmp::Ordering;
 
-use locks::System;
-
 use crate::{
-    axis::Axis,
-    point::{GuestKind, Point},
+    axis::{Axis, OF_LOCKS as INNER},
+    point::Point,
     spec,
 };
-use base::{backend::PvBackend, handoff::HandoffSpec};
-use sched::policy::POLICIES;
 
 /// The order in which points are shown. The first value of an axis is the baseline of the others.
 /// The order is that of the spec; values without a place there are sorted from plain to special.
@@ -27,9 +23,8 @@ impl Order {
     /// Compares the places of two points.
     pub fn compare(&self, a: &Point, b: &Point) -> Ordering {
         // The lock and the overcommit ratio vary fastest.
-        let inner = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
         let (within, around): (Vec<_>, Vec<_>) =
-            self.0.iter().partition(|(axis, _)| inner.contains(axis));
+            self.0.iter().partition(|(axis, _)| INNER.contains(axis));
         let by = |all: &[&(Axis, Vec<String>)]| {
             let place = |values: &[String], value: &str| {
                 values.iter().position(|other| other == value).unwrap_or(values.len())
@@ -48,45 +43,17 @@ impl Order {
     }
 }
 
+/// The order of points without a place in the spec: along all axes but those that vary fastest.
 fn plain_around(a: &Point, b: &Point) -> Ordering {
-    let guest = |point: &Point| GuestKind::ALL.iter().position(|guest| *guest == point.guest);
-    let policy = |point: &Point| {
-        let place = POLICIES.iter().position(|policy| policy.name == point.policy.name());
-        (place, point.policy.to_string())
-    };
-    let fault = |point: &Point| point.fault.map(|fault| fault.to_string());
-    let extras = |point: &Point| {
-        let noise = point.noise.map(|noise| (noise.busy, noise.idle));
-        (point.ple.map(|ple| ple.0), point.halt_poll.map(|most| most.0), noise)
-    };
-    let features = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
-    let cgroups = |point: &Point| point.cgroups.as_ref().map(ToString::to_string);
-    let numbers = |point: &Point| {
-        let vms = (point.vms, point.other_vms.clone());
-        (vms, point.slots, point.slice, point.spin_threshold, point.critical, point.think)
-    };
-    (guest(a).cmp(&guest(b)))
-        .then_with(|| (a.host as u8).cmp(&(b.host as u8)))
-        .then_with(|| a.machine.cmp(&b.machine))
-        .then_with(|| a.workload.cmp(&b.workload))
-        .then_with(|| policy(a).cmp(&policy(b)))
-        .then_with(|| (a.driver as u8).cmp(&(b.driver as u8)))
-        .then_with(|| fault(a).cmp(&fault(b)))
-        .then_with(|| extras(a).cmp(&extras(b)))
-        .then_with(|| features(a).cmp(&features(b)))
-        .then_with(|| cgroups(a).cmp(&cgroups(b)))
-        .then_with(|| numbers(a).cmp(&numbers(b)))
-        .then_with(|| a.duration.cmp(&b.duration))
+    let around = Axis::ALL.into_iter().filter(|axis| !INNER.contains(axis) && *axis != Axis::Vcpus);
+    plain(around, a, b)
 }
 
 fn plain_within(a: &Point, b: &Point) -> Ordering {
-    let lock = |point: &Point| System::ALL.iter().position(|system| *system == point.lock);
-    let backend =
-        |point: &Point| PvBackend::ALL.iter().position(|backend| *backend == point.backend);
-    let handoff = |point: &Point| (point.handoff != HandoffSpec::NONE, point.handoff.to_string());
-    (lock(a).cmp(&lock(b)))
-        .then_with(|| backend(a).cmp(&backend(b)))
-        .then_with(|| handoff(a).cmp(&handoff(b)))
-        .then_with(|| a.label.cmp(&b.label))
-        .then_with(|| a.vcpus.cmp(&b.vcpus))
+    plain(INNER.into_iter().chain([Axis::Vcpus]), a, b)
+}
+
+fn plain(mut axes: impl Iterator<Item = Axis>, a: &Point, b: &Point) -> Ordering {
+    let first = axes.find_map(|axis| Some(axis.order(a, b)).filter(|order| order.is_ne()));
+    first.unwrap_or(Ordering::Equal)
 }

@@ -10,6 +10,9 @@ pub const PAYLOAD_WARM_UP: Duration = Duration::from_millis(100);
 /// `warm-up` of a workload in a Linux guest.
 pub const LINUX_WARM_UP: Duration = Duration::from_millis(200);
 
+/// Placeholder for a Linux guest's `spin-threshold` until it is known on which host it runs.
+pub(crate) const BY_HOST: u32 = 0;
+
 /// Looks before a waiter halts by the guest kernel's own default (`SPIN_THRESHOLD`, patch 0001).
 const LINUX_LOOKS: u32 = 1 << 15;
 /// Looks of a guest kernel in the emulated host. QEMU's CPUs leave their loop at every PAUSE

@@ -4,7 +4,6 @@ use std::{
     collections::{HashMap, HashSet},
     ops::RangeInclusive,
     str::FromStr,
-    time::Duration,
 };
 
 use locks::System;
@@ -17,31 +16,22 @@ use super::{
     number, parse,
 };
 use crate::{
-    axis::{KEYS, OFF},
+    axis::{self, KEYS, NONE},
     guest::{
         kernels,
         systems::{Systems, all_of},
     },
-    plan::{Level, Seconds, resolve_levels, resolve_simulated},
+    plan::{Level, resolve_levels, resolve_simulated},
     point::{GuestKind, HostKind, Point},
 };
 use base::{backend::PvBackend, handoff::HandoffSpec, units::VcpuCount};
-use sched::{PolicySpec, driver::DriverKind, policy::DEFAULT_SLICE};
+use sched::{PolicySpec, driver::DriverKind};
 
 /// Line number of a default value, which is not in the spec.
 pub(super) const UNWRITTEN: usize = 0;
 
-/// The word for no faults and no options.
-const NONE: &str = "none";
-
-/// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
-const MOST_SLOTS: usize = 16;
-
 /// Most machines of a cell.
 pub const MOST_VMS: u32 = 64;
-
-/// Placeholder for a Linux guest's spin threshold until it is known on which host it runs.
-const BY_HOST: u32 = 0;
 
 /// All points of the matrix that are not excluded, in the order of its axes.
 pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecError> {
@@ -105,7 +95,7 @@ fn place(
             let wrong =
                 |reason: &String| SpecFault::Value { key: "host", why: reason.clone() }.at(line);
             point.host = *place.as_ref().map_err(wrong)?;
-            if point.guest == GuestKind::Linux && point.spin_threshold == BY_HOST {
+            if point.guest == GuestKind::Linux && point.spin_threshold == defaults::BY_HOST {
                 point.spin_threshold = defaults::linux_looks(point.host == HostKind::Emulated);
             }
             Ok(point)
@@ -118,7 +108,7 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     let mut axes = Vec::new();
     for key in KEYS {
         let Some(axis) = form.axis(key) else {
-            let values = default_of(key, setting).into_iter();
+            let values = axis::default_of(key, setting).into_iter();
             let values = values.map(|text| Value { text, line: UNWRITTEN }).collect();
             axes.push(Axis { key, values });
             continue;
@@ -141,28 +131,6 @@ fn check_drivers(axes: &[Axis]) -> Result<(), SpecError> {
         }
         None => Ok(()),
     }
-}
-
-/// The default of a key; none if it depends on the guest.
-fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
-    let texts: &[&str] = match key {
-        "guests" => &["payload"],
-        "workloads" => &["lock"],
-        "slots" => return vec![setting.cpus.cpus().len().min(MOST_SLOTS).to_string()],
-        "vms" | "seeds" => &["1"],
-        "policies" => &["host"],
-        "drivers" => &["user"],
-        "slice" => return vec![DEFAULT_SLICE.to_string()],
-        "faults" | "handoffs" | "sched-features" | "cgroups" | "other-vms" => &[NONE],
-        "ple" | "halt-poll" | "noise" => &[OFF],
-        "critical" => return vec![defaults::CRITICAL.to_string()],
-        "think" => return vec![defaults::THINK.to_string()],
-        "vcpus" => &["1x", "1.5x", "2x", "4x"],
-        "locks" => &["ticket", "pv-ticket"],
-        "backends" => &["vmm"],
-        _ => &[""],
-    };
-    texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
 /// Expands `all` to the locks that any of the guests supports.
@@ -188,7 +156,7 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
 }
 
 /// One value of each axis.
-pub(super) struct Combination<'a> {
+pub(crate) struct Combination<'a> {
     axes: &'a [Axis],
     /// The index of its value on each axis.
     places: [usize; KEYS.len()],
@@ -220,16 +188,23 @@ impl<'a> Combination<'a> {
         self.places[Self::axis(key)]
     }
 
-    pub(super) fn value(&self, key: &str) -> &'a Value {
+    pub(crate) fn value(&self, key: &str) -> &'a Value {
         let axis = Self::axis(key);
         &self.axes[axis].values[self.places[axis]]
     }
 
-    fn parse<T: FromStr<Err: ToString>>(&self, key: &'static str) -> Result<T, SpecError> {
+    pub(crate) fn parse<T: FromStr<Err: ToString>>(
+        &self,
+        key: &'static str,
+    ) -> Result<T, SpecError> {
         parse(self.value(key), key)
     }
 
-    fn number(&self, key: &'static str, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
+    pub(crate) fn number(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, SpecError> {
         number(self.value(key), key, range)
     }
 
@@ -243,7 +218,7 @@ impl<'a> Combination<'a> {
         SpecFault::Impossible { cell, why: reason.into() }.at(line)
     }
 
-    fn guest(&self) -> Result<GuestKind, SpecError> {
+    pub(crate) fn guest(&self) -> Result<GuestKind, SpecError> {
         let value = self.value("guests");
         GuestKind::ALL.into_iter().find(|guest| guest.name() == value.text).ok_or_else(|| {
             let reason =
@@ -252,7 +227,7 @@ impl<'a> Combination<'a> {
         })
     }
 
-    pub(super) fn vcpus(&self, slots: u32, setting: &Setting<'_>) -> Result<VcpuCount, SpecError> {
+    pub(crate) fn vcpus(&self, slots: u32, setting: &Setting<'_>) -> Result<VcpuCount, SpecError> {
         let value = self.value("vcpus");
         let level: Level = self.parse("vcpus")?;
         let slots = setting.cpus.first(slots as usize);
@@ -266,7 +241,7 @@ impl<'a> Combination<'a> {
         levels.first().copied().ok_or_else(|| wrong(&"no level").at(value.line))
     }
 
-    pub(super) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
+    pub(crate) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
         let most = setting.cpus.cpus().len() as u32;
         self.number("slots", 1..=most).map_err(|error| {
             let reason = format!(
@@ -279,7 +254,7 @@ impl<'a> Combination<'a> {
     }
 
     /// A value, unless it is `otherwise`, the word for none.
-    fn unless<T: FromStr<Err: ToString>>(
+    pub(crate) fn unless<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
         otherwise: &str,
@@ -287,32 +262,44 @@ impl<'a> Combination<'a> {
         if self.value(key).text == otherwise { Ok(None) } else { self.parse(key).map(Some) }
     }
 
-    /// The lock's backend and handoff options; those that the lock does not support are dropped.
-    fn service(
+    /// A value, unless it is the word for none.
+    pub(crate) fn unless_none<T: FromStr<Err: ToString>>(
         &self,
-        guest: GuestKind,
-        lock: System,
-    ) -> Result<(PvBackend, HandoffSpec), SpecError> {
+        key: &'static str,
+    ) -> Result<Option<T>, SpecError> {
+        self.unless(key, NONE)
+    }
+
+    /// Has the spec the key?
+    pub(crate) fn is_written(&self, key: &str) -> bool {
+        self.value(key).line != UNWRITTEN
+    }
+
+    /// The backend of this point's lock: off, for one that does not halt.
+    pub(crate) fn backend(&self, point: &Point) -> Result<PvBackend, SpecError> {
         let asked: PvBackend = self.parse("backends")?;
-        let handoff: HandoffSpec = self.parse("handoffs")?;
         if asked == PvBackend::Off {
             let reason = "off is what locks have that do not halt, and they always run so".into();
             return Err(
                 SpecFault::Value { key: "backends", why: reason }.at(self.value("backends").line)
             );
         }
-        let all_halt = guest == GuestKind::Payload && self.value("workloads").text == "mixed";
-        let backend = match (guest, lock.halts() || all_halt) {
+        let all_halt = point.guest == GuestKind::Payload && point.workload == "mixed";
+        Ok(match (point.guest, point.lock.halts() || all_halt) {
             (_, false) => PvBackend::Off,
-            (GuestKind::Linux, true) => kernels::only_backend(lock).unwrap_or(asked),
+            (GuestKind::Linux, true) => kernels::only_backend(point.lock).unwrap_or(asked),
             (GuestKind::Payload | GuestKind::Sim, true) => asked,
-        };
-        let hands_over = lock == System::PvTicket || handoff == HandoffSpec::NONE;
-        Ok((backend, if hands_over { handoff } else { HandoffSpec::NONE }))
+        })
+    }
+
+    /// The handoff options, if this point's lock supports them.
+    pub(crate) fn handoff(&self, point: &Point) -> Result<HandoffSpec, SpecError> {
+        let asked: HandoffSpec = self.parse("handoffs")?;
+        Ok(if point.lock == System::PvTicket { asked } else { HandoffSpec::NONE })
     }
 
     /// The policy; a simulated host has a model for its scheduler.
-    fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
+    pub(crate) fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
         let policy: PolicySpec = self.parse("policies")?;
         if guest == GuestKind::Sim && policy.is_host() {
             Ok(PolicySpec::simulated_host())
@@ -322,58 +309,15 @@ impl<'a> Combination<'a> {
     }
 
     /// What carries out the schedule. That of the host needs none, and is one point with any.
-    fn driver(&self) -> Result<DriverKind, SpecError> {
+    pub(crate) fn driver(&self) -> Result<DriverKind, SpecError> {
         let driver: DriverKind = self.parse("drivers")?;
         let policy: PolicySpec = self.parse("policies")?;
         Ok(if policy.is_host() { DriverKind::User } else { driver })
     }
 
     fn point(&self, setting: &Setting<'_>) -> Result<Point, SpecError> {
-        let guest = self.guest()?;
-        let lock: System = self.parse("locks")?;
-        let slots = self.slots(setting)?;
-        let (backend, handoff) = self.service(guest, lock)?;
-        let (looks, seconds) = match guest {
-            GuestKind::Payload => (defaults::PAYLOAD_LOOKS, 0.5),
-            GuestKind::Linux => (BY_HOST, 1.0),
-            GuestKind::Sim => (defaults::PAYLOAD_LOOKS, defaults::SIM_SECONDS),
-        };
-        let or = |key, otherwise: u32| match self.value(key).line {
-            UNWRITTEN => Ok(otherwise),
-            _ => self.number(key, 0..=u32::MAX),
-        };
-        let duration = match self.value("seconds").line {
-            UNWRITTEN => Duration::from_secs_f64(seconds),
-            _ => self.parse::<Seconds>("seconds")?.0,
-        };
-        let point = Point {
-            label: self.value("labels").text.clone(),
-            guest,
-            machine: self.value("machines").text.clone(),
-            host: HostKind::Direct,
-            workload: self.value("workloads").text.clone(),
-            lock,
-            backend,
-            handoff,
-            driver: self.driver()?,
-            policy: self.policy(guest)?,
-            fault: self.unless("faults", NONE)?,
-            ple: self.unless("ple", OFF)?,
-            halt_poll: self.unless("halt-poll", OFF)?,
-            noise: self.unless("noise", OFF)?,
-            sched_features: self.unless("sched-features", NONE)?,
-            cgroups: self.unless("cgroups", NONE)?,
-            vcpus: self.vcpus(slots, setting)?,
-            vms: self.number("vms", 1..=MOST_VMS)?,
-            other_vms: self.unless("other-vms", NONE)?,
-            slots,
-            slice: self.parse("slice")?,
-            spin_threshold: or("spin-threshold", looks)?,
-            critical: self.number("critical", 0..=u32::MAX)?,
-            think: self.number("think", 0..=u32::MAX)?,
-            duration,
-            seed: self.parse("seeds")?,
-        };
+        let mut point = Point::blank();
+        axis::read(self, setting, &mut point)?;
         self.check(&point)?;
         Ok(point)
     }

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use charts::Charts;
 pub use error::{SpecError, SpecFault};
+pub(crate) use matrix::Combination;
 pub use matrix::MOST_VMS;
 pub use only::Only;
 pub use order::PlannedCell;

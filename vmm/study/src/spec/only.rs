@@ -67,6 +67,17 @@ impl Only {
             is_value(point, key, values) || values.split(',').any(|one| is_value(point, key, one))
         })
     }
+
+    /// The first option with a value that none of these points has, as KEY=VALUE.
+    pub fn without_effect(&self, points: &[Point]) -> Option<String> {
+        let is_there =
+            |key: &str, value: &str| points.iter().any(|point| is_value(point, key, value));
+        let unknown = |One { key, values }: &One| {
+            let mut all = values.split(',').filter(|_| !is_there(key, values));
+            all.find(|value| !is_there(key, value)).map(|value| format!("{key}={}", value.trim()))
+        };
+        self.0.iter().find_map(unknown)
+    }
 }
 
 /// Does the point have this value?

@@ -111,6 +111,18 @@ fn only_keeps_a_part() {
     );
 }
 
+/// Regression: `policies=host,critical=5` is a value of `policies` that no cell has, and was taken without a word.
+#[test]
+fn a_value_that_selects_nothing_is_known() {
+    let points = parse("policies = [\"host\", \"fair:1,2\"]").unwrap().points;
+    let unknown = |text: &str| Only::parse(&[text.to_owned()]).unwrap().without_effect(&points);
+    for whole in ["policies=host", "policies=fair:1,2", "policies=host,fair:1,2", "vcpus=2x, 4"] {
+        assert_eq!(unknown(whole), None, "{whole}");
+    }
+    assert_eq!(unknown("policies=host,critical=5").as_deref(), Some("policies=critical=5"));
+    assert_eq!(unknown("vcpus=3x,2x").as_deref(), Some("vcpus=3x"));
+}
+
 #[test]
 fn a_selection_that_is_wrong_is_said_in_one_line() {
     for (text, begins) in

@@ -1,12 +1,15 @@
 //! The columns of the exported table: their names, and how their values are computed.
 
 use super::row::Row;
-use crate::latencies::{Percentiles, TimeShares};
+use crate::{
+    axis::Axis,
+    latencies::{Percentiles, TimeShares},
+};
 use base::units::Nanos;
 
 /// Computes a value: text, an integer, or a floating-point number. None: the field is empty.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Get {
+pub(crate) enum Get {
     Text(fn(&Row<'_>) -> Option<String>),
     Count(fn(&Row<'_>) -> Option<u64>),
     Number(fn(&Row<'_>) -> Option<f64>),
@@ -14,20 +17,23 @@ pub(super) enum Get {
 
 /// A column of an exported table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
+pub(crate) struct Column {
     pub name: &'static str,
     pub get: Get,
 }
 
-const fn text(name: &'static str, get: fn(&Row<'_>) -> Option<String>) -> Column {
+/// A column of texts.
+pub(crate) const fn text(name: &'static str, get: fn(&Row<'_>) -> Option<String>) -> Column {
     Column { name, get: Get::Text(get) }
 }
 
-const fn count(name: &'static str, get: fn(&Row<'_>) -> Option<u64>) -> Column {
+/// A column of integers.
+pub(crate) const fn count(name: &'static str, get: fn(&Row<'_>) -> Option<u64>) -> Column {
     Column { name, get: Get::Count(get) }
 }
 
-const fn number(name: &'static str, get: fn(&Row<'_>) -> Option<f64>) -> Column {
+/// A column of floating-point numbers.
+pub(crate) const fn number(name: &'static str, get: fn(&Row<'_>) -> Option<f64>) -> Column {
     Column { name, get: Get::Number(get) }
 }
 
@@ -60,27 +66,13 @@ macro_rules! percentiles {
 
 /// All columns, in order.
 pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
-    ALL.iter().copied().flatten()
+    let of_point = Axis::ALL.into_iter().flat_map(Axis::columns).chain(SEED);
+    CELL.iter().chain(of_point).chain(MEASURED.into_iter().flatten())
 }
 
-/// The groups of columns.
-const ALL: [&[Column]; 15] = [
-    CELL,
-    POINT,
-    LOAD,
-    FIGURES,
-    VMM,
-    HOST,
-    KVM,
-    SCHEDULE,
-    WASTED,
-    OFF,
-    HITS,
-    FAULTS,
-    SIM,
-    WORK,
-    PERCENTILES,
-];
+/// The groups of columns of what was measured.
+const MEASURED: [&[Column]; 13] =
+    [LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, WASTED, OFF, HITS, FAULTS, SIM, WORK, PERCENTILES];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -94,36 +86,7 @@ const CELL: &[Column] = &[
     text("node", |row| row.cell.node.clone()),
 ];
 
-const POINT: &[Column] = &[
-    text("label", |row| Some(row.cell.point.label.clone())),
-    text("guest", |row| Some(row.cell.point.guest.name().into())),
-    text("machine", |row| Some(row.cell.point.machine.clone()).filter(|name| !name.is_empty())),
-    text("host", |row| Some(row.cell.point.host.name().into())),
-    text("workload", |row| Some(row.cell.point.workload.clone())),
-    text("lock", |row| Some(row.cell.point.lock.to_string())),
-    text("backend", |row| Some(row.cell.point.backend.to_string())),
-    text("handoff", |row| Some(row.cell.point.handoff.to_string())),
-    text("policy", |row| Some(row.cell.point.policy.to_string())),
-    text("driver", |row| Some(row.cell.point.driver.to_string())),
-    text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string())),
-    text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string())),
-    text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string())),
-    text("noise", |row| row.cell.point.noise.map(|times| times.to_string())),
-    text("sched_features", |row| row.cell.point.sched_features.as_ref().map(ToString::to_string)),
-    text("cgroups", |row| row.cell.point.cgroups.as_ref().map(ToString::to_string)),
-    count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
-    count("vms", |row| Some(row.cell.point.vms.into())),
-    text("other_vms", |row| row.cell.point.other_vms.as_ref().map(ToString::to_string)),
-    count("slots", |row| Some(row.cell.point.slots.into())),
-    number("overcommit", |row| Some(row.cell.point.overcommit())),
-    count("slice_ns", |row| Some(row.cell.point.slice.0)),
-    count("spin_threshold", |row| Some(row.cell.point.spin_threshold.into())),
-    count("critical", |row| Some(row.cell.point.critical.into())),
-    count("think", |row| Some(row.cell.point.think.into())),
-    // The column "seconds" is the measured length of the window.
-    number("duration", |row| Some(row.cell.point.duration.as_secs_f64())),
-    count("seed", |row| Some(row.cell.point.seed)),
-];
+const SEED: &[Column] = &[count("seed", |row| Some(row.cell.point.seed))];
 
 const LOAD: &[Column] = &[
     number("load_average", |row| row.cell.load.average),

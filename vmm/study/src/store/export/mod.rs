@@ -5,7 +5,7 @@
 //! empty field in CSV and a null in Parquet. JSON has the lines of the stores with all their lists and
 //! histograms, and what a study makes of them.
 
-mod columns;
+pub(crate) mod columns;
 mod json;
 #[cfg(feature = "parquet")]
 mod parquet;

@@ -16,11 +16,11 @@ use sched::{accounting::Totals, policy::Hits};
 
 /// The data of a row.
 #[derive(Debug)]
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     pub store: &'a str,
     pub run: &'a RunLine,
     pub cell: &'a CellLine,
-    pub times: Times,
+    pub(super) times: Times,
 }
 
 /// Percentiles, computed once per row and not once per column.

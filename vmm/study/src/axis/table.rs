@@ -1,0 +1,442 @@
+//! Everything about each axis: its key, how its value is read, its default, its column, its place in the order of points.
+
+use std::time::Duration;
+
+use locks::System;
+
+use super::entry::{Defaults, Entry, Numbers, OFF, or_none, or_off};
+use crate::{
+    plan::Seconds,
+    point::{GuestKind, HostKind, Point},
+    spec::{Combination, MOST_VMS, Setting, SpecError, defaults},
+    store::export::columns::{count, number, text},
+};
+use base::{backend::PvBackend, handoff::HandoffSpec};
+use sched::policy::{DEFAULT_SLICE, POLICIES};
+
+/// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
+const MOST_SLOTS: usize = 16;
+
+/// Makes [`Axis`] and its table from an entry an axis: the field of [`Point`] that has its value, how that is read from
+/// the values of a spec, the spec's [`Setting`] and the fields that come before it in [`KEYS`], and the rest.
+macro_rules! axes {
+    ($(
+        $(#[$doc:meta])*
+        $axis:ident($field:ident) =
+            |$from:pat_param, $setting:pat_param, $point:pat_param| $value:expr;
+        $entry:expr;
+    )*) => {
+        /// A field of a point that a spec can give several values.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Axis {
+            $($(#[$doc])* $axis,)*
+        }
+
+        impl Axis {
+            /// All axes, in the order in which a point's name and its columns list them.
+            pub const ALL: [Self; [$(stringify!($axis)),*].len()] = [$(Self::$axis),*];
+
+            /// What is known of it.
+            pub(super) const fn entry(self) -> &'static Entry {
+                match self {
+                    $(Self::$axis => const { &$entry },)*
+                }
+            }
+
+            /// Sets the field of a point from the values of a combination.
+            pub(super) fn read(
+                self,
+                from: &Combination<'_>,
+                setting: &Setting<'_>,
+                point: &mut Point,
+            ) -> Result<(), SpecError> {
+                match self {
+                    $(Self::$axis => {
+                        let ($from, $setting, $point) = (from, setting, &*point);
+                        point.$field = $value;
+                    })*
+                }
+                Ok(())
+            }
+
+            /// Do both points have the same value on this axis? Does not format the values, because
+            /// studies ask this for all pairs of points.
+            pub(super) fn is_same(self, a: &Point, b: &Point) -> bool {
+                match self {
+                    $(Self::$axis => a.$field == b.$field,)*
+                }
+            }
+        }
+    };
+}
+
+axes! {
+    /// A label that tells otherwise identical points apart.
+    Label(label) = |from, _, _| from.value("labels").text.clone(); Entry {
+        key: Some("labels"),
+        name: "label",
+        text: |point| point.label.clone(),
+        order: |a, b| a.label.cmp(&b.label),
+        columns: &[text("label", |row| Some(row.cell.point.label.clone()))],
+        ..Entry::PLAIN
+    };
+    /// Payload, Linux or simulated.
+    Guest(guest) = |from, _, _| from.guest()?; Entry {
+        key: Some("guests"),
+        name: "guest",
+        default: Defaults::Words(&["payload"]),
+        text: |point| point.guest.name().to_owned(),
+        order: |a, b| {
+            let place = |point: &Point| GuestKind::ALL.iter().position(|guest| *guest == point.guest);
+            place(a).cmp(&place(b))
+        },
+        columns: &[text("guest", |row| Some(row.cell.point.guest.name().into()))],
+        ..Entry::PLAIN
+    };
+    /// The simulated machine.
+    Machine(machine) = |from, _, _| from.value("machines").text.clone(); Entry {
+        key: Some("machines"),
+        name: "simulated machine",
+        text: |point| point.machine.clone(),
+        order: |a, b| a.machine.cmp(&b.machine),
+        columns: &[text("machine", |row| {
+            Some(row.cell.point.machine.clone()).filter(|name| !name.is_empty())
+        })],
+        ..Entry::PLAIN
+    };
+    /// The host that runs it, direct or emulated. It is chosen once all points are known.
+    Host(host) = |_, _, _| HostKind::Direct; Entry {
+        key: None,
+        name: "place",
+        text: |point| {
+            let name = match point.host {
+                HostKind::Direct => "this host",
+                HostKind::Emulated => "emulated host",
+            };
+            name.to_owned()
+        },
+        order: |a, b| (a.host as u8).cmp(&(b.host as u8)),
+        columns: &[text("host", |row| Some(row.cell.point.host.name().into()))],
+        ..Entry::PLAIN
+    };
+    /// The guest's workload.
+    Workload(workload) = |from, _, _| from.value("workloads").text.clone(); Entry {
+        key: Some("workloads"),
+        name: "workload",
+        default: Defaults::Words(&["lock"]),
+        text: |point| point.workload.clone(),
+        order: |a, b| a.workload.cmp(&b.workload),
+        columns: &[text("workload", |row| Some(row.cell.point.workload.clone()))],
+        ..Entry::PLAIN
+    };
+    /// The system of the lock library.
+    Lock(lock) = |from, _, _| from.parse("locks")?; Entry {
+        key: Some("locks"),
+        name: "lock",
+        default: Defaults::Words(&["ticket", "pv-ticket"]),
+        text: |point| point.lock.name().to_owned(),
+        order: |a, b| {
+            let place = |point: &Point| System::ALL.iter().position(|lock| *lock == point.lock);
+            place(a).cmp(&place(b))
+        },
+        columns: &[text("lock", |row| Some(row.cell.point.lock.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// The PV backend.
+    Backend(backend) = |from, _, point| from.backend(point)?; Entry {
+        key: Some("backends"),
+        name: "backend",
+        default: Defaults::Words(&["vmm"]),
+        has_baseline: true,
+        text: |point| point.backend.name().to_owned(),
+        order: |a, b| {
+            let place =
+                |point: &Point| PvBackend::ALL.iter().position(|known| *known == point.backend);
+            place(a).cmp(&place(b))
+        },
+        columns: &[text("backend", |row| Some(row.cell.point.backend.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// The options for cheaper handoffs of PV locks.
+    Handoff(handoff) = |from, _, point| from.handoff(point)?; Entry {
+        key: Some("handoffs"),
+        name: "handoff",
+        default: Defaults::NONE,
+        text: |point| point.handoff.to_string(),
+        order: |a, b| {
+            let place =
+                |point: &Point| (point.handoff != HandoffSpec::NONE, point.handoff.to_string());
+            place(a).cmp(&place(b))
+        },
+        columns: &[text("handoff", |row| Some(row.cell.point.handoff.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// The scheduling policy.
+    Policy(policy) = |from, _, point| from.policy(point.guest)?; Entry {
+        key: Some("policies"),
+        name: "policy",
+        default: Defaults::Words(&["host"]),
+        has_baseline: true,
+        text: |point| point.policy.to_string(),
+        order: |a, b| {
+            let place = |point: &Point| {
+                let place = POLICIES.iter().position(|policy| policy.name == point.policy.name());
+                (place, point.policy.to_string())
+            };
+            place(a).cmp(&place(b))
+        },
+        columns: &[text("policy", |row| Some(row.cell.point.policy.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// What carries out the schedule.
+    Driver(driver) = |from, _, _| from.driver()?; Entry {
+        key: Some("drivers"),
+        name: "driver",
+        default: Defaults::Words(&["user"]),
+        has_baseline: true,
+        text: |point| point.driver.to_string(),
+        order: |a, b| (a.driver as u8).cmp(&(b.driver as u8)),
+        columns: &[text("driver", |row| Some(row.cell.point.driver.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// The injected faults.
+    Fault(fault) = |from, _, _| from.unless_none("faults")?; Entry {
+        key: Some("faults"),
+        name: "fault",
+        default: Defaults::NONE,
+        has_baseline: true,
+        text: |point| or_none(point.fault.as_ref()),
+        order: |a, b| {
+            a.fault.map(|fault| fault.to_string()).cmp(&b.fault.map(|fault| fault.to_string()))
+        },
+        columns: &[text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// Pause-loop exits of the simulated host.
+    Ple(ple) = |from, _, _| from.unless("ple", OFF)?; Entry {
+        key: Some("ple"),
+        name: "pause-loop exits",
+        default: Defaults::OFF,
+        text: |point| or_off(point.ple),
+        order: |a, b| a.ple.map(|ple| ple.0).cmp(&b.ple.map(|ple| ple.0)),
+        columns: &[text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// Halt polling of the simulated host.
+    HaltPoll(halt_poll) = |from, _, _| from.unless("halt-poll", OFF)?; Entry {
+        key: Some("halt-poll"),
+        name: "halt polling",
+        default: Defaults::OFF,
+        text: |point| or_off(point.halt_poll),
+        order: |a, b| a.halt_poll.map(|most| most.0).cmp(&b.halt_poll.map(|most| most.0)),
+        columns: &[text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// Other threads of the simulated host.
+    Noise(noise) = |from, _, _| from.unless("noise", OFF)?; Entry {
+        key: Some("noise"),
+        name: "background noise",
+        default: Defaults::OFF,
+        text: |point| or_off(point.noise),
+        order: |a, b| {
+            let times = |point: &Point| point.noise.map(|noise| (noise.busy, noise.idle));
+            times(a).cmp(&times(b))
+        },
+        columns: &[text("noise", |row| row.cell.point.noise.map(|times| times.to_string()))],
+        ..Entry::PLAIN
+    };
+    /// Features of the host's scheduler that are switched.
+    SchedFeatures(sched_features) = |from, _, _| from.unless_none("sched-features")?; Entry {
+        key: Some("sched-features"),
+        name: "features",
+        default: Defaults::NONE,
+        has_baseline: true,
+        text: |point| or_none(point.sched_features.as_ref()),
+        order: |a, b| {
+            let text = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
+            text(a).cmp(&text(b))
+        },
+        columns: &[text("sched_features", |row| {
+            row.cell.point.sched_features.as_ref().map(ToString::to_string)
+        })],
+        ..Entry::PLAIN
+    };
+    /// Control groups of the vCPUs' threads.
+    Cgroups(cgroups) = |from, _, _| from.unless_none("cgroups")?; Entry {
+        key: Some("cgroups"),
+        name: "cgroups",
+        default: Defaults::NONE,
+        has_baseline: true,
+        text: |point| or_none(point.cgroups.as_ref()),
+        order: |a, b| {
+            let text = |point: &Point| point.cgroups.as_ref().map(ToString::to_string);
+            text(a).cmp(&text(b))
+        },
+        columns: &[text("cgroups", |row| row.cell.point.cgroups.as_ref().map(ToString::to_string))],
+        ..Entry::PLAIN
+    };
+    /// vCPUs per machine.
+    Vcpus(vcpus) = |from, setting, point| from.vcpus(point.slots, setting)?; Entry {
+        key: Some("vcpus"),
+        name: "vCPUs",
+        default: Defaults::Words(&["1x", "1.5x", "2x", "4x"]),
+        text: |point| point.vcpus.to_string(),
+        numbers: Numbers::Counts(|point| point.vcpus.get().into()),
+        order: |a, b| a.vcpus.cmp(&b.vcpus),
+        columns: &[count("vcpus", |row| Some(row.cell.point.vcpus.get().into()))],
+        ..Entry::PLAIN
+    };
+    /// Number of machines.
+    Vms(vms) = |from, _, _| from.number("vms", 1..=MOST_VMS)?; Entry {
+        key: Some("vms"),
+        name: "VMs",
+        default: Defaults::Words(&["1"]),
+        text: |point| point.vms.to_string(),
+        numbers: Numbers::Counts(|point| point.vms.into()),
+        order: |a, b| a.vms.cmp(&b.vms),
+        columns: &[count("vms", |row| Some(row.cell.point.vms.into()))],
+        ..Entry::PLAIN
+    };
+    /// Machines of other sizes.
+    OtherVms(other_vms) = |from, _, _| from.unless_none("other-vms")?; Entry {
+        key: Some("other-vms"),
+        name: "other VMs",
+        default: Defaults::NONE,
+        text: |point| or_none(point.other_vms.as_ref()),
+        order: |a, b| a.other_vms.cmp(&b.other_vms),
+        columns: &[text("other_vms", |row| {
+            row.cell.point.other_vms.as_ref().map(ToString::to_string)
+        })],
+        ..Entry::PLAIN
+    };
+    /// Number of slots.
+    Slots(slots) = |from, setting, _| from.slots(setting)?; Entry {
+        key: Some("slots"),
+        name: "slots",
+        default: Defaults::Of(|setting| setting.cpus.cpus().len().min(MOST_SLOTS).to_string()),
+        text: |point| point.slots.to_string(),
+        numbers: Numbers::Counts(|point| point.slots.into()),
+        order: |a, b| a.slots.cmp(&b.slots),
+        columns: &[
+            count("slots", |row| Some(row.cell.point.slots.into())),
+            number("overcommit", |row| Some(row.cell.point.overcommit())),
+        ],
+        ..Entry::PLAIN
+    };
+    /// The time slice.
+    Slice(slice) = |from, _, _| from.parse("slice")?; Entry {
+        key: Some("slice"),
+        name: "slice",
+        title: Some("time slice"),
+        default: Defaults::Of(|_| DEFAULT_SLICE.to_string()),
+        has_baseline: true,
+        text: |point| point.slice.to_string(),
+        numbers: Numbers::Nanos(|point| point.slice.0 as f64),
+        order: |a, b| a.slice.cmp(&b.slice),
+        columns: &[count("slice_ns", |row| Some(row.cell.point.slice.0))],
+        ..Entry::PLAIN
+    };
+    /// Looks at the lock before a waiter halts.
+    SpinThreshold(spin_threshold) = |from, _, point| {
+        let by_guest = match point.guest {
+            GuestKind::Payload | GuestKind::Sim => defaults::PAYLOAD_LOOKS,
+            GuestKind::Linux => defaults::BY_HOST,
+        };
+        if from.is_written("spin-threshold") {
+            from.number("spin-threshold", 0..=u32::MAX)?
+        } else {
+            by_guest
+        }
+    }; Entry {
+        key: Some("spin-threshold"),
+        name: "spin threshold",
+        title: Some("looks before a waiter halts"),
+        has_baseline: true,
+        text: |point| point.spin_threshold.to_string(),
+        numbers: Numbers::Counts(|point| point.spin_threshold.into()),
+        order: |a, b| a.spin_threshold.cmp(&b.spin_threshold),
+        columns: &[count("spin_threshold", |row| Some(row.cell.point.spin_threshold.into()))],
+        ..Entry::PLAIN
+    };
+    /// Work inside the critical section.
+    Critical(critical) = |from, _, _| from.number("critical", 0..=u32::MAX)?; Entry {
+        key: Some("critical"),
+        name: "critical section",
+        title: Some("increments in a critical section"),
+        default: Defaults::Of(|_| defaults::CRITICAL.to_string()),
+        text: |point| point.critical.to_string(),
+        numbers: Numbers::Counts(|point| point.critical.into()),
+        order: |a, b| a.critical.cmp(&b.critical),
+        columns: &[count("critical", |row| Some(row.cell.point.critical.into()))],
+        ..Entry::PLAIN
+    };
+    /// Work between two operations.
+    Think(think) = |from, _, _| from.number("think", 0..=u32::MAX)?; Entry {
+        key: Some("think"),
+        name: "think time",
+        title: Some("increments between two critical sections"),
+        default: Defaults::Of(|_| defaults::THINK.to_string()),
+        text: |point| point.think.to_string(),
+        numbers: Numbers::Counts(|point| point.think.into()),
+        order: |a, b| a.think.cmp(&b.think),
+        columns: &[count("think", |row| Some(row.cell.point.think.into()))],
+        ..Entry::PLAIN
+    };
+    /// Length of the window.
+    Seconds(duration) = |from, _, point| {
+        let by_guest = match point.guest {
+            GuestKind::Payload => 0.5,
+            GuestKind::Linux => 1.0,
+            GuestKind::Sim => defaults::SIM_SECONDS,
+        };
+        if from.is_written("seconds") {
+            from.parse::<Seconds>("seconds")?.0
+        } else {
+            Duration::from_secs_f64(by_guest)
+        }
+    }; Entry {
+        key: Some("seconds"),
+        name: "seconds",
+        title: Some("seconds measured"),
+        text: |point| point.duration.as_secs_f64().to_string(),
+        numbers: Numbers::Counts(|point| point.duration.as_secs_f64()),
+        order: |a, b| a.duration.cmp(&b.duration),
+        // The column "seconds" is the measured length of the window.
+        columns: &[number("duration", |row| Some(row.cell.point.duration.as_secs_f64()))],
+        ..Entry::PLAIN
+    };
+}
+
+/// The keys of a spec's matrix, from the slowest to the fastest varying. An axis that needs the value of another one
+/// is read after it.
+pub const KEYS: [&str; 25] = [
+    "guests",
+    "machines",
+    "workloads",
+    "slots",
+    "vms",
+    "other-vms",
+    "policies",
+    "drivers",
+    "slice",
+    "faults",
+    "ple",
+    "halt-poll",
+    "noise",
+    "sched-features",
+    "cgroups",
+    "critical",
+    "think",
+    "spin-threshold",
+    "seconds",
+    "vcpus",
+    SEEDS,
+    "labels",
+    "locks",
+    "backends",
+    "handoffs",
+];
+
+/// The key of the seeds, which are no axis: points that differ only in the seed are repetitions of one.
+pub(crate) const SEEDS: &str = "seeds";
