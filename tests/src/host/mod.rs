@@ -48,6 +48,7 @@ mod sweeps;
 mod system_calls;
 mod tiny;
 mod trace;
+mod tutorial;
 mod unit_of_work;
 
 use crate::suite::Test;
@@ -87,6 +88,7 @@ pub fn tests() -> Vec<Test> {
         hypercalls::TESTS,
         reproduce::TESTS,
         trace::TESTS,
+        tutorial::TESTS,
         figures::TESTS,
         given_up::TESTS,
         sizes::TESTS,
