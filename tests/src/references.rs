@@ -17,6 +17,7 @@ const CRATES: &[(&str, &str)] = &[
     ("confine", "vmm/confine"),
     ("doctor", "vmm/doctor"),
     ("emulated", "vmm/emulated"),
+    ("experiments", "vmm/experiments"),
     ("fuzz", "tests/fuzz"),
     ("guest-bench", "guest-kernel-config/guest-bench"),
     ("guest-init", "guest-kernel-config/guest-init"),

@@ -3,14 +3,11 @@
 use anyhow::Context;
 use clap::Args;
 
-use super::{
-    FAILURE,
-    host::{self, GuestClass, HostKernelArgs, HostMode, Place},
-    print,
-};
+use super::{FAILURE, print};
 use base::chain::chain;
 use doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls};
 use emulated::Pieces;
+use experiments::host::{self, GuestClass, HostKernelChoice, HostMode, Place};
 use kvm::KvmKind;
 use os::{artifacts, streams::print_json};
 use study::point::HostKernel;
@@ -40,7 +37,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     }
     let kind = KvmKind::detect();
     let facts = Facts::collect(kind);
-    let kernel = HostKernelArgs::default().kernel()?;
+    let kernel = HostKernelChoice::default().kernel()?;
     let guests =
         vec![runs(GuestClass::Ring0, kind, kernel), runs(GuestClass::Payload, kind, kernel)];
     let next = advice::next_steps(&facts, &guests);

@@ -57,7 +57,7 @@ pub(super) fn run(args: EmulatedTestArgs) -> anyhow::Result<u8> {
     words.extend(args.words);
     let mut errand = Errand::new(words);
     errand.memory = args.memory;
-    errand.kernel = args.host_kernel.kernel()?;
+    errand.kernel = args.host_kernel.choice().kernel()?;
     errand.cpus = args.cpus.unwrap_or(errand.cpus);
     errand.files_in = args.files_in;
     errand.files_out = args.files_out;

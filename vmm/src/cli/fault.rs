@@ -6,10 +6,7 @@ use super::Usage;
 use base::{
     backend::PvBackend,
     faults::{Fault, FaultSpec},
-    shown,
 };
-use machine::vcpu::Trace;
-use os::streams::{self, Stream};
 
 /// Options for injected faults.
 #[derive(Debug, Clone, Args)]
@@ -48,10 +45,4 @@ impl FaultArgs {
         }
         Ok(())
     }
-}
-
-/// Prints the vCPUs' last events; the error that names the stuck vCPUs follows.
-pub(super) fn show(trace: &Trace) {
-    // A closed stderr is ignored.
-    let _ = streams::write(Stream::Stderr, shown::lines(&trace.0).as_bytes());
 }

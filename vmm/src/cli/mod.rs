@@ -1,27 +1,21 @@
 //! The command line: one file per subcommand.
 
-mod bar;
 mod bench;
 mod boot_command;
 mod cells;
-mod cgroups;
 mod compare;
 mod confinement;
 mod doctor_command;
 mod drill;
-mod driver;
 mod emulate;
 mod emulated_test;
 mod export;
 mod fault;
-mod features;
 mod help;
 mod host;
 mod inside;
 mod keep;
-mod kernel;
 mod locks_command;
-mod measure;
 mod priority;
 mod report_command;
 mod reproduce;
@@ -49,16 +43,14 @@ use std::{
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
-use thiserror::Error;
 
-use base::units::UnitError;
 use emulated::agent;
+use experiments::Usage;
 use kvm::{signal, sys::inherited};
 use os::{
     limits,
     streams::{self, print, say},
 };
-use study::plan::PlanError;
 
 /// Exit status of a usage error.
 const USAGE: u8 = 2;
@@ -81,7 +73,7 @@ enum Command {
     Report(report_command::ReportArgs),
     Top(top::TopArgs),
     Status(status::StatusArgs),
-    Task(run::TaskArgs),
+    Task(task::TaskArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
@@ -104,27 +96,9 @@ enum Command {
     Trace(trace::TraceArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
-    Inside(task::TaskArgs),
+    Inside(inside::InsideArgs),
     #[command(hide = true)]
     Tiny(tiny::TinyArgs),
-}
-
-/// A usage error: exit status 2.
-#[derive(Debug, Error)]
-#[error("{0}")]
-struct Usage(String);
-
-/// Options name the CPUs, the levels and the durations of a plan.
-impl From<PlanError> for Usage {
-    fn from(error: PlanError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl From<UnitError> for Usage {
-    fn from(error: UnitError) -> Self {
-        PlanError::from(error).into()
-    }
 }
 
 /// The whole command line, for what describes it: man pages and completions.
@@ -182,7 +156,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Report(args) => report_command::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
-        Command::Task(args) => run::task(&args),
+        Command::Task(args) => task::run(&args),
         Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks_command::run(&args)),
@@ -199,7 +173,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(args),
-        Command::Inside(args) => task::run(&args),
+        Command::Inside(args) => inside::run(&args),
         Command::Tiny(args) => tiny::run(&args),
     }
 }

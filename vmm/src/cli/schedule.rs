@@ -1,33 +1,30 @@
 //! The options of a schedule, shared by all subcommands that have one.
 
 use std::{
-    fmt::Display,
-    io::BufReader,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, inside::Inside, results::ResultFile, say};
+use super::{Usage, results::ResultFile, say};
 use base::{
-    files,
-    plural::count,
     text,
     units::{CpuList, Nanos, VcpuCount},
+};
+use experiments::{
+    inside::Inside,
+    recording::{self, RECORDING_INSIDE},
 };
 use lab::host::resolve_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,
-    policy::{DEFAULT_SLICE, POLICIES, SHORTEST_SLICE},
+    policy::{DEFAULT_SLICE, InKernel, POLICIES, SHORTEST_SLICE},
     recording::Recording,
 };
-
-/// Path of a recording to replay in the emulated host.
-pub(super) const RECORDING_INSIDE: &str = "/in/recording";
 
 /// Writes the schedule's decisions to the file of `--record` and prints a note if it is incomplete.
 pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::Result<()> {
@@ -45,6 +42,15 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Err(_) => Err("it is no number of slots".into()),
     }
 }
+
+/// The help of `--driver`.
+pub(super) static DRIVER_HELP: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "What carries out the schedule: user, this program, with all policies; or bpf, a BPF scheduler \
+         in the host's kernel (sched_ext, Linux 7.x), with {}",
+        InKernel::usages()
+    )
+});
 
 /// The help of `--policy`.
 fn policy_help() -> String {
@@ -108,45 +114,6 @@ impl FromStr for PolicyList {
     fn from_str(text: &str) -> Result<Self, String> {
         PolicySpec::parse_list(text).map(Self)
     }
-}
-
-/// Reads the recording that a policy replays.
-pub(super) fn read_recording(file: &Path) -> Result<Recording, Usage> {
-    let usage = |error: &dyn Display| unusable(file, error);
-    let open = files::regular(file).map_err(|error| usage(&error))?;
-    Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))
-}
-
-fn unusable(file: &Path, error: &dyn Display) -> Usage {
-    Usage(format!("--policy replay:{}: {error}", file.display()))
-}
-
-/// Reads the recording that a policy replays. It must match every pair of slots and vCPUs (the sum
-/// over all machines) in `sizes`.
-pub(super) fn recording(
-    file: &Path,
-    sizes: impl IntoIterator<Item = (u32, u32)>,
-) -> Result<Recording, Usage> {
-    let recording = matching_recording(file, sizes)?;
-    if let Some(what) = recording.shortfall() {
-        say(format_args!("pvticket: --policy replay:{}: {what}", file.display()));
-    }
-    Ok(recording)
-}
-
-/// Reads a recording that matches these sizes, without a note on what it lacks.
-fn matching_recording(
-    file: &Path,
-    sizes: impl IntoIterator<Item = (u32, u32)>,
-) -> Result<Recording, Usage> {
-    let recording = read_recording(file)?;
-    let recorded = (recording.slots, recording.vcpus);
-    if let Some((slots, vcpus)) = sizes.into_iter().find(|size| *size != recorded) {
-        let contents =
-            format!("{} on {}", count(recording.vcpus, "vCPU"), count(recording.slots, "slot"));
-        return Err(unusable(file, &format!("it has {contents}, but this is {vcpus} on {slots}")));
-    }
-    Ok(recording)
 }
 
 impl ScheduleArgs {
@@ -252,7 +219,7 @@ impl SchedulePlan {
         let cpus: Vec<usize> = (0..cpus).collect();
         let slots = slots(self.slots, &CpuList::new(&cpus)?)?;
         let file = self.policy.replays().map(Path::new);
-        file.map_or(Ok(()), |file| matching_recording(file, [self.size(slots, vcpus)]).map(drop))
+        file.map_or(Ok(()), |file| recording::matching(file, [self.size(slots, vcpus)]).map(drop))
     }
 
     /// Slots and all vCPUs, as a recording has them.
@@ -265,7 +232,8 @@ impl SchedulePlan {
         let cpus = resolve_cpus(None)?;
         let slots = slots(self.slots, &cpus)?;
         let size = self.size(slots, vcpus);
-        let recording = self.policy.replays().map(|file| recording(Path::new(file), [size]));
+        let recording =
+            self.policy.replays().map(|file| recording::of_sizes(Path::new(file), [size]));
         Ok(ScheduleSpec {
             policy: self.policy.clone(),
             cpus: cpus.cpus()[..slots].to_vec(),

@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Usage, bar, print,
+    Usage, print,
     results::ResultFile,
     say,
     schedule::{PolicyList, write_record},
@@ -26,6 +26,7 @@ use base::{
     shown::quoted,
     units::{ByteSize, Nanos},
 };
+use experiments::bar;
 use lab::cell::simulated::{SimCellError, machine, machine_text};
 use os::{
     results,

@@ -8,17 +8,20 @@ use clap::Args;
 use super::{
     Usage,
     confinement::SeccompArgs,
-    driver,
-    host::{HostKernelArgs, HostMode},
-    measure::{Asked, Folder, finish, measure, plan_of},
-    print,
-    run::{KernelFiles, Traced},
-    say,
+    host::{HostKernelArgs, modes},
+    print, say,
+    schedule::DRIVER_HELP,
 };
 use base::{
     faults::{Fault, FaultSpec},
     plural::{agree, count, noun},
     units::{CpuList, Nanos, VcpuCount},
+};
+use experiments::{
+    host::HostMode,
+    measure::{Asked, Folder, finish, measure, plan_of},
+    prepare::driver,
+    workers::{KernelFiles, Traced},
 };
 use lab::{
     host::resolve_cpus,
@@ -64,7 +67,7 @@ pub struct SoakArgs {
     #[arg(long, value_name = "P", default_value = "random")]
     policy: PolicySpec,
 
-    #[arg(long, value_name = "user|bpf", default_value = "user", help = driver::HELP.as_str())]
+    #[arg(long, value_name = "user|bpf", default_value = "user", help = DRIVER_HELP.as_str())]
     driver: DriverKind,
 
     /// How long a turn on a slot lasts, for example 500us or 4ms
@@ -90,7 +93,7 @@ pub struct SoakArgs {
     seed: u64,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -104,7 +107,7 @@ pub struct SoakArgs {
 pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let (soak, cpus) = plan(args)?;
-    let mut plan = plan_of("soak", &[soak.spec()], cpus, (args.host, args.host_kernel))?;
+    let mut plan = plan_of("soak", &[soak.spec()], cpus, (args.host, args.host_kernel.choice()))?;
     let rounds = soak.rounds(plan.experiment.clone());
     plan.replace(rounds);
     let mut told = |point: &Point, figures: &Figures, tally: &Tally| {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{print, run};
+use super::print;
+use experiments::sweep;
 
 /// Show how far the run in a directory is: cells, units, nodes, and what is left.
 #[derive(Debug, Args)]
@@ -21,7 +22,7 @@ pub struct StatusArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &StatusArgs) -> anyhow::Result<u8> {
-    let status = run::status(&args.dir)?;
+    let status = sweep::status(&args.dir)?;
     if args.missing {
         status.missing.iter().for_each(|unit| print(&format!("{unit}\n")))
     } else {

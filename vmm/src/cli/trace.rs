@@ -1,8 +1,7 @@
-//! `pvticket trace`: the summary of a timeline as text; and the files that timelines are written to.
+//! `pvticket trace`: the summary of a timeline as text.
 
 use std::{
-    collections::HashSet,
-    fs::{File, OpenOptions},
+    fs::File,
     io::BufReader,
     path::{Path, PathBuf},
 };
@@ -56,23 +55,6 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
 
 fn symbols(map: &Path) -> Result<Symbols, Usage> {
     system_map::read(map, Symbols::parse, "it has no kernel symbols")
-}
-
-/// Opens a file to append timelines to. Timelines of `finished` cells are kept; anything else is
-/// cut off: cells that will run again, and the torn end of a killed program's.
-pub(super) fn appended(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
-    let cannot = || format!("cannot write --trace {}", path.display());
-    let file = OpenOptions::new().create(true).read(true).append(true).open(path);
-    let file = file.with_context(cannot)?;
-    let is_finished = |cell| finished.contains(&cell);
-    let kept = if finished.is_empty() {
-        0
-    } else {
-        perfetto::length_of_wanted(BufReader::new(&file), is_finished)
-            .with_context(|| format!("cannot go on with --trace {}", path.display()))?
-    };
-    file.set_len(kept).with_context(cannot)?;
-    Ok(file)
 }
 
 /// The option that names a timeline file.

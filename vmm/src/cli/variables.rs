@@ -2,8 +2,9 @@
 
 use std::{env, ffi::OsString};
 
-use super::{Usage, cells, confinement::SeccompArgs, host::HostKernelArgs};
+use super::{Usage, confinement::SeccompArgs};
 use emulated::Supervision;
+use experiments::{host::HostKernelChoice, worker};
 use lab::sweep::slurm;
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
@@ -25,8 +26,8 @@ const TEXTS: [&str; 9] = [
 pub(super) fn check() -> Result<(), Usage> {
     // A value that is not UTF-8 would pass for unset where it is read.
     check_texts(|name| env::var_os(name))?;
-    cells::trace_limit()?;
-    HostKernelArgs::default().kernel()?;
+    worker::trace_limit()?;
+    HostKernelChoice::default().kernel()?;
     SeccompArgs::by_environment()?;
     Supervision::from_env().map_err(|error| Usage(error.to_string()))?;
     slurm::patience().map_err(Usage)?;

@@ -6,13 +6,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
-use crate::cli::{
+use crate::cli::{inside::Task, print, say};
+use base::units::{ByteSize, VcpuCount};
+use experiments::{
     host::{self, GuestClass, with_note_of_quota},
     inside::Inside,
-    kernel, print, say,
-    task::Task,
+    kernel,
 };
-use base::units::{ByteSize, VcpuCount};
 use kvm::{KvmKind, host::is_emulated};
 use lab::{
     bench::boot_times::{self, BenchPlan},
@@ -52,7 +52,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
     let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
-    args.common.host_kernel.check(place == host::Place::Emulated)?;
+    args.common.host_kernel.choice().check(place == host::Place::Emulated)?;
     let kernel = if place == host::Place::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
@@ -64,7 +64,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let plan = Plan { runs: args.runs, kernel, json: args.common.json };
     match place {
         host::Place::Direct => direct(&plan),
-        host::Place::Emulated => emulated(&plan, args.common.host_kernel.kernel()?),
+        host::Place::Emulated => emulated(&plan, args.common.host_kernel.choice().kernel()?),
     }
 }
 

@@ -7,15 +7,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
-use crate::cli::{
-    Usage,
-    host::{self, GuestClass, Place, with_note_of_quota},
-    inside::Inside,
-    print, say,
-    task::Task,
-};
+use crate::cli::{Usage, inside::Task, print, say};
 use confine::Seccomp;
 use emulated::OutputMode;
+use experiments::{
+    host::{self, GuestClass, Place, with_note_of_quota},
+    inside::Inside,
+};
 use kvm::KvmKind;
 use lab::{
     Interrupt,
@@ -68,7 +66,7 @@ pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let class = if args.linux { GuestClass::Ring0 } else { GuestClass::Payload };
     let place = host::choose_here(args.common.host, class, kind).place;
-    args.common.host_kernel.check(place == Place::Emulated)?;
+    args.common.host_kernel.choice().check(place == Place::Emulated)?;
     let plan = Plan {
         runs: args.runs,
         duration: args.seconds.0,
@@ -76,7 +74,7 @@ pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
         json: args.common.json,
     };
     match place {
-        Place::Emulated => emulated(plan, args.common.host_kernel.kernel()?),
+        Place::Emulated => emulated(plan, args.common.host_kernel.choice().kernel()?),
         Place::Direct => {
             host::check_direct(class, kind)?;
             direct(&plan)

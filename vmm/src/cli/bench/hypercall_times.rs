@@ -7,16 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Common, keep};
-use crate::cli::{
-    Usage,
-    host::{self, GuestClass, HostKernelArgs, HostMode, Place, with_note_of_quota},
-    inside::Inside,
-    measure::{Measured, finish, measure_plan, plan_of},
-    print,
-    run::Traced,
-    say,
-    task::Task,
-};
+use crate::cli::{Usage, inside::Task, print, say};
 use base::{
     backend::PvBackend,
     text,
@@ -24,6 +15,12 @@ use base::{
 };
 use confine::Files;
 use emulated::OutputMode;
+use experiments::{
+    host::{self, GuestClass, HostKernelChoice, HostMode, Place, with_note_of_quota},
+    inside::Inside,
+    measure::{Measured, finish, measure_plan, plan_of},
+    workers::Traced,
+};
 use kvm::KvmKind;
 use lab::{
     Interrupt,
@@ -105,9 +102,9 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
         json: args.common.json,
     };
     let place = host::choose_here(args.common.host, class, kind).place;
-    args.common.host_kernel.check(place == Place::Emulated)?;
+    args.common.host_kernel.choice().check(place == Place::Emulated)?;
     match place {
-        Place::Emulated => emulated(plan, args.common.host_kernel.kernel()?),
+        Place::Emulated => emulated(plan, args.common.host_kernel.choice().kernel()?),
         Place::Direct => {
             host::check_direct(class, kind)?;
             direct(&plan)
@@ -178,7 +175,7 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
 /// The measurement behind the second table.
 fn handed(runs: u32, plan: &HyperPlan) -> anyhow::Result<Measured> {
     let spec = handoffs::spec(plan.cpus.cpus().len(), runs, plan.seed);
-    let host = (HostMode::Direct, HostKernelArgs::default());
+    let host = (HostMode::Direct, HostKernelChoice::default());
     let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), host)?;
     measure_plan(plan, Traced::Nothing)
 }

@@ -13,10 +13,11 @@ use clap::{Args, Subcommand};
 
 use super::{
     confinement::SeccompArgs,
-    host::{HostKernelArgs, HostMode},
+    host::{HostKernelArgs, modes},
     results::ResultFile,
 };
 use base::units::{CpuList, Nanos};
+use experiments::host::{HostKernelChoice, HostMode};
 use sched::policy::DEFAULT_SLICE;
 
 pub(super) use boot_times::{Plan as BootPlan, direct as boot};
@@ -79,7 +80,7 @@ struct Common {
     json: Option<PathBuf>,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -91,8 +92,8 @@ struct Common {
 
 impl Common {
     /// Where experiments run.
-    fn place(&self) -> (HostMode, HostKernelArgs) {
-        (self.host, self.host_kernel)
+    fn place(&self) -> (HostMode, HostKernelChoice) {
+        (self.host, self.host_kernel.choice())
     }
 }
 

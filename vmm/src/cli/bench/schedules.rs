@@ -7,12 +7,11 @@ use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Scheduled, keep};
-use crate::cli::{
-    Usage,
-    compare::Guest,
+use crate::cli::{Usage, compare::Guest, print};
+use experiments::{
     measure::{finish, measure_plan, plan_of},
-    print,
-    run::{Plan, Traced},
+    plan::Plan,
+    workers::Traced,
 };
 use lab::{
     bench::{

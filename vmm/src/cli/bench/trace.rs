@@ -5,14 +5,12 @@ use std::slice;
 use clap::Args;
 
 use super::{Scheduled, keep};
-use crate::cli::{
-    Usage,
-    measure::{finish, measure_plan, plan_of},
-    print,
-    run::Traced,
-    schedule::PolicyList,
-};
+use crate::cli::{Usage, print, schedule::PolicyList};
 use base::units::VcpuCount;
+use experiments::{
+    measure::{finish, measure_plan, plan_of},
+    workers::Traced,
+};
 use lab::host::resolve_cpus;
 use report::trace_bench;
 use study::{

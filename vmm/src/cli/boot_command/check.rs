@@ -1,8 +1,9 @@
 //! What is checked before a boot begins, and all that `--dry-run` checks.
 
 use super::plan::Plan;
-use crate::cli::{host::Place, results::ResultFile};
+use crate::cli::results::ResultFile;
 use emulated;
+use experiments::host::Place;
 use lab::host::resolve_cpus;
 use machine::vm::check_guest;
 

@@ -9,15 +9,14 @@ use super::{
     plan::{Mode, Plan},
     schedule::{self, Account},
 };
-use crate::cli::{
-    confinement, driver,
-    fault::show,
-    host::{self, GuestClass},
-    results::ResultFile,
-    say,
-};
+use crate::cli::{confinement, results::ResultFile, say};
 use base::counters::sum;
 use confine::{Class, Files, Needs};
+use experiments::{
+    host::{self, GuestClass},
+    measure::show_events,
+    prepare::driver,
+};
 use kvm::KvmKind;
 use machine::{
     devices::channel::Closing,
@@ -206,7 +205,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
         End::OutputFailed(error) => bail!("cannot write the guest's output: {error}"),
         End::Failed(failure) => {
             if let Cause::Stuck(_, trace) = &failure.cause {
-                show(trace);
+                show_events(trace);
             }
             bail!("{failure}")
         }

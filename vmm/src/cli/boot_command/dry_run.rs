@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::plan::{Mode, Plan};
-use crate::cli::host::{Choice, Place};
+use experiments::host::{Choice, Place};
 use study::point::HostKernel;
 
 /// A plan and where it would run, a row for each property.

@@ -3,9 +3,10 @@
 use anyhow::Context;
 
 use super::plan::Plan;
-use crate::cli::{Usage, inside::Inside, task::Task};
+use crate::cli::{Usage, inside::Task};
 use base::units::ByteSize;
 use emulated::{OutputMode, StdinMode};
+use experiments::inside::Inside;
 use os::terminal::{Hold, RawTerminal};
 use study::point::HostKernel;
 

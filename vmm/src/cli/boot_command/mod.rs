@@ -13,11 +13,10 @@ use clap::Args;
 
 use super::{
     confinement::SeccompArgs,
-    driver,
     fault::FaultArgs,
-    host::{self, GuestClass, HostKernelArgs, HostMode, Place},
+    host::{HostKernelArgs, modes},
     print,
-    schedule::ScheduleArgs,
+    schedule::{DRIVER_HELP, ScheduleArgs},
 };
 use base::{
     backend::PvBackend,
@@ -25,6 +24,10 @@ use base::{
     units::{ByteSize, VcpuCount},
 };
 use dry_run::DryRun;
+use experiments::{
+    host::{self, GuestClass, HostMode, Place},
+    prepare::driver,
+};
 use kvm::KvmKind;
 use sched::driver::DriverKind;
 
@@ -67,7 +70,7 @@ pub struct BootArgs {
     handoff: HandoffSpec,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -84,7 +87,7 @@ pub struct BootArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    #[arg(long, value_name = "user|bpf", default_value = "user", help = driver::HELP.as_str())]
+    #[arg(long, value_name = "user|bpf", default_value = "user", help = DRIVER_HELP.as_str())]
     driver: DriverKind,
 
     #[command(flatten)]
@@ -117,8 +120,8 @@ pub struct BootArgs {
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let choice = host::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
-    let host_kernel = args.host_kernel.kernel()?;
-    args.host_kernel.check(choice.place == Place::Emulated)?;
+    let host_kernel = args.host_kernel.choice().kernel()?;
+    args.host_kernel.choice().check(choice.place == Place::Emulated)?;
     let is_dry = args.dry_run;
     if choice.place == Place::Emulated {
         driver::check_emulated(args.driver, host_kernel)?;

@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
-use crate::cli::{Usage, driver, kernel, say, schedule::SchedulePlan, system_map};
+use crate::cli::{Usage, say, schedule::SchedulePlan, system_map};
 use base::{
     backend::PvBackend,
     faults::FaultSpec,
@@ -23,6 +23,7 @@ use base::{
     text,
     units::{ByteSize, VcpuCount},
 };
+use experiments::{kernel, prepare::driver};
 use machine::{
     guest::{
         initrd,

@@ -10,15 +10,13 @@ use clap::{Args, ValueEnum};
 
 use super::{
     confinement::SeccompArgs,
-    driver,
     fault::FaultArgs,
-    host::{HostKernelArgs, HostMode},
-    measure::{Asked, Folder, Measured, finish, measure},
+    host::{HostKernelArgs, modes},
     print,
     results::ResultFile,
-    run::{self, KernelFiles, Plan, Traced},
+    run::KernelArgs,
     say,
-    schedule::{ScheduleArgs, write_record},
+    schedule::{DRIVER_HELP, ScheduleArgs, write_record},
     trace,
 };
 use base::{
@@ -27,6 +25,12 @@ use base::{
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     shown::quoted,
     units::CpuList,
+};
+use experiments::{
+    host::HostMode,
+    measure::{Asked, Folder, Measured, finish, measure},
+    plan::{self, Plan},
+    workers::{KernelFiles, Traced},
 };
 use report;
 use sched::{driver::DriverKind, recording::Recording};
@@ -73,7 +77,7 @@ pub struct CompareArgs {
     trace: Option<PathBuf>,
 
     #[command(flatten)]
-    kernels: KernelFiles,
+    kernels: KernelArgs,
 }
 
 /// What is compared, and how.
@@ -160,7 +164,7 @@ struct What {
     handoff: Vec<HandoffSpec>,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -170,7 +174,7 @@ struct What {
     schedule: ScheduleArgs,
 
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user",
-          help = driver::HELP.as_str())]
+          help = DRIVER_HELP.as_str())]
     driver: Vec<DriverKind>,
 
     #[command(flatten)]
@@ -247,12 +251,12 @@ impl Files {
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let plan = match &args.resume {
-        Some(dir) => run::resumed(dir)?,
+        Some(dir) => plan::resumed(dir)?,
         None => options::plan(args)?,
     };
     let files = Files::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
-    match compare(plan, &folder, &args.kernels, &files) {
+    match compare(plan, &folder, &args.kernels.files(), &files) {
         Ok(0) => Ok(0),
         other => {
             if folder.path().join(store::FILE).exists() {

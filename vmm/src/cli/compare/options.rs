@@ -3,17 +3,17 @@
 use locks::System;
 
 use super::{CompareArgs, Guest, HostExtras, What, workload::WorkloadName};
-use crate::cli::{
-    Usage,
-    driver::check_record,
-    host::{self, GuestClass, Place},
-    run::{Plan, Request},
-};
+use crate::cli::Usage;
 use base::{
     backend::PvBackend,
     chain::chain,
     plural::one_to,
     units::{CpuList, VcpuCount},
+};
+use experiments::{
+    host::{self, GuestClass, Place},
+    plan::{Plan, Request},
+    prepare::driver::check_record,
 };
 use kvm::{KvmKind, host::is_emulated};
 use lab::{cell::simulated::machine, host::resolve_cpus};
@@ -34,7 +34,8 @@ pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     };
     let spec = what.spec(&cpus)?;
     let name = "compare".to_owned();
-    let (jobs, host, host_kernel, only) = (1, what.host, what.host_kernel, Only::default());
+    let (jobs, host, host_kernel, only) =
+        (1, what.host, what.host_kernel.choice(), Only::default());
     Plan::new(Request { name, spec, cpus, jobs, host, host_kernel, only }, in_options)
 }
 

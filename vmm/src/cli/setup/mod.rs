@@ -16,7 +16,8 @@ use base::{chain::chain, files};
 use clap::Args;
 use sha2::{Digest, Sha256};
 
-use super::{FAILURE, bar, print, say};
+use super::{FAILURE, print, say};
+use experiments::bar;
 use os::{
     artifacts,
     owners::stranger,

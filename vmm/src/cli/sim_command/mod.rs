@@ -1,7 +1,6 @@
 //! `pvticket sim`: what concerns the simulator itself.
 
 mod calibrate;
-mod measured;
 
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Usage, print};
 use calibrate::CalibrateArgs;
+use experiments::rung2;
 use lab::{self, cell::simulated, patience};
 use sim::{
     Brake,
@@ -88,7 +88,7 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<u8> {
         return Err(Usage("--rung 2: alone, as it measures for minutes".into()).into());
     }
     if is_measured {
-        return measured::validate(args.short);
+        return rung2::validate(args.short, print);
     }
     let effort = if args.short { Effort::Short } else { Effort::Full };
     let began = Instant::now();

@@ -9,10 +9,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::cli::{
-    Usage,
-    run::{RUNS, SOCKET},
-};
+use crate::cli::Usage;
+use experiments::{listen::NAME as SOCKET, open_run::RUNS};
 
 /// The socket of the run to show: at this path, which may be the run's directory, or else of the
 /// only run that listens.

@@ -12,7 +12,8 @@ use super::{
     feed::wait,
     screen::{Key, Screen},
 };
-use crate::cli::{print, run};
+use crate::cli::print;
+use experiments::sweep;
 use os::signals::{self, Interrupt};
 use study::store;
 
@@ -32,7 +33,7 @@ pub(super) fn is_sweep(path: &Path) -> bool {
 
 /// Prints one frame.
 pub(super) fn print_once(dir: &Path) -> anyhow::Result<u8> {
-    print(&run::status(dir)?.text);
+    print(&sweep::status(dir)?.text);
     Ok(0)
 }
 
@@ -40,7 +41,7 @@ pub(super) fn print_once(dir: &Path) -> anyhow::Result<u8> {
 pub(super) fn watch(dir: &Path) -> anyhow::Result<u8> {
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let signals = interrupt.descriptor()?.context("cannot catch signals")?;
-    let mut status = run::status(dir)?;
+    let mut status = sweep::status(dir)?;
     let mut looked = Instant::now();
     let screen = Screen::enter().context("cannot use the terminal")?;
     while !status.is_over {
@@ -61,7 +62,7 @@ pub(super) fn watch(dir: &Path) -> anyhow::Result<u8> {
             }
         }
         if looked.elapsed() >= LOOK_EVERY {
-            status = run::status(dir)?;
+            status = sweep::status(dir)?;
             looked = Instant::now();
         }
     }

@@ -1,0 +1,215 @@
+//! A pvticket command in the emulated host: the files it takes along and how it ends.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::FAILURE;
+use base::{files, units::ByteSize};
+use emulated::{self, Errand, StdinMode, Supervision};
+use os::{
+    artifacts::{self, GUEST_DISK},
+    memory::{Memory, in_mib},
+    results::Target,
+    streams::say,
+};
+use study::{guest::kernels::Kernels, point::HostKernel};
+
+/// Path of a task there.
+pub const TASK: &str = "/in/task.json";
+/// The cache directory there.
+const CACHE: &str = "/in/cache";
+/// The directory for result files there.
+const OUT: &str = "/tmp";
+
+/// Memory for the emulated host's system, the files in its RAM, and our process.
+const OUTER: u64 = 448 << 20;
+
+/// Says so if there is less memory than so many emulated hosts may need, each with all that it holds.
+pub fn warn_of_memory(each: ByteSize, hosts: usize) {
+    if let Some(warning) = memory_warning(each, hosts, Memory::here()) {
+        say(format_args!("pvticket: {warning}"));
+    }
+}
+
+fn memory_warning(each: ByteSize, hosts: usize, available: Memory) -> Option<String> {
+    let all = ByteSize(each.0.saturating_mul(hosts as u64));
+    let concern = available.concern(all)?;
+    let who = match hosts {
+        1 => "the emulated host".to_owned(),
+        _ => format!("the {hosts} emulated hosts of --jobs"),
+    };
+    Some(format!("{who} may need {}: {concern}", in_mib(all)))
+}
+
+/// The memory of an emulated host with these guests, to which these files are taken along.
+pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Path>) -> ByteSize {
+    let files = files.into_iter().map(|file| file_size(file).saturating_mul(COPIES));
+    ByteSize(files.fold(guests.0.saturating_add(OUTER), u64::saturating_add))
+}
+
+/// How often a file that is taken along is in memory until the RAM disk is unpacked.
+const COPIES: u64 = 2;
+
+/// 0: it cannot be read, which whoever takes it will say.
+fn file_size(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |data| data.len())
+}
+
+/// A pvticket command with everything that it needs in the emulated host.
+///
+/// Each file that it takes along, or brings back, is named by its path there, for the command.
+#[derive(Debug)]
+pub struct Inside {
+    errand: Errand,
+    /// Of all its machines.
+    guest_memory: ByteSize,
+}
+
+impl Inside {
+    /// `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
+    pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
+        let mut errand = Errand::new(Vec::<OsString>::new());
+        errand.kernel = kernel;
+        // Who reads stdin says so: what nobody reads is left to others.
+        errand.stdin = StdinMode::Null;
+        errand.memory = memory_with(guest_memory, []);
+        errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
+        errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));
+        errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
+        Self { errand, guest_memory }
+    }
+
+    /// Takes a guest kernel along, as the built one.
+    pub fn take_kernel(&mut self, file: &Path) -> PathBuf {
+        self.take(file, Path::new(CACHE).join(artifacts::KERNEL))
+    }
+
+    /// Takes guest kernels along, as the built ones.
+    pub fn take_kernels(&mut self, Kernels { ticket, stock }: &Kernels) -> Kernels {
+        let place = Path::new(CACHE).join(artifacts::STOCK_KERNEL);
+        Kernels {
+            ticket: ticket.as_deref().map(|file| self.take_kernel(file)),
+            stock: stock.as_deref().map(|file| self.take(file, place)),
+        }
+    }
+
+    /// Takes busybox along, as the built one, and the list of its applets if there is one.
+    pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
+        let applets = file.with_file_name("applets");
+        // One that may not be looked at is an error where it is read.
+        if files::is_there(&applets).unwrap_or(true) {
+            self.take(&applets, Path::new(CACHE).join("busybox/applets"));
+        }
+        self.take(file, Path::new(CACHE).join("busybox/busybox"))
+    }
+
+    /// Takes the guest disk along. It is in memory once more: in the guest.
+    pub fn take_guest_disk(&mut self, file: &Path) -> PathBuf {
+        self.add_memory(file, 1);
+        self.take(file, Path::new(CACHE).join(GUEST_DISK))
+    }
+
+    /// Takes a file along, to `path_inside`.
+    pub fn take(&mut self, file: &Path, path_inside: impl Into<PathBuf>) -> PathBuf {
+        self.add_memory(file, COPIES);
+        let path_inside = path_inside.into();
+        self.errand.files_in.push((file.into(), path_inside.clone()));
+        path_inside
+    }
+
+    /// Memory for so many copies of a file.
+    fn add_memory(&mut self, file: &Path, copies: u64) {
+        let all = file_size(file).saturating_mul(copies);
+        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(all));
+    }
+
+    /// Says so if there is less memory than the emulated host may need.
+    pub fn warn_of_memory(&self) {
+        warn_of_memory(self.errand.memory, 1);
+    }
+
+    /// Brings back the result file `name`, as `file`.
+    pub fn bring_back(&mut self, file: &Path, name: &str) -> PathBuf {
+        let path_inside = Path::new(OUT).join(name);
+        self.errand.files_out.push((path_inside.clone(), file.into()));
+        path_inside
+    }
+
+    /// How the command is connected to this process, and its CPUs.
+    pub fn errand(&mut self) -> &mut Errand {
+        &mut self.errand
+    }
+
+    /// Carries out a task there and returns its exit status.
+    pub fn run_task(mut self, task: &impl Serialize) -> anyhow::Result<u8> {
+        // If there is too little for the guests alone, that has been said.
+        if Memory::here().concern(self.guest_memory).is_none() {
+            self.warn_of_memory();
+        }
+        let bytes = serde_json::to_vec(task).context("cannot describe the task")?;
+        self.errand.contents_in.push((bytes, TASK.into()));
+        self.run(["inside".into(), TASK.into()])
+    }
+
+    /// Runs `pvticket ARGS` there and returns its exit status.
+    pub fn run(mut self, args: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
+        self.errand.args = args.into_iter().collect();
+        for (_, file) in &self.errand.files_out {
+            Target::new(file).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        match emulated::run(&self.errand, &Supervision::from_env()?) {
+            // 128 + signal numbers and exit statuses all fit into a byte.
+            Ok(finished) => Ok(u8::try_from(finished.status).unwrap_or(u8::MAX)),
+            // A signal or a closed pipe: the exit status says it all, as in a shell.
+            Err(error) if error.exit_status() != FAILURE => Ok(error.exit_status()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulated_host_needs_more_than_its_guests() {
+        let available = Memory::of_host(ByteSize::mib(600));
+        let warning = |mib, hosts| {
+            memory_warning(memory_with(ByteSize::mib(mib), []), hosts, available)
+                .unwrap_or_default()
+        };
+        assert_eq!(warning(152, 1), "");
+        let end = "this host has 600 MiB of memory and swap; what uses more will be killed";
+        assert_eq!(warning(512, 1), format!("the emulated host may need 960 MiB: {end}"));
+        // Regression: of two hosts at a time, one was counted.
+        let both = "the 2 emulated hosts of --jobs may need 1200 MiB: ";
+        assert_eq!(warning(152, 2), format!("{both}{end}"));
+    }
+
+    /// Regression: a kernel of 300 MB filled the RAM disk, and the task's own file was missing there.
+    #[test]
+    fn there_is_memory_for_what_is_taken_along() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let large = folder.path().join("vmlinux");
+        fs::File::create(&large).unwrap().set_len(300 << 20).unwrap();
+        let memory = |take: &dyn Fn(&mut Inside)| {
+            let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+            take(&mut inside);
+            inside.errand.memory.0 >> 20
+        };
+        let bare = memory(&|_| ());
+        let kernel = memory(&|inside| drop(inside.take(&large, "/in/kernel")));
+        let disk = memory(&|inside| drop(inside.take_guest_disk(&large)));
+        assert_eq!((kernel - bare, disk - bare), (600, 900));
+        // Regression: the warning of a run left the files out.
+        let warned_of = memory_with(ByteSize::mib(512), [large.as_path()]);
+        assert_eq!(warned_of.0 >> 20, kernel);
+    }
+}

@@ -1,0 +1,39 @@
+//! Carries out experiments: plans the cells of a spec, prepares the hosts that they need, opens their store,
+//! starts the workers that measure them, and gathers what they measured.
+//!
+//! `study` says what an experiment is and keeps its figures; `lab` measures one cell; here is what lies between a
+//! command of the user and the cells: [`plan`] and [`open_run`] for a run, [`sweep`] for a run whose rounds are
+//! tasks of their own, [`mod@measure`] for commands that make up their experiment, [`reproduce`] for published
+//! figures, [`rung2`] for the simulator's comparison with this host. [`worker`] is the other side: the process
+//! that measures cells, here or in the emulated host.
+//!
+//! Options are plain values: the command line parses them. Progress and notes go to stderr, results are returned.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+pub mod bar;
+pub mod host;
+pub mod inside;
+pub mod kernel;
+pub mod listen;
+pub mod measure;
+pub mod open_run;
+pub mod options;
+pub mod plan;
+pub mod prepare;
+pub mod progress;
+pub mod recording;
+pub mod reproduce;
+pub mod run;
+pub mod rung2;
+pub mod sweep;
+mod tee;
+mod usage;
+pub mod worker;
+pub mod workers;
+
+pub use usage::Usage;
+
+/// Exit status of a failure.
+const FAILURE: u8 = 1;

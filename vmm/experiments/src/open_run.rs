@@ -1,0 +1,229 @@
+//! Opens a planned run: its store, its kernels, its trace.
+
+use std::{
+    collections::HashSet,
+    env,
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader},
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use anyhow::{Context, bail};
+use humantime::format_rfc3339_seconds;
+
+use crate::{
+    Usage,
+    host::with_note_of_quota,
+    plan::Plan,
+    prepare::{
+        cgroups, driver,
+        features::{self, Restorer},
+    },
+    recording,
+    workers::{self, KernelFiles},
+};
+use base::units::CpuList;
+use emulated::Pieces;
+use lab::host::{cgroups::CgroupTree, gather_facts, with_files};
+use machine::clock;
+use os::streams::say;
+use report::perfetto;
+use study::{
+    guest::kernels::Kernels,
+    point::{HostKernel, HostKind, Point},
+    spec::Experiment,
+    store::{
+        Contents, Store,
+        record::{Line, RunLine, SessionLine},
+    },
+};
+
+/// Default directory of runs.
+pub const RUNS: &str = "runs";
+
+/// A run whose store is open.
+#[derive(Debug)]
+pub struct OpenRun {
+    pub(crate) experiment: Experiment,
+    pub(crate) finished: HashSet<u32>,
+    /// How many of the finished cells failed.
+    pub(crate) failed: u32,
+    pub(crate) store: Store,
+    /// The directory of its store.
+    pub dir: PathBuf,
+    /// CPUs of all jobs.
+    pub(crate) cpus: CpuList,
+    pub(crate) jobs: u32,
+    /// The kernel of the emulated host.
+    pub(crate) host_kernel: HostKernel,
+    /// The kernels that the cells need.
+    pub(crate) kernels: Kernels,
+    /// The recording that a policy replays.
+    pub(crate) recording: Option<PathBuf>,
+    /// The file that traces are appended to.
+    pub(crate) trace: Option<File>,
+    /// Switches features of this host's scheduler back when the run ends.
+    #[expect(dead_code, reason = "kept for its drop, which restores the features")]
+    pub(crate) features: Option<Restorer>,
+    /// The control groups of the cells on this host, removed when the run ends.
+    pub(crate) cgroups: Option<CgroupTree>,
+}
+
+impl OpenRun {
+    /// The experiment, its finished cells, and its store.
+    pub fn parts(&mut self) -> (&Experiment, &HashSet<u32>, &mut Store) {
+        (&self.experiment, &self.finished, &mut self.store)
+    }
+}
+
+impl Plan {
+    /// Finds the kernels that the cells need, creates or opens the store, and appends a session
+    /// line to it.
+    pub fn begin(
+        self,
+        named: Option<&Path>,
+        files: &KernelFiles,
+        trace: Option<&Path>,
+    ) -> anyhow::Result<OpenRun> {
+        let finished = self.finished();
+        let failed = self.failed();
+        let Self { run, experiment, resumed } = self;
+        driver::check(&experiment.points, run.host_kernel, run.jobs)?;
+        let features = features::check(&experiment.points, run.host_kernel, run.jobs)?;
+        let cgroups = cgroups::make(&experiment.points, run.jobs)?;
+        let kernels = workers::kernels(files, &experiment)?;
+        if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
+            // So that a missing file is reported before a worker starts.
+            Pieces::find(run.host_kernel)?;
+        }
+        let recording = replayed(&experiment)?;
+        let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
+        let taken = [&kernels.ticket, &kernels.stock, &recording].into_iter().flatten();
+        workers::warn_of_memory(
+            &experiment,
+            workers::shares(&cpus, jobs).len(),
+            taken.map(PathBuf::as_path),
+        );
+        let (dir, mut store) = match resumed {
+            Some((dir, mut store, contents)) => {
+                repair(&mut store, &contents, &dir)?;
+                (dir, store)
+            }
+            None => {
+                let dir = named.map_or_else(|| default_dir(&run), |dir| Ok(dir.to_owned()))?;
+                let store = Store::create(&dir, run)?;
+                (dir, store)
+            }
+        };
+        // Before the session line is appended: a file that is not a trace must not be changed.
+        let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
+        let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let host = with_files(
+            with_note_of_quota(gather_facts(&cpus), &cpus),
+            [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
+        );
+        let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
+        store.append(&Line::Session(Box::new(session)))?;
+        Ok(OpenRun {
+            experiment,
+            finished,
+            failed,
+            store,
+            dir,
+            cpus,
+            jobs,
+            host_kernel,
+            kernels,
+            recording,
+            trace,
+            features,
+            cgroups,
+        })
+    }
+}
+
+/// Opens a file to append timelines to. Timelines of `finished` cells are kept; anything else is
+/// cut off: cells that will run again, and the torn end of a killed program's.
+fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
+    let cannot = || format!("cannot write --trace {}", path.display());
+    let file = OpenOptions::new().create(true).read(true).append(true).open(path);
+    let file = file.with_context(cannot)?;
+    let is_finished = |cell| finished.contains(&cell);
+    let kept = if finished.is_empty() {
+        0
+    } else {
+        perfetto::length_of_wanted(BufReader::new(&file), is_finished)
+            .with_context(|| format!("cannot go on with --trace {}", path.display()))?
+    };
+    file.set_len(kept).with_context(cannot)?;
+    Ok(file)
+}
+
+/// The recording that a policy replays, if one does. It must have as many slots and vCPUs as the
+/// points.
+fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
+    let replays = |point: &Point| point.policy.replays().map(PathBuf::from);
+    let Some(file) = experiment.points.iter().find_map(replays) else { return Ok(None) };
+    let points = experiment.points.iter().filter(|point| point.policy.replays().is_some());
+    if points.clone().any(|point| replays(point).as_ref() != Some(&file)) {
+        bail!(Usage("replay: one recording at a time".into()));
+    }
+    recording::of_sizes(&file, points.map(|point| (point.slots, point.all_vcpus())))?;
+    Ok(Some(file))
+}
+
+/// Cuts off a torn last line and prints a note.
+fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<()> {
+    let Some(torn) = contents.torn else { return Ok(()) };
+    store.repair(torn)?;
+    say(format_args!(
+        "pvticket: the last line of {} was torn; {} bytes of it are cut off",
+        dir.display(),
+        torn.bytes
+    ));
+    Ok(())
+}
+
+/// Creates the default directory of a run, named after the spec and the time (UTC), with a number
+/// if two runs begin in the same second.
+pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
+    let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
+    let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
+    let name = format!("{}-{}", run.name, stamp.trim_end_matches('Z'));
+    own_dir(Path::new(RUNS), &name)
+}
+
+/// Creates the directory of that name, or if it exists, one with a number appended.
+fn own_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let cannot = || format!("cannot make {}", place.join(name).display());
+    fs::create_dir_all(place).with_context(cannot)?;
+    for number in 1_u32.. {
+        let dir = match number {
+            1 => place.join(name),
+            _ => place.join(format!("{name}-{number}")),
+        };
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| dir).with_context(cannot),
+        }
+    }
+    bail!(cannot())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn two_runs_of_one_second_have_a_directory_each() {
+        let folder = TempDir::new().unwrap();
+        let place = folder.path().join("runs");
+        let made = ["n", "n", "m", "n"].map(|name| own_dir(&place, name).unwrap());
+        assert_eq!(made, ["n", "n-2", "m", "n-3"].map(|name| place.join(name)));
+        let error = own_dir(Path::new("/proc"), "n").unwrap_err();
+        assert!(error.to_string().contains("/proc/n"), "{error}");
+    }
+}

@@ -1,0 +1,52 @@
+//! What a user asks of a run, as the command line has parsed it.
+
+use std::path::PathBuf;
+
+use base::units::CpuList;
+use lab::sweep::EngineKind;
+use study::spec::only::One;
+
+use crate::{
+    host::{HostKernelChoice, HostMode},
+    workers::KernelFiles,
+};
+
+/// Options of a run or a sweep.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The spec's file, or the name of a built-in one; None: the run in `resume` goes on.
+    pub spec: Option<PathBuf>,
+    /// Directory for the results; None: one is named after the spec and the time.
+    pub dir: Option<PathBuf>,
+    /// Directory of the run that goes on.
+    pub resume: Option<PathBuf>,
+    /// Which cells; all of them have to hold.
+    pub only: Vec<One>,
+    /// Cells at the same time.
+    pub jobs: u16,
+    /// CPUs that carry the vCPUs; None: all.
+    pub cpus: Option<CpuList>,
+    /// Where to run, if the spec does not say.
+    pub host: HostMode,
+    /// The emulated host's kernel.
+    pub host_kernel: HostKernelChoice,
+    /// Guest kernels.
+    pub kernels: KernelFiles,
+    /// How tasks are started.
+    pub sweep: SweepOptions,
+}
+
+/// How the tasks of a sweep are started.
+#[derive(Debug, Clone, Default)]
+pub struct SweepOptions {
+    /// What starts them; None: it is no sweep, or one that goes on with the engine it has.
+    pub on: Option<EngineKind>,
+    /// Options for sbatch.
+    pub slurm: Option<String>,
+    /// Return once the tasks are submitted.
+    pub detach: bool,
+    /// CPUs that each task uses.
+    pub node_cpus: Option<u32>,
+    /// Simulated cells of a task; None: about a minute's.
+    pub unit_cells: Option<u32>,
+}

@@ -1,0 +1,341 @@
+//! Plans a run, from a spec or from the store of an earlier run. Writes nothing.
+
+pub mod built_in;
+mod stored;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::bail;
+use humantime::format_duration;
+
+use crate::{
+    Usage,
+    host::{self, GuestClass, HostKernelChoice, HostMode, Place},
+    options::RunOptions,
+    sweep,
+};
+use base::{
+    chain::chain,
+    files,
+    plural::count,
+    shown,
+    units::{ByteSize, CpuList},
+};
+use kvm::KvmKind;
+use lab::{cell::simulated::machine_files, host::resolve_cpus, run::estimate};
+use machine::clock;
+use study::{
+    point::{GuestKind, HostKind, Point},
+    spec::{Experiment, Only, Setting, SpecError, is_simulated},
+    store::{
+        Contents, Store,
+        record::{FORMAT, MachineFile, Outcome, RunLine},
+    },
+};
+
+pub use stored::resumed;
+pub(crate) use stored::{resumed_sweep, stored};
+
+/// Largest number of cells at the same time.
+pub const MOST_JOBS: u16 = 64;
+
+/// An experiment to run, from its beginning or from where an earlier run stopped.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) run: RunLine,
+    /// Its cells, those that have ended included.
+    pub experiment: Experiment,
+    /// The directory and the store of the earlier run, with its contents.
+    pub(crate) resumed: Option<(PathBuf, Store, Contents)>,
+}
+
+/// What an experiment is planned for.
+#[derive(Debug)]
+pub struct Request {
+    /// The name, unless the spec has one.
+    pub name: String,
+    /// The spec's text.
+    pub spec: String,
+    /// CPUs that carry vCPUs, of all jobs.
+    pub cpus: CpuList,
+    /// Cells at the same time.
+    pub jobs: u16,
+    /// Where to run, if the spec does not say.
+    pub host: HostMode,
+    /// The emulated host's kernel.
+    pub host_kernel: HostKernelChoice,
+    /// Which of the spec's cells.
+    pub only: Only,
+}
+
+/// Where the cells of an experiment will run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nodes {
+    /// In workers of this process.
+    Here,
+    /// In tasks on this host.
+    Local,
+    /// In tasks on other hosts, of which nothing is known.
+    Remote,
+}
+
+/// Reads the experiment. Writes nothing.
+pub fn plan(args: &RunOptions) -> anyhow::Result<Plan> {
+    match (&args.resume, &args.spec) {
+        (Some(dir), _) => resumed(dir),
+        (None, Some(spec)) => fresh(args, spec, Nodes::Here),
+        (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
+    }
+}
+
+/// The experiment of this spec, to run from its beginning.
+pub(crate) fn fresh(args: &RunOptions, spec: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
+    let (text, name) = read(spec)?;
+    let cpus = if is_simulated(&text) {
+        // Whether a machine has as many as a cell wants is found out by that cell.
+        CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).map_err(Usage::from)?
+    } else if nodes == Nodes::Here {
+        resolve_cpus(args.cpus.clone()).map_err(Usage::from)?
+    } else {
+        sweep::node_cpus(args, nodes)?
+    };
+    let share = cpus.cpus().len() / usize::from(args.jobs);
+    if share == 0 {
+        let available = cpus.cpus().len();
+        bail!(Usage(format!(
+            "--jobs {}: at most {available}, the CPUs there are ({cpus})",
+            args.jobs
+        )));
+    }
+    let only = Only::new(args.only.clone());
+    let (spec, at) = (text, spec.display().to_string());
+    let (jobs, host, host_kernel) = (args.jobs, args.host, args.host_kernel);
+    let request = Request { name, spec, cpus, jobs, host, host_kernel, only };
+    Plan::on(nodes, request, |error| Usage(format!("{at}: {error}")))
+}
+
+impl Plan {
+    /// The experiment of a spec, to run from its beginning.
+    pub fn new(request: Request, usage: impl FnOnce(&SpecError) -> Usage) -> anyhow::Result<Self> {
+        Self::on(Nodes::Here, request, usage)
+    }
+
+    fn on(
+        nodes: Nodes,
+        request: Request,
+        usage: impl FnOnce(&SpecError) -> Usage,
+    ) -> anyhow::Result<Self> {
+        let host_kernel = request.host_kernel;
+        let mut run = request.first_line()?;
+        let whole = whole(&run, nodes, usage)?;
+        let only = only(&run)?;
+        if let Some(value) = only.without_effect(&whole.points) {
+            let value = shown::line(&value);
+            bail!(Usage(format!("--only {value}: no cell of the spec has this value")));
+        }
+        let experiment = selected(whole, &only, &run)?;
+        if experiment.points.is_empty() {
+            bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
+        }
+        let is_emulated = |point: &Point| point.host == HostKind::Emulated;
+        host_kernel.check(experiment.points.iter().any(is_emulated))?;
+        describe(&mut run, &experiment);
+        Ok(Self { run, experiment, resumed: None })
+    }
+
+    /// Adds points that are measured in the same rounds. The run cannot be resumed.
+    pub fn add(&mut self, other: Experiment) {
+        let Experiment { points, machines, .. } = other;
+        let own = &mut self.experiment;
+        let is_new =
+            |file: &MachineFile| own.machines.iter().all(|machine| machine.name != file.name);
+        let machines: Vec<MachineFile> = machines.into_iter().filter(is_new).collect();
+        own.machines.extend(machines);
+        own.points.extend(points);
+        describe(&mut self.run, &self.experiment);
+    }
+
+    /// Replaces the points. The run cannot be resumed.
+    pub fn replace(&mut self, experiment: Experiment) {
+        self.experiment = experiment;
+        describe(&mut self.run, &self.experiment);
+    }
+}
+
+impl Request {
+    fn first_line(self) -> Result<RunLine, Usage> {
+        let Self { name, spec, cpus, jobs, host, host_kernel, only } = self;
+        Ok(RunLine {
+            format: FORMAT,
+            name,
+            question: String::new(),
+            spec,
+            only: only.texts(),
+            host: host.name().to_owned(),
+            host_kernel: host_kernel.kernel()?,
+            jobs: jobs.into(),
+            cpus: cpus.cpus().to_vec(),
+            seed: 0,
+            cells: 0,
+            at_ms: clock::since_1970(),
+            machines: Vec::new(),
+        })
+    }
+}
+
+fn describe(run: &mut RunLine, experiment: &Experiment) {
+    run.name.clone_from(&experiment.name);
+    run.question.clone_from(&experiment.question);
+    (run.seed, run.cells) = (experiment.seed, experiment.cells().len() as u32);
+    run.machines.clone_from(&experiment.machines);
+}
+
+/// The spec's text, and the experiment's name from its file name.
+fn read(spec: &Path) -> anyhow::Result<(String, String)> {
+    /// Longer than any spec written by hand.
+    const LONGEST: ByteSize = ByteSize::mib(1);
+    let name = spec.display().to_string();
+    if let Some(text) = built_in::find(&name)
+        && !spec.try_exists().unwrap_or(true)
+    {
+        return Ok((text.to_owned(), name));
+    }
+    let text = files::read_text(spec, LONGEST);
+    let text = text.map_err(|error| Usage(format!("{name}: {error}")))?;
+    let stem = spec.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    Ok((text, plain.take(64).collect()))
+}
+
+/// The cells of a run.
+fn experiment(
+    run: &RunLine,
+    nodes: Nodes,
+    usage: impl FnOnce(&SpecError) -> Usage,
+) -> anyhow::Result<Experiment> {
+    selected(whole(run, nodes, usage)?, &only(run)?, run)
+}
+
+fn only(run: &RunLine) -> Result<Only, Usage> {
+    Only::parse(&run.only).map_err(|error| Usage(error.to_string()))
+}
+
+/// All cells of a run's spec, whichever of them it has.
+fn whole(
+    run: &RunLine,
+    nodes: Nodes,
+    usage: impl FnOnce(&SpecError) -> Usage,
+) -> anyhow::Result<Experiment> {
+    let share = run.cpus.len() / run.jobs.max(1) as usize;
+    let cpus = CpuList::new(&run.cpus).map_err(Usage::from)?.first(share);
+    if nodes == Nodes::Here && !is_simulated(&run.spec) {
+        resolve_cpus(Some(cpus.clone())).map_err(Usage::from)?;
+    }
+    let place = |spec: &str, _: GuestKind, needs_ring_0| match nodes {
+        Nodes::Here | Nodes::Local => place_of(spec, &run.host, needs_ring_0),
+        Nodes::Remote => place_on_nodes(spec, &run.host),
+    };
+    let setting = Setting { cpus: &cpus, place: &place };
+    match Experiment::parse(&run.spec, &run.name, &setting) {
+        Ok(experiment) => Ok(experiment),
+        Err(error) => bail!(usage(&error)),
+    }
+}
+
+/// The cells that a run has, with the machine files that they name.
+fn selected(mut experiment: Experiment, only: &Only, run: &RunLine) -> anyhow::Result<Experiment> {
+    experiment.retain(only);
+    // Files may change or vanish: those of a resumed run are in its store.
+    experiment.machines =
+        machine_files(&experiment.points, &run.machines).map_err(|error| Usage(chain(&error)))?;
+    Ok(experiment)
+}
+
+/// Where a guest runs. The spec has priority over the command line.
+fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, String> {
+    let mode = match (spec, asked) {
+        ("direct", _) | ("auto", "direct") => HostMode::Direct,
+        ("emulated", _) | ("auto", "emulated") => HostMode::Emulated,
+        ("auto", _) => HostMode::Auto,
+        (other, _) => return Err(format!("unknown host '{other}': auto, direct, emulated")),
+    };
+    let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
+    let kind = KvmKind::detect();
+    match host::choose_here(mode, class, kind).place {
+        Place::Direct => {
+            host::check_direct(class, kind).map_err(|error| chain(&error))?;
+            Ok(HostKind::Direct)
+        }
+        Place::Emulated => Ok(HostKind::Emulated),
+    }
+}
+
+/// Where a guest runs on nodes whose KVM is not known.
+fn place_on_nodes(spec: &str, asked: &str) -> Result<HostKind, String> {
+    match (spec, asked) {
+        ("direct", _) | ("auto", "direct") => Ok(HostKind::Direct),
+        ("emulated", _) | ("auto", "emulated") => Ok(HostKind::Emulated),
+        ("auto", _) => {
+            Err("the nodes' KVM is not known here: add --host direct or --host emulated".into())
+        }
+        (other, _) => Err(format!("unknown host '{other}': direct, emulated")),
+    }
+}
+
+impl Plan {
+    pub(crate) fn finished(&self) -> HashSet<u32> {
+        self.resumed.as_ref().map(|(_, _, contents)| contents.finished()).unwrap_or_default()
+    }
+
+    /// Has every cell ended?
+    pub fn is_finished(&self) -> bool {
+        self.finished().len() == self.experiment.cells().len()
+    }
+
+    pub(crate) fn failed(&self) -> u32 {
+        let cells = self.resumed.iter().flat_map(|(_, _, contents)| &contents.cells);
+        cells.filter(|cell| matches!(cell.outcome, Outcome::Failed { .. })).count() as u32
+    }
+
+    /// The points, the number of their cells, and how long they may take.
+    pub fn dry_run(&self) -> String {
+        let Self { experiment, run, .. } = self;
+        let finished = self.finished();
+        let mut left: BTreeMap<usize, u32> = BTreeMap::new();
+        for cell in experiment.cells().iter().filter(|cell| !finished.contains(&cell.cell)) {
+            *left.entry(cell.point).or_default() += 1;
+        }
+        let mut text = String::new();
+        for (point, count) in &left {
+            let point = &experiment.points[*point];
+            let at = match point.host {
+                HostKind::Direct => "",
+                HostKind::Emulated => " (emulated host)",
+            };
+            let _ = writeln!(text, "{count:4} x {point}{at}");
+        }
+        let cells = run.cells as usize - finished.len();
+        let span = estimate(experiment, &finished, run.jobs as usize);
+        let _ = writeln!(
+            text,
+            "{} of {}, about {}",
+            count(cells, "cell"),
+            count(left.len(), "point"),
+            spoken(span)
+        );
+        text
+    }
+}
+
+/// The duration in words, in whole seconds.
+pub(crate) fn spoken(span: Duration) -> String {
+    format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Recordings that the policy `replay` follows.
+
+use std::{fmt::Display, io::BufReader, path::Path};
+
+use base::{files, plural::count};
+use os::streams::say;
+use sched::recording::Recording;
+
+use crate::Usage;
+
+/// Path of a recording to replay in the emulated host.
+pub const RECORDING_INSIDE: &str = "/in/recording";
+
+/// Reads the recording that a policy replays.
+pub fn read(file: &Path) -> Result<Recording, Usage> {
+    let usage = |error: &dyn Display| unusable(file, error);
+    let open = files::regular(file).map_err(|error| usage(&error))?;
+    Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))
+}
+
+fn unusable(file: &Path, error: &dyn Display) -> Usage {
+    Usage(format!("--policy replay:{}: {error}", file.display()))
+}
+
+/// Reads the recording that a policy replays, and prints a note on what it lacks. It must match every pair of slots
+/// and vCPUs (the sum over all machines) in `sizes`.
+pub fn of_sizes(
+    file: &Path,
+    sizes: impl IntoIterator<Item = (u32, u32)>,
+) -> Result<Recording, Usage> {
+    let recording = matching(file, sizes)?;
+    if let Some(what) = recording.shortfall() {
+        say(format_args!("pvticket: --policy replay:{}: {what}", file.display()));
+    }
+    Ok(recording)
+}
+
+/// Reads a recording that matches these sizes, without a note on what it lacks.
+pub fn matching(
+    file: &Path,
+    sizes: impl IntoIterator<Item = (u32, u32)>,
+) -> Result<Recording, Usage> {
+    let recording = read(file)?;
+    let recorded = (recording.slots, recording.vcpus);
+    if let Some((slots, vcpus)) = sizes.into_iter().find(|size| *size != recorded) {
+        let contents =
+            format!("{} on {}", count(recording.vcpus, "vCPU"), count(recording.slots, "slot"));
+        return Err(unusable(file, &format!("it has {contents}, but this is {vcpus} on {slots}")));
+    }
+    Ok(recording)
+}

@@ -1,0 +1,369 @@
+//! A worker process of a run, here or in the emulated host: it measures the cells that come on stdin.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, BufReader, Write},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    str::FromStr,
+    sync::Arc,
+};
+
+use anyhow::Context;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    FAILURE, Usage,
+    inside::Inside,
+    recording::{self, RECORDING_INSIDE},
+};
+use base::{sched_features, text, units::ByteSize};
+use confine::{Class, Files, Needs};
+use emulated::StdinMode;
+use lab::{
+    Interrupt,
+    host::{
+        cgroups::{OpenGroups, VmGroups, make_on_own_machine},
+        features::FeatureSwitch,
+    },
+    run::{
+        job::Job,
+        only_job::OnlyJob,
+        relay,
+        worker::{self, Tools},
+    },
+};
+use os::{
+    memory::{Memory, in_mib},
+    signals,
+    streams::{Stream, say},
+};
+use report::perfetto;
+use sched::driver::DriverKind;
+use study::{
+    guest::kernels::Kernels,
+    point::{HostKernel, HostKind, Point},
+    timeline::Timeline,
+};
+
+/// Environment variable: a limit for the size of a trace, below the built-in one.
+const TRACE_LIMIT: &str = "PVTICKET_TRACE_LIMIT";
+
+/// What a worker needs before its first cell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// Where the cells run.
+    host: HostKind,
+    /// The kernel of the emulated host.
+    #[serde(with = "text")]
+    host_kernel: HostKernel,
+    /// Memory that the guests need, in the emulated host.
+    memory: ByteSize,
+    /// The guest kernel with ticketlocks. Paths of files may be no UTF-8, which `PathBuf` refuses.
+    kernel: Option<OsString>,
+    /// The guest kernel with mainline's spinlocks.
+    stock_kernel: Option<OsString>,
+    /// The recording that the policy `replay` follows.
+    recording: Option<OsString>,
+    /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
+    changes: Changes,
+    /// Some cells switch features of the host's scheduler.
+    switches_features: bool,
+    /// Some cells have a schedule of this program's.
+    schedules: bool,
+    /// The control groups of cells, opened before confinement.
+    cgroups: Vec<VmGroups>,
+    /// Where they are; None: they are to be made, on a machine that is all ours.
+    cgroup_root: Option<OsString>,
+}
+
+/// Where the host's kernel is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Changes {
+    /// No cell needs it.
+    Nowhere,
+    /// In a process for each cell.
+    InChildren,
+    /// In this process, for its only cell.
+    Here,
+}
+
+impl Setup {
+    /// A worker with these files.
+    pub(crate) fn new(
+        (host, host_kernel): (HostKind, HostKernel),
+        memory: ByteSize,
+        kernels: &Kernels,
+        recording: Option<&Path>,
+    ) -> Self {
+        let name = |file: &Path| file.as_os_str().to_owned();
+        Self {
+            host,
+            host_kernel,
+            memory,
+            kernel: kernels.ticket.as_deref().map(name),
+            stock_kernel: kernels.stock.as_deref().map(name),
+            recording: recording.map(name),
+            changes: Changes::Nowhere,
+            switches_features: false,
+            schedules: false,
+            cgroups: Vec::new(),
+            cgroup_root: None,
+        }
+    }
+
+    /// Adapts the setup to the cells of these points.
+    pub(crate) fn of_points(self, points: &[Point]) -> Self {
+        let switches_features = points.iter().any(|point| point.sched_features.is_some());
+        let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
+        let schedules = points.iter().any(|point| needs_of(point).schedule);
+        let changes = if loads_scheduler || switches_features {
+            Changes::InChildren
+        } else {
+            Changes::Nowhere
+        };
+        Self { changes, switches_features, schedules, ..self }
+    }
+
+    /// Has the vCPUs of the cells run in these control groups, below `root` if that is made already.
+    pub(crate) fn with_cgroups(self, root: Option<&Path>, cgroups: Vec<VmGroups>) -> Self {
+        Self { cgroups, cgroup_root: root.map(|root| root.as_os_str().to_owned()), ..self }
+    }
+
+    /// Where the control groups are, which are made if need be; None: there are none.
+    fn cgroup_root(&self) -> anyhow::Result<Option<PathBuf>> {
+        if self.cgroups.is_empty() {
+            return Ok(None);
+        }
+        let made = self.cgroup_root.as_ref().map(PathBuf::from);
+        Ok(Some(made.map_or_else(|| make_on_own_machine(&self.cgroups), Ok)?))
+    }
+
+    /// Opens the control groups, if there are any.
+    fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
+        let Some(root) = self.cgroup_root()? else { return Ok(None) };
+        Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
+    }
+
+    /// The command's arguments for it.
+    pub(crate) fn words(&self) -> anyhow::Result<[OsString; 2]> {
+        let json = serde_json::to_string(self).context("cannot describe a worker")?;
+        Ok(["cells".into(), json.into()])
+    }
+
+    fn kernels(&self) -> Kernels {
+        let path = |name: &Option<OsString>| name.as_ref().map(PathBuf::from);
+        Kernels { ticket: path(&self.kernel), stock: path(&self.stock_kernel) }
+    }
+}
+
+impl FromStr for Setup {
+    type Err = String;
+
+    fn from_str(json: &str) -> Result<Self, String> {
+        serde_json::from_str(json).map_err(|error| format!("not a worker's setup: {error}"))
+    }
+}
+
+/// Of this host, without files.
+impl Default for Setup {
+    fn default() -> Self {
+        let host = (HostKind::Direct, HostKernel::default());
+        Self::new(host, ByteSize(0), &Kernels::default(), None)
+    }
+}
+
+/// Measures the cells that come on stdin, one line of JSON per cell, and returns the exit status. What confines this
+/// process has been chosen.
+pub fn run(setup: Setup) -> anyhow::Result<u8> {
+    match setup.host {
+        HostKind::Direct if setup.changes == Changes::InChildren => in_children(setup),
+        HostKind::Direct => direct(&setup),
+        HostKind::Emulated => emulated(&setup),
+    }
+}
+
+fn emulated(setup: &Setup) -> anyhow::Result<u8> {
+    let mut inside = Inside::new(setup.host_kernel, setup.memory);
+    // The jobs.
+    inside.errand().stdin = StdinMode::Inherit;
+    let kernels = inside.take_kernels(&setup.kernels());
+    let recording = setup.recording.as_ref().map(Path::new);
+    let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
+    let host = (HostKind::Direct, setup.host_kernel);
+    let Setup { changes, switches_features, schedules, .. } = *setup;
+    let setup_inside = Setup::new(host, setup.memory, &kernels, recording.as_deref());
+    let setup_inside = Setup { changes, switches_features, schedules, ..setup_inside };
+    let setup_inside = setup_inside.with_cgroups(None, setup.cgroups.clone());
+    let memory = inside.errand().memory;
+    let status = inside.run(setup_inside.words()?)?;
+    // The worker itself: what it starts has said so there.
+    if status == signals::status_of(Signal::KILL.as_raw()) && changes != Changes::InChildren {
+        say(format_args!(
+            "the worker was killed in the emulated host: probably out of its {} of memory",
+            in_mib(memory)
+        ));
+    }
+    Ok(status)
+}
+
+/// Runs each cell in a process of its own. What a cell has changed of the host's scheduler is changed back here, also
+/// if its process was killed.
+fn in_children(setup: Setup) -> anyhow::Result<u8> {
+    let features = setup.switches_features.then(FeatureSwitch::open).transpose();
+    let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
+    let root = setup.cgroup_root()?;
+    let cgroups = setup.cgroups.clone();
+    let cell_setup =
+        Setup { changes: Changes::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
+    let (program, words) =
+        (env::current_exe().context("cannot find this program")?, cell_setup.words()?);
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&words);
+        command
+    };
+    let restore = |job: &Job| {
+        if let (Some(features), Some(asked)) = (&features, &job.point.sched_features) {
+            features.restore(asked);
+        }
+    };
+    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt, restore)?;
+    if let Some(reason) = failed.and_then(|status| why_killed(status, Memory::here)) {
+        say(format_args!("{reason}"));
+    }
+    let status = failed.map(|status| match status.signal() {
+        Some(signal) => signals::status_of(signal),
+        None => status.code().map_or(FAILURE, |code| code as u8),
+    });
+    Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
+}
+
+/// Why a cell's process was killed: nobody here does that. A kernel without memory does, or a user.
+fn why_killed(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
+    let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+    is_killed
+        .then(|| format!("the process of the cell was killed: {}", memory().probably_lacking()))
+}
+
+fn direct(setup: &Setup) -> anyhow::Result<u8> {
+    let kernels = setup.kernels();
+    let recording = setup.recording.as_ref().map(Path::new).map(recording::read).transpose()?;
+    let cgroups = setup.open_cgroups()?;
+    let mut input = BufReader::new(io::stdin());
+    let most = trace_limit()?;
+    let draw = |run, title: &str, timeline: &Timeline| {
+        let mut drawn = Limited::to(most);
+        perfetto::write(&mut drawn, run, title, timeline)?;
+        Ok(drawn.bytes)
+    };
+    let recording = recording.map(Arc::new);
+    let recording = recording.as_ref();
+    let cgroups = cgroups.as_ref();
+    let tools = Tools { kernels: &kernels, recording, draw: &draw, cgroups };
+    let only = match setup.changes {
+        Changes::Here => OnlyJob::read(&mut input, tools)?,
+        Changes::Nowhere | Changes::InChildren => None,
+    };
+    let needs = match &only {
+        Some(only) => needs_of(only.point()),
+        None => Needs { schedule: setup.schedules, driver_bpf: false },
+    };
+    // The signal thread starts in confinement.
+    confine::begin(Class::Worker, &files(&kernels), needs)
+        .context("cannot confine this process")?;
+    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+    match only {
+        Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
+        None => worker::work(tools, input, Stream::Stdout, &interrupt)?,
+    }
+    Ok(if interrupt.raised() { FAILURE } else { 0 })
+}
+
+/// What the machines of this point need.
+fn needs_of(point: &Point) -> Needs {
+    let driver_bpf = point.driver == DriverKind::Bpf;
+    Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
+}
+
+/// What cells open: their kernels. Their results go to stdout.
+fn files(kernels: &Kernels) -> Files {
+    let mut files = Files::of_guests();
+    files.read.extend([&kernels.ticket, &kernels.stock].into_iter().flatten().cloned());
+    files
+}
+
+/// Largest size of a trace, from the environment or built in.
+pub fn trace_limit() -> Result<ByteSize, Usage> {
+    let set = env::var_os(TRACE_LIMIT).filter(|text| !text.is_empty());
+    let Some(text) = set else { return Ok(worker::MOST_TRACE) };
+    let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
+    most.filter(|most| *most <= worker::MOST_TRACE).ok_or_else(|| {
+        let most = worker::MOST_TRACE;
+        Usage(format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display()))
+    })
+}
+
+/// A trace in memory; writing beyond the limit is an error.
+#[derive(Debug)]
+struct Limited {
+    bytes: Vec<u8>,
+    most: ByteSize,
+}
+
+impl Limited {
+    const fn to(most: ByteSize) -> Self {
+        Self { bytes: Vec::new(), most }
+    }
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = self.most;
+        if (self.bytes.len() + bytes.len()) as u64 > most.0 {
+            let reason = format!("it is longer than {most}; measure for a shorter time (seconds)");
+            return Err(io::Error::other(reason));
+        }
+        self.bytes.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of a cell's process that the kernel killed, only the status 137 was told.
+    #[test]
+    fn who_was_killed_may_have_lacked_memory() {
+        let memory = || Memory::of_host(ByteSize::mib(600));
+        let reason = |status| why_killed(ExitStatus::from_raw(status), memory);
+        assert_eq!(
+            reason(9).as_deref(),
+            Some(
+                "the process of the cell was killed: probably out of memory: this host has 600 MiB of memory and swap"
+            )
+        );
+        assert_eq!([reason(15), reason(0), reason(9 << 8)], [const { None }; 3]);
+    }
+
+    #[test]
+    fn a_trace_has_a_limit() {
+        let mut drawn = Limited::to(worker::MOST_TRACE);
+        let megabyte = vec![0; 1 << 20];
+        let whole = (0..).take_while(|_| drawn.write_all(&megabyte).is_ok()).count();
+        assert_eq!((whole, drawn.bytes.len() as u64), (64, worker::MOST_TRACE.0));
+        let error = drawn.write_all(b"x").unwrap_err().to_string();
+        assert!(error.contains("longer than 64 MiB"), "{error}");
+    }
+}

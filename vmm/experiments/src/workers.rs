@@ -1,0 +1,276 @@
+//! The worker processes of a run: `pvticket cells`.
+
+use std::{
+    cell::RefCell,
+    env,
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use tokio::process::Command;
+
+use crate::{Usage, inside, kernel, open_run::OpenRun, prepare::cgroups, worker::Setup};
+use base::{
+    plural::count,
+    units::{ByteSize, CpuList},
+};
+use lab::{
+    LinuxCell,
+    host::cgroups::CgroupTree,
+    run::{
+        WorkerPool,
+        job::{Bytes, Extras},
+    },
+};
+use os::{
+    artifacts::{built_kernel, stock_kernel},
+    memory::{Memory, in_mib},
+    streams::say,
+};
+use study::{
+    guest::kernels::{self, Flavour, Kernels},
+    point::{GuestKind, HostKind, Point},
+    spec::{Experiment, PlannedCell},
+};
+
+/// The guest kernels that options name.
+#[derive(Debug, Clone, Default)]
+pub struct KernelFiles {
+    /// The kernel with ticketlocks; None: the built one.
+    pub kernel: Option<PathBuf>,
+    /// The kernel with mainline's spinlocks; None: the built one.
+    pub stock_kernel: Option<PathBuf>,
+}
+
+/// Which cells are traced.
+#[derive(Debug)]
+pub enum Traced {
+    /// None.
+    Nothing,
+    /// The first cell of each point; traces are appended to this file.
+    First(File),
+    /// The last cell of each point; traces are kept in memory.
+    Last(RefCell<Vec<u8>>),
+    /// The cells with this label, whose traces are dropped.
+    Label(&'static str),
+}
+
+/// Starts worker processes.
+#[derive(Debug)]
+pub struct Workers {
+    program: PathBuf,
+    /// Arguments of the workers on this host.
+    direct: [OsString; 2],
+    /// Arguments of those in the emulated host.
+    emulated: [OsString; 2],
+    /// CPUs of each job.
+    shares: Vec<Vec<usize>>,
+    traced: Traced,
+    /// The schedule's decisions in the last cell of the last round; None: not asked for.
+    recorded: Option<RefCell<Vec<u8>>>,
+    /// The last round.
+    last: u32,
+}
+
+impl KernelFiles {
+    /// No kernel is named.
+    pub const fn is_empty(&self) -> bool {
+        self.kernel.is_none() && self.stock_kernel.is_none()
+    }
+}
+
+impl Workers {
+    /// The workers of this run.
+    pub fn new(begun: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
+        let memory = memory(&begun.experiment);
+        let points = &begun.experiment.points;
+        let words = |kind| {
+            let cgroups = cgroups::needed(points, kind);
+            let root = begun.cgroups.as_ref().filter(|_| kind == HostKind::Direct);
+            let host = (kind, begun.host_kernel);
+            let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
+            setup.of_points(points).with_cgroups(root.map(CgroupTree::root), cgroups).words()
+        };
+        Ok(Self {
+            program: env::current_exe().context("cannot find this program's own file")?,
+            direct: words(HostKind::Direct)?,
+            emulated: words(HostKind::Emulated)?,
+            shares: shares(&begun.cpus, begun.jobs),
+            traced,
+            recorded: is_recorded.then(RefCell::default),
+            last: begun.experiment.repetitions.saturating_sub(1),
+        })
+    }
+
+    /// The traces that were kept in memory.
+    pub fn traces(&self) -> Vec<u8> {
+        match &self.traced {
+            Traced::Last(traces) => traces.take(),
+            Traced::Nothing | Traced::First(_) | Traced::Label(_) => Vec::new(),
+        }
+    }
+
+    /// The recording, if there is one.
+    pub fn recording(&self) -> Option<Vec<u8>> {
+        self.recorded.as_ref().map(RefCell::take).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+/// The CPUs of each job, disjoint; a single job if there are fewer CPUs than jobs.
+pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
+    let cpus = cpus.cpus();
+    let jobs = jobs.max(1) as usize;
+    match cpus.len() / jobs {
+        0 => vec![cpus.to_vec()],
+        share => cpus.chunks_exact(share).take(jobs).map(<[usize]>::to_vec).collect(),
+    }
+}
+
+/// The kernels that the cells need; a missing one is an error before anything runs.
+pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
+    let find = |flavour, option: &str, named: &Option<PathBuf>, built: fn() -> _| {
+        let file = match named {
+            Some(_) if !needs(experiment, flavour) => bail!(Usage(format!(
+                "{option}: none of the locks to be run is in it; --kernel is for ticket and \
+                 pv-ticket of Linux guests, --stock-kernel for their other locks"
+            ))),
+            None if !needs(experiment, flavour) => None,
+            Some(file) => Some(kernel::named(file, option)?),
+            None => Some(built()?),
+        };
+        file.iter().try_for_each(|file| kernel::check(file, LinuxCell::MEMORY))?;
+        Ok(file)
+    };
+    Ok(Kernels {
+        ticket: find(Flavour::Ticket, "--kernel", &files.kernel, built_kernel)?,
+        stock: find(Flavour::Stock, "--stock-kernel", &files.stock_kernel, stock_kernel)?,
+    })
+}
+
+fn needs(experiment: &Experiment, flavour: Flavour) -> bool {
+    let is_of = |point: &Point| {
+        point.guest == GuestKind::Linux && kernels::flavour(point.lock) == Some(flavour)
+    };
+    experiment.points.iter().any(is_of)
+}
+
+/// Guest memory of the largest cell in the emulated host.
+pub(crate) fn memory(experiment: &Experiment) -> ByteSize {
+    largest(experiment, HostKind::Emulated).unwrap_or(ByteSize(hypercalls::payload::MEMORY))
+}
+
+/// Guest memory of the largest cell on a host; None: there is no cell.
+fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
+    let guest_memory = |point: &Point| {
+        let machine = match point.guest {
+            GuestKind::Payload => hypercalls::payload::MEMORY,
+            GuestKind::Linux => LinuxCell::MEMORY.0,
+            GuestKind::Sim => 0,
+        };
+        machine.saturating_mul(point.sizes().count() as u64)
+    };
+    experiment
+        .points
+        .iter()
+        .filter(|point| point.host == host)
+        .map(guest_memory)
+        .max()
+        .map(ByteSize)
+}
+
+/// Says so if there is less memory than `jobs` of the largest cells at a time may need.
+pub(crate) fn warn_of_memory<'a>(
+    experiment: &Experiment,
+    jobs: usize,
+    taken: impl IntoIterator<Item = &'a Path>,
+) {
+    if let Some(guests) = largest(experiment, HostKind::Emulated) {
+        inside::warn_of_memory(inside::memory_with(guests, taken), jobs);
+    }
+    let direct = largest(experiment, HostKind::Direct);
+    if let Some(warning) = direct.and_then(|guests| guests_warning(guests, jobs, Memory::here())) {
+        say(format_args!("pvticket: {warning}"));
+    }
+}
+
+fn guests_warning(guests: ByteSize, jobs: usize, available: Memory) -> Option<String> {
+    let all = ByteSize(guests.0.saturating_mul(jobs as u64));
+    let concern = available.concern(all)?;
+    Some(format!(
+        "the guests of {} may need {}: {concern}",
+        count(jobs as u64, "cell"),
+        in_mib(all)
+    ))
+}
+
+impl WorkerPool for Workers {
+    fn worker(&self, host: HostKind) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env(confine::VARIABLE, confine::chosen().to_string());
+        command.args(match host {
+            HostKind::Direct => &self.direct,
+            HostKind::Emulated => &self.emulated,
+        });
+        command
+    }
+
+    fn cpus(&self, host: HostKind, number: usize) -> Option<Vec<usize>> {
+        match host {
+            HostKind::Direct => self.shares.get(number).cloned(),
+            HostKind::Emulated => None,
+        }
+    }
+
+    fn jobs(&self) -> usize {
+        self.shares.len()
+    }
+
+    fn extras(&self, cell: &PlannedCell, point: &Point) -> Extras {
+        let is_last = cell.round == self.last;
+        Extras {
+            trace: match self.traced {
+                Traced::Nothing => false,
+                Traced::First(_) => cell.round == 0,
+                Traced::Last(_) => is_last,
+                Traced::Label(label) => point.label == label,
+            },
+            recording: self.recorded.is_some() && is_last,
+        }
+    }
+
+    fn keep_trace(&self, Bytes(trace): Bytes) -> io::Result<()> {
+        match &self.traced {
+            Traced::First(file) => {
+                (&mut &*file).write_all(&trace)?;
+                file.sync_data()?;
+            }
+            Traced::Last(traces) => traces.borrow_mut().extend(trace),
+            Traced::Nothing | Traced::Label(_) => {}
+        }
+        Ok(())
+    }
+
+    fn keep_recording(&self, Bytes(recording): Bytes) {
+        if let Some(recorded) = &self.recorded {
+            *recorded.borrow_mut() = recording;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once, only guests in the emulated host were looked at.
+    #[test]
+    fn guests_of_all_jobs_are_counted() {
+        let available = Memory::of_host(ByteSize::mib(600));
+        let warning =
+            |jobs| guests_warning(ByteSize::mib(256), jobs, available).unwrap_or_default();
+        assert_eq!([warning(1), warning(2)], ["", ""]);
+        assert!(warning(3).starts_with("the guests of 3 cells may need 768 MiB: this host has"));
+    }
+}

@@ -1,0 +1,147 @@
+//! `pvticket reproduce`: published figures, measured on this host and simulated for others.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, bail};
+use base::plural::count;
+use clap::Args;
+
+use super::{Usage, print, results::ResultFile, say};
+use experiments::reproduce::{self, Asked, Options, Reproduced, Saved, list};
+use lab::host::resolve_cpus;
+use os::{results, signals};
+use report::{html, words::reproduction as words};
+use sim::published::Table;
+use study::plan::Seconds;
+
+/// Compare published figures with ours: measured on this host where a stand-in is known, simulated
+/// where the machine is another (see vmm/sim/REPRODUCE.md). The score comes first; a row without a
+/// figure says why.
+#[derive(Debug, Args)]
+pub struct ReproduceArgs {
+    /// Only this row ("TABLE: ROW"), the rows of this table, or those of this letter of the score card
+    #[arg(long = "row", value_name = "NAME", conflicts_with = "resume")]
+    rows: Vec<String>,
+
+    /// Print the names of all rows, and exit
+    #[arg(long)]
+    list: bool,
+
+    /// Measure, and simulate nothing
+    #[arg(long, conflicts_with_all = ["simulated_only", "resume"])]
+    measured_only: bool,
+
+    /// Simulate, and measure nothing
+    #[arg(long, conflicts_with = "resume")]
+    simulated_only: bool,
+
+    /// Runs of each measured point; six are the least for intervals
+    #[arg(long, value_name = "K", default_value_t = 8, conflicts_with = "resume",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+
+    /// Time measured in a run
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "0.3",
+        conflicts_with = "resume",
+        allow_hyphen_values = true
+    )]
+    seconds: Seconds,
+
+    /// Short simulations and a coarse fit: to try the command, not to believe it
+    #[arg(long, conflicts_with = "resume")]
+    short: bool,
+
+    /// Folder of the results: a run's directory for each measured table, the simulated rates, and the
+    /// reproduction as text and as a page
+    #[arg(long, value_name = "DIR", default_value = "pvticket-reproduce")]
+    out: PathBuf,
+
+    /// Go on with what is in --out, with its options
+    #[arg(long)]
+    resume: bool,
+
+    /// Write the page to this file, too
+    #[arg(long, value_name = "F")]
+    html: Option<PathBuf>,
+}
+
+/// The page in the folder.
+const PAGE: &str = "reproduce.html";
+/// The text in the folder.
+const TEXT: &str = "reproduce.txt";
+
+/// Runs the subcommand and returns the exit status.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
+    let tables = Table::all()?;
+    if args.list {
+        print(&list(&tables));
+        return Ok(0);
+    }
+    let cpus = resolve_cpus(None)?;
+    let (saved, is_new) =
+        if args.resume { (Saved::read(&args.out)?, false) } else { (begun(args)?, true) };
+    let asked = Asked::new(&tables, &saved.options.rows)?;
+    let page = ResultFile::named("--html", args.html.as_deref())?;
+    let interrupt = signals::catch().context("cannot catch signals")?;
+    fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot create --out {}", args.out.display()))?;
+    if is_new {
+        saved.write(&args.out)?;
+    }
+    match reproduce::reproduce(&asked, saved, &args.out, &cpus, &interrupt)? {
+        Some(done) => shown(args, &done, page.as_ref()).map(|()| 0),
+        None => {
+            let out = base::shown::quoted(&args.out.display().to_string());
+            say(format_args!(
+                "pvticket: what is done is kept; resume with: pvticket reproduce --resume --out {out}"
+            ));
+            Ok(signals::exit_status())
+        }
+    }
+}
+
+/// The options of the command line, for a folder without results.
+fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
+    if Saved::is_in(&args.out)? {
+        let folder = args.out.display();
+        return Err(Usage(format!(
+            "--out {folder}: it has a reproduction; go on with it by --resume, or name another folder"
+        )));
+    }
+    let ReproduceArgs { rows, measured_only, simulated_only, runs, seconds, short, .. } = args;
+    Ok(Saved::new(Options {
+        rows: rows.clone(),
+        measured: !simulated_only,
+        simulated: !measured_only,
+        runs: *runs,
+        seconds: seconds.0.as_secs_f64(),
+        short: *short,
+    }))
+}
+
+/// Writes the figures as text and as a page, and prints the text.
+fn shown(args: &ReproduceArgs, done: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
+    let Reproduced { figures, broken } = done;
+    let html = html::reproduction_page(figures).context("cannot make the page")?;
+    let text = words::mail(figures);
+    for (name, contents) in [(PAGE, &html), (TEXT, &text)] {
+        let file = args.out.join(name);
+        results::write(&file, contents.as_bytes())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(page) = page {
+        page.write_text(&html)?;
+    }
+    print(&text);
+    print(&format!("\nIts page is {}\n", args.out.join(PAGE).display()));
+    if *broken > 0.0 {
+        bail!(
+            "locks failed their checks {} (violations, disorder): this is a bug",
+            count(*broken, "time")
+        );
+    }
+    Ok(())
+}
