@@ -16,16 +16,13 @@ use crate::{
     Usage,
     host::with_note_of_quota,
     plan::Plan,
-    prepare::{
-        cgroups, driver,
-        features::{self, Restorer},
-    },
+    prepare::{self, Prepared},
     recording,
     workers::{self, KernelFiles},
 };
 use base::units::CpuList;
 use emulated::Pieces;
-use lab::host::{cgroups::CgroupTree, gather_facts, with_files};
+use lab::host::{gather_facts, with_files};
 use machine::clock;
 use os::streams::say;
 use report::perfetto;
@@ -63,11 +60,8 @@ pub struct OpenRun {
     pub(crate) recording: Option<PathBuf>,
     /// The file that traces are appended to.
     pub(crate) trace: Option<File>,
-    /// Switches features of this host's scheduler back when the run ends.
-    #[expect(dead_code, reason = "kept for its drop, which restores the features")]
-    pub(crate) features: Option<Restorer>,
-    /// The control groups of the cells on this host, removed when the run ends.
-    pub(crate) cgroups: Option<CgroupTree>,
+    /// What this host was prepared for, until the run ends.
+    pub(crate) prepared: Prepared,
 }
 
 impl OpenRun {
@@ -89,9 +83,7 @@ impl Plan {
         let finished = self.finished();
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
-        driver::check(&experiment.points, run.host_kernel, run.jobs)?;
-        let features = features::check(&experiment.points, run.host_kernel, run.jobs)?;
-        let cgroups = cgroups::make(&experiment.points, run.jobs)?;
+        let prepared = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
         let kernels = workers::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // So that a missing file is reported before a worker starts.
@@ -137,8 +129,7 @@ impl Plan {
             kernels,
             recording,
             trace,
-            features,
-            cgroups,
+            prepared,
         })
     }
 }

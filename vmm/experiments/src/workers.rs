@@ -19,7 +19,6 @@ use base::{
 };
 use lab::{
     LinuxCell,
-    host::cgroups::CgroupTree,
     run::{
         WorkerPool,
         job::{Bytes, Extras},
@@ -89,10 +88,10 @@ impl Workers {
         let points = &begun.experiment.points;
         let words = |kind| {
             let cgroups = cgroups::needed(points, kind);
-            let root = begun.cgroups.as_ref().filter(|_| kind == HostKind::Direct);
+            let root = begun.prepared.cgroup_root().filter(|_| kind == HostKind::Direct);
             let host = (kind, begun.host_kernel);
             let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
-            setup.of_points(points).with_cgroups(root.map(CgroupTree::root), cgroups).words()
+            setup.of_points(points).with_cgroups(root, cgroups).words()
         };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,

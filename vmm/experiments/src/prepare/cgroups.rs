@@ -1,15 +1,21 @@
 //! `cgroups`: control groups of a run, and whether this host allows them.
 
+use std::path::Path;
+
+use super::{Guard, Preparation};
 use crate::Usage;
 use base::chain::chain;
 use lab::host::cgroups::{CgroupTree, VmGroups};
-use study::point::{HostKind, Point};
+use study::point::{HostKernel, HostKind, Point};
 
 /// What the points on a host need, each once.
-pub fn needed(points: &[Point], host: HostKind) -> Vec<VmGroups> {
-    let host_points = points.iter().filter(|point| point.host == host);
+pub(crate) fn needed(points: &[Point], host: HostKind) -> Vec<VmGroups> {
+    each_once(points.iter().filter(|point| point.host == host))
+}
+
+fn each_once<'a>(points: impl IntoIterator<Item = &'a Point>) -> Vec<VmGroups> {
     let mut all: Vec<VmGroups> = Vec::new();
-    for groups in host_points.filter_map(VmGroups::of) {
+    for groups in points.into_iter().filter_map(VmGroups::of) {
         if !all.contains(&groups) {
             all.push(groups);
         }
@@ -17,33 +23,40 @@ pub fn needed(points: &[Point], host: HostKind) -> Vec<VmGroups> {
     all
 }
 
-/// Makes the groups of the points on this host, which are removed when the run ends, or refuses what
-/// it does not allow. Those of the emulated host are made there: either of its kernels has them.
-pub fn make(points: &[Point], jobs: u32) -> Result<Option<CgroupTree>, Usage> {
-    let all = needed(points, HostKind::Direct);
-    let text = first(points.iter().filter(|point| point.host == HostKind::Direct));
-    let Some(text) = text else { return Ok(None) };
-    if jobs > 1 {
-        let reason = "jobs would share the groups; use --jobs 1";
-        return Err(Usage(format!("cgroups {text} with --jobs {jobs}: {reason}")));
+/// The groups of the points, which are removed when the run ends.
+pub(super) struct Groups;
+
+impl Preparation for Groups {
+    fn need(&self, point: &Point) -> Option<String> {
+        point.cgroups.as_ref().map(|cgroups| format!("cgroups {cgroups}"))
     }
-    let refused = |error| {
-        let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";
-        Usage(format!("cgroups {text}: {}; {how}", chain(&error)))
-    };
-    CgroupTree::make(&all).map(Some).map_err(refused)
+
+    fn jobs_obstacle(&self) -> &'static str {
+        "jobs would share the groups"
+    }
+
+    fn sweep_obstacle(&self) -> Option<&'static str> {
+        Some("the groups of a task are its engine's")
+    }
+
+    /// Either of its kernels has them.
+    fn check_emulated(&self, _: &[&Point], _: HostKernel) -> Result<(), Usage> {
+        Ok(())
+    }
+
+    fn prepare_here(&self, points: &[&Point]) -> Result<Option<Box<dyn Guard>>, Usage> {
+        let refused = |error| {
+            let need = points.first().and_then(|point| self.need(point)).unwrap_or_default();
+            let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";
+            Usage(format!("{need}: {}; {how}", chain(&error)))
+        };
+        let tree = CgroupTree::make(&each_once(points.iter().copied())).map_err(refused)?;
+        Ok(Some(Box::new(tree)))
+    }
 }
 
-/// Refuses them in a sweep: the engine manages the groups of its tasks.
-pub fn check_sweep(points: &[Point]) -> Result<(), Usage> {
-    match first(points.iter()) {
-        Some(text) => Err(Usage(format!(
-            "cgroups {text} with --on: the groups of a task are its engine's; run without --on"
-        ))),
-        None => Ok(()),
+impl Guard for CgroupTree {
+    fn cgroup_root(&self) -> Option<&Path> {
+        Some(self.root())
     }
-}
-
-fn first<'a>(points: impl Iterator<Item = &'a Point>) -> Option<String> {
-    points.filter_map(|point| point.cgroups.as_ref()).map(ToString::to_string).next()
 }

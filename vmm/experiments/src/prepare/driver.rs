@@ -1,27 +1,36 @@
 //! `--driver`: what carries out a schedule, and whether it can.
 
+use super::{Guard, Preparation};
 use crate::Usage;
 #[cfg(feature = "bpf")]
 use doctor::{files::Files, sched_ext::SchedExtFacts};
 use sched::driver::DriverKind;
-use study::point::{HostKernel, HostKind, Point};
+use study::point::{HostKernel, Point};
 
-/// Refuses the points whose driver their host does not have; `kernel` is that of the emulated host.
-pub fn check(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<(), Usage> {
-    let mut hosts = points.iter().filter(|point| !point.driver.is_user()).map(|point| point.host);
-    let Some(first) = hosts.next() else { return Ok(()) };
-    let on = |host| first == host || hosts.clone().any(|other| other == host);
-    if on(HostKind::Emulated) {
-        check_emulated(DriverKind::Bpf, kernel)?;
+/// The drivers of the points' schedules. A scheduler in the host's kernel is loaded by the worker.
+pub(super) struct Drivers;
+
+impl Preparation for Drivers {
+    fn need(&self, point: &Point) -> Option<String> {
+        (!point.driver.is_user()).then(|| format!("driver {}", point.driver))
     }
-    if on(HostKind::Direct) {
-        check_here(DriverKind::Bpf)?;
-        if jobs > 1 {
-            let reason = "a host has one BPF scheduler at a time; use --jobs 1";
-            return Err(Usage(format!("driver bpf with --jobs {jobs}: {reason}")));
-        }
+
+    fn jobs_obstacle(&self) -> &'static str {
+        "a host has one BPF scheduler at a time"
     }
-    Ok(())
+
+    fn sweep_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage> {
+        points.iter().try_for_each(|point| check_emulated(point.driver, kernel))
+    }
+
+    fn prepare_here(&self, points: &[&Point]) -> Result<Option<Box<dyn Guard>>, Usage> {
+        points.first().map_or(Ok(()), |point| check_here(point.driver))?;
+        Ok(None)
+    }
 }
 
 /// Checks that the emulated host's kernel has what the driver needs.

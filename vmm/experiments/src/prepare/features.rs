@@ -1,16 +1,22 @@
 //! `sched-features`: features of the host's scheduler, and whether they can be switched.
 
+use super::{Guard, Preparation};
 use crate::Usage;
 use base::sched_features::{FILE, OF_LINUX_6_1, OF_LINUX_7, SchedFeatures};
 use lab::host::features::FeatureSwitch;
-use study::point::{HostKernel, HostKind, Point};
+use study::point::{HostKernel, Point};
 
-/// Switches features of this host back when a run ends, also if a worker was killed and could not.
+/// The features that points switch.
+pub(super) struct Features;
+
+/// Switches features of this host back, also if a worker was killed and could not.
 #[derive(Debug)]
-pub struct Restorer {
+struct Restorer {
     switch: FeatureSwitch,
     asked: Vec<SchedFeatures>,
 }
+
+impl Guard for Restorer {}
 
 impl Drop for Restorer {
     fn drop(&mut self) {
@@ -18,42 +24,12 @@ impl Drop for Restorer {
     }
 }
 
-/// What the points on a host switch.
-fn asked(points: &[Point], host: HostKind) -> Vec<SchedFeatures> {
-    let host_points = points.iter().filter(|point| point.host == host);
-    let mut all: Vec<SchedFeatures> =
-        host_points.filter_map(|point| point.sched_features.clone()).collect();
+/// What these points switch, each once.
+fn asked(points: &[&Point]) -> Vec<SchedFeatures> {
+    let mut all: Vec<_> = points.iter().filter_map(|point| point.sched_features.clone()).collect();
     all.sort_by_key(ToString::to_string);
     all.dedup();
     all
-}
-
-/// Refuses features that a host does not have or does not let be switched; `kernel` is that of the
-/// emulated host.
-pub fn check(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<Option<Restorer>, Usage> {
-    let available = match kernel {
-        HostKernel::Linux6_1 => OF_LINUX_6_1,
-        HostKernel::Linux7 => OF_LINUX_7,
-    };
-    for features in asked(points, HostKind::Emulated) {
-        check_kernel(&features, available, &format!("kernel {kernel} of the emulated host"))?;
-    }
-    let asked = asked(points, HostKind::Direct);
-    let Some(first) = asked.first() else { return Ok(None) };
-    if jobs > 1 {
-        let reason = "a host has one scheduler for all jobs; use --jobs 1";
-        return Err(Usage(format!("sched-features {first} with --jobs {jobs}: {reason}")));
-    }
-    let switch = FeatureSwitch::open().map_err(|error| {
-        Usage(format!(
-            "sched-features {first}: cannot open {FILE}: {error}; it takes root and debugfs, or \
-             --host emulated"
-        ))
-    })?;
-    for features in &asked {
-        check_kernel(features, switch.before(), "this host's kernel")?;
-    }
-    Ok(Some(Restorer { switch, asked }))
 }
 
 fn check_kernel(features: &SchedFeatures, available: &str, whose: &str) -> Result<(), Usage> {
@@ -66,13 +42,40 @@ fn check_kernel(features: &SchedFeatures, available: &str, whose: &str) -> Resul
     }
 }
 
-/// Refuses them in a sweep, whose tasks may share a node and its scheduler.
-pub fn check_sweep(points: &[Point]) -> Result<(), Usage> {
-    match points.iter().find_map(|point| point.sched_features.as_ref()) {
-        Some(features) => Err(Usage(format!(
-            "sched-features {features} with --on: tasks may share a node, which has one scheduler; run \
-             without --on"
-        ))),
-        None => Ok(()),
+impl Preparation for Features {
+    fn need(&self, point: &Point) -> Option<String> {
+        point.sched_features.as_ref().map(|features| format!("sched-features {features}"))
+    }
+
+    fn jobs_obstacle(&self) -> &'static str {
+        "a host has one scheduler for all jobs"
+    }
+
+    fn sweep_obstacle(&self) -> Option<&'static str> {
+        Some("tasks may share a node, which has one scheduler")
+    }
+
+    fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage> {
+        let available = match kernel {
+            HostKernel::Linux6_1 => OF_LINUX_6_1,
+            HostKernel::Linux7 => OF_LINUX_7,
+        };
+        let whose = format!("kernel {kernel} of the emulated host");
+        asked(points).iter().try_for_each(|features| check_kernel(features, available, &whose))
+    }
+
+    fn prepare_here(&self, points: &[&Point]) -> Result<Option<Box<dyn Guard>>, Usage> {
+        let asked = asked(points);
+        let Some(first) = asked.first() else { return Ok(None) };
+        let switch = FeatureSwitch::open().map_err(|error| {
+            Usage(format!(
+                "sched-features {first}: cannot open {FILE}: {error}; it takes root and debugfs, or \
+                 --host emulated"
+            ))
+        })?;
+        for features in &asked {
+            check_kernel(features, switch.before(), "this host's kernel")?;
+        }
+        Ok(Some(Box::new(Restorer { switch, asked })))
     }
 }

@@ -3,4 +3,122 @@
 
 pub mod cgroups;
 pub mod driver;
-pub mod features;
+mod features;
+
+use std::{fmt::Debug, path::Path};
+
+use crate::Usage;
+use study::point::{HostKernel, HostKind, Point};
+
+/// Something that some points need of their host besides KVM. [`begin`] asks for all of them before a store exists.
+trait Preparation {
+    /// What a point needs of it, as a message names it: `cgroups flat:2`. None: nothing.
+    fn need(&self, point: &Point) -> Option<String>;
+
+    /// Why jobs cannot have it at the same time.
+    fn jobs_obstacle(&self) -> &'static str;
+
+    /// Why tasks of a sweep cannot have it; None: they can.
+    fn sweep_obstacle(&self) -> Option<&'static str>;
+
+    /// Refuses what this kernel of the emulated host lacks of what these points need. There it is prepared by the worker.
+    fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage>;
+
+    /// Prepares this host for these points, until what is returned is dropped, or says what it lacks.
+    fn prepare_here(&self, points: &[&Point]) -> Result<Option<Box<dyn Guard>>, Usage>;
+}
+
+/// A host that was prepared; dropping it gives back what it was before, also if a worker was killed and could not.
+trait Guard: Debug {
+    /// The group with the control groups, if they were made.
+    fn cgroup_root(&self) -> Option<&Path> {
+        None
+    }
+}
+
+/// In the order in which they are prepared.
+const ALL: [&dyn Preparation; 3] = [&driver::Drivers, &features::Features, &cgroups::Groups];
+
+/// This host as long as it is prepared for a run.
+#[derive(Debug, Default)]
+pub struct Prepared(Vec<Box<dyn Guard>>);
+
+impl Prepared {
+    /// The group with the control groups of the cells on this host.
+    pub(crate) fn cgroup_root(&self) -> Option<&Path> {
+        self.0.iter().find_map(|guard| guard.cgroup_root())
+    }
+}
+
+/// Prepares this host for the points on it, and refuses what a host lacks; `kernel` is that of the emulated host.
+pub(crate) fn begin(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<Prepared, Usage> {
+    let mut prepared = Prepared::default();
+    for preparation in ALL {
+        let on = |host| {
+            let on_host = points.iter().filter(move |point| point.host == host);
+            on_host.filter(|point| preparation.need(point).is_some()).collect::<Vec<_>>()
+        };
+        let there = on(HostKind::Emulated);
+        if !there.is_empty() {
+            preparation.check_emulated(&there, kernel)?;
+        }
+        let here = on(HostKind::Direct);
+        let Some(need) = here.first().and_then(|point| preparation.need(point)) else { continue };
+        if jobs > 1 {
+            let obstacle = preparation.jobs_obstacle();
+            return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));
+        }
+        prepared.0.extend(preparation.prepare_here(&here)?);
+    }
+    Ok(prepared)
+}
+
+/// Refuses what tasks cannot have, which may share a node.
+pub(crate) fn check_sweep(points: &[Point]) -> Result<(), Usage> {
+    for preparation in ALL {
+        let Some(obstacle) = preparation.sweep_obstacle() else { continue };
+        if let Some(need) = points.iter().find_map(|point| preparation.need(point)) {
+            return Err(Usage(format!("{need} with --on: {obstacle}; run without --on")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::testing::experiment;
+
+    /// Points that need control groups, or features of the scheduler.
+    fn points() -> [Point; 2] {
+        let plain = Point { host: HostKind::Direct, ..experiment().points[0].clone() };
+        [
+            Point { cgroups: Some("per-vm".parse().unwrap()), ..plain.clone() },
+            Point { sched_features: Some("NEXT_BUDDY".parse().unwrap()), ..plain },
+        ]
+    }
+
+    #[test]
+    fn what_jobs_and_tasks_would_share_is_refused() {
+        for (point, jobs, tasks) in [
+            (0, "cgroups per-vm with --jobs 2: jobs would share", "cgroups per-vm with --on: the"),
+            (1, "sched-features NEXT_BUDDY with --jobs 2: a host", "NEXT_BUDDY with --on: tasks"),
+        ] {
+            let points = &points()[point..=point];
+            let Usage(error) = begin(points, HostKernel::Linux6_1, 2).unwrap_err();
+            assert!(error.contains(jobs) && error.ends_with("use --jobs 1"), "{error}");
+            let Usage(error) = check_sweep(points).unwrap_err();
+            assert!(error.contains(tasks) && error.ends_with("run without --on"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_feature_that_the_emulated_hosts_kernel_lacks_is_refused() {
+        let [_, point] = points();
+        let point = Point { host: HostKind::Emulated, ..point };
+        let lacking = Point { sched_features: Some("NO_SUCH".parse().unwrap()), ..point.clone() };
+        assert!(begin(&[point], HostKernel::Linux6_1, 2).is_ok());
+        let Usage(error) = begin(&[lacking], HostKernel::Linux7, 1).unwrap_err();
+        assert!(error.contains("kernel 7 of the emulated host has no feature SUCH"), "{error}");
+    }
+}

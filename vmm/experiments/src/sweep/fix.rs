@@ -11,7 +11,7 @@ use crate::{
     Usage,
     options::RunOptions,
     plan::Plan,
-    prepare::{cgroups, features},
+    prepare,
     workers::{KernelFiles, kernels},
 };
 use base::{rng::SplitMix64, shown};
@@ -43,8 +43,7 @@ pub(super) fn fix(plan: &Plan, args: &RunOptions, kind: EngineKind) -> anyhow::R
             point.policy
         )));
     }
-    features::check_sweep(&experiment.points)?;
-    cgroups::check_sweep(&experiment.points)?;
+    prepare::check_sweep(&experiment.points)?;
     let simulated = is_simulated(experiment);
     if args.sweep.unit_cells.is_some() && !simulated {
         bail!(Usage(

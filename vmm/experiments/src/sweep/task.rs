@@ -22,6 +22,7 @@ use crate::{
     host::{self, GuestClass, with_note_of_quota},
     open_run::OpenRun,
     plan::stored,
+    prepare::Prepared,
     progress::Progress,
     run::orders,
     workers::{Traced, Workers},
@@ -247,8 +248,7 @@ impl Task<'_> {
             kernels: self.kernels,
             recording: None,
             trace: None,
-            features: None,
-            cgroups: None,
+            prepared: Prepared::default(),
         };
         let workers = Workers::new(&begun, Traced::Nothing, false)?;
         let OpenRun { experiment, finished, store, .. } = &mut begun;
