@@ -1,6 +1,6 @@
 //! `--only`: selects a part of a matrix.
 
-use std::str::FromStr;
+use std::{ops::Range, str::FromStr};
 
 use base::shown;
 use thiserror::Error;
@@ -62,21 +62,35 @@ impl Only {
 
     /// Does the point match all of them?
     pub fn wants(&self, point: &Point) -> bool {
-        self.0.iter().all(|One { key, values }| {
-            // Some values contain commas themselves.
-            is_value(point, key, values) || values.split(',').any(|one| is_value(point, key, one))
-        })
+        self.0.iter().all(|one| one.parts().any(|(_, text)| is_value(point, one.key, text)))
     }
 
     /// The first option with a value that none of these points has, as KEY=VALUE.
     pub fn without_effect(&self, points: &[Point]) -> Option<String> {
-        let is_there =
-            |key: &str, value: &str| points.iter().any(|point| is_value(point, key, value));
-        let unknown = |One { key, values }: &One| {
-            let mut all = values.split(',').filter(|_| !is_there(key, values));
-            all.find(|value| !is_there(key, value)).map(|value| format!("{key}={}", value.trim()))
-        };
-        self.0.iter().find_map(unknown)
+        self.0.iter().find_map(|one| one.without_effect(points))
+    }
+}
+
+impl One {
+    /// The values, and as some contain commas themselves, also what several of them in a row make; each with the
+    /// places of its commas.
+    fn parts(&self) -> impl Iterator<Item = (Range<usize>, &str)> {
+        let ends = || self.values.match_indices(',').map(|(at, _)| at);
+        let begins = [0].into_iter().chain(ends().map(|at| at + 1));
+        let last = [self.values.len()];
+        begins.enumerate().flat_map(move |(first, from)| {
+            let ends = ends().chain(last).enumerate().skip(first);
+            ends.map(move |(end, to)| (first..end + 1, &self.values[from..to]))
+        })
+    }
+
+    fn without_effect(&self, points: &[Point]) -> Option<String> {
+        let is_there = |text| points.iter().any(|point| is_value(point, self.key, text));
+        let there: Vec<_> = self.parts().filter(|(_, text)| is_there(text)).collect();
+        let is_lost =
+            |(place, _): &(usize, &str)| !there.iter().any(|(all, _)| all.contains(place));
+        let (_, value) = self.values.split(',').enumerate().find(is_lost)?;
+        Some(format!("{}={}", self.key, value.trim()))
     }
 }
 

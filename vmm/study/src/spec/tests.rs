@@ -106,6 +106,7 @@ fn only_keeps_a_part() {
     };
     assert_eq!([kept(&[]), kept(&["vcpus=2x,2"]), kept(&["vcpus=4x", "locks=ticket"])], [16, 8, 2]);
     assert_eq!(kept(&["policies=fair:1,2"]), 8);
+    assert_eq!(kept(&["policies=host,fair:1,2"]), 16, "a value with a comma, in a list");
     assert!(
         Only::parse(&["lock=ticket".into()]).is_err() && Only::parse(&["vcpus".into()]).is_err()
     );
