@@ -32,6 +32,8 @@ mod process;
 mod product;
 mod ran;
 #[cfg(test)]
+mod recipes;
+#[cfg(test)]
 mod references;
 mod relay;
 mod retry;
