@@ -21,7 +21,6 @@
 pub mod agent;
 mod error;
 mod qemu;
-pub mod selftest;
 mod session;
 mod streams;
 mod supervise;
@@ -191,25 +190,8 @@ fn injection(word: &str) -> Option<Option<Injection>> {
 pub struct Finished {
     /// Exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
-    /// Why the emulated host was restarted, once per restart.
-    pub restarts: Vec<Freeze>,
-    /// Stdout, if captured.
-    pub stdout: Vec<u8>,
-    /// Stderr, if captured.
-    pub stderr: Vec<u8>,
     /// Result files that it did not leave behind.
     pub missing: Vec<Missing>,
-    /// The times of the last session.
-    pub timing: Timing,
-}
-
-/// Times since the start of the emulator.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Timing {
-    /// Until the agent was up and KVM loaded.
-    pub agent_up: Duration,
-    /// Until the errand had ended and all results were handed over.
-    pub done: Duration,
 }
 
 /// Runs an errand in the emulated host and waits for it.

@@ -1,7 +1,7 @@
 //! Runs an errand in as many sessions of the emulated host as it takes, within bounds.
 
 use super::{
-    EmulatedError, Errand, Finished, Freeze, Supervision,
+    EmulatedError, Errand, Finished, Supervision,
     qemu::{image::Image, pieces::Pieces},
     session::{
         Outcome, Session,
@@ -26,9 +26,9 @@ pub async fn supervise(
     let stop = interrupt.listener().map_err(EmulatedError::Signals)?;
     let seen = Seen::default();
     let input = Input::open(&errand.stdin, &seen).map_err(EmulatedError::Input)?;
-    let mut freezes: Vec<Freeze> = Vec::new();
+    let mut used = 0;
     loop {
-        let inject = supervision.inject.get(freezes.len()).copied().flatten();
+        let inject = supervision.inject.get(used as usize).copied().flatten();
         let mut session = Session::start(errand, supervision, pieces, image, inject)?;
         let outcome = tokio::select! {
             biased;
@@ -38,14 +38,12 @@ pub async fn supervise(
         // On every path: nothing of this session continues.
         let ended = session.end().await;
         let (freeze, evidence) = match outcome? {
-            Outcome::Finished(mut finished) => {
+            Outcome::Finished(finished) => {
                 ended?;
-                finished.restarts = freezes;
-                return Ok(*finished);
+                return Ok(finished);
             }
             Outcome::Frozen(freeze, evidence) => (freeze, evidence),
         };
-        let used = freezes.len() as u32;
         let repeatable = if seen.any() {
             Repeatable::OutputSeen
         } else if !input.can_repeat().await {
@@ -63,7 +61,7 @@ pub async fn supervise(
                     "the emulated host froze ({freeze}), a fault of the emulator; restarting it, {number} of {allowed}{evidence}"
                 );
                 tell(&line, errand.interactive);
-                freezes.push(freeze);
+                used += 1;
             }
         }
     }
@@ -73,6 +71,6 @@ pub async fn supervise(
 pub fn tell(line: &str, raw_terminal: bool) {
     let end = if raw_terminal { "\r\n" } else { "\n" };
     let line = format!("pvticket: {}{end}", shown::line(line));
-    // A closed stderr is ignored; `Finished` has the restarts too.
+    // A closed stderr is ignored.
     let _ = streams::write(Stream::Stderr, line.as_bytes());
 }

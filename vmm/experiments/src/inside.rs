@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::FAILURE;
 use base::{files, units::ByteSize};
-use emulated::{self, Errand, StdinMode, Supervision};
+use emulated::{self, Errand, Finished, Missing, StdinMode, Supervision};
 use os::{
     artifacts::{self, GUEST_DISK},
     memory::{Memory, in_mib},
@@ -165,6 +165,10 @@ impl Inside {
             Target::new(file).with_context(|| format!("cannot write {}", file.display()))?;
         }
         match emulated::run(&self.errand, &Supervision::from_env()?) {
+            Ok(Finished { status: 0, missing }) if !missing.is_empty() => {
+                let Missing { host, why } = &missing[0];
+                bail!("the command left no {} in the emulated host: {why}", host.display())
+            }
             // 128 + signal numbers and exit statuses all fit into a byte.
             Ok(finished) => Ok(u8::try_from(finished.status).unwrap_or(u8::MAX)),
             // A signal or a closed pipe: the exit status says it all, as in a shell.

@@ -8,7 +8,6 @@ mod confinement;
 mod doctor_command;
 mod drill;
 mod emulate;
-mod emulated_test;
 mod export;
 mod fault;
 mod help;
@@ -91,8 +90,6 @@ enum Command {
     Keep(keep::KeepArgs),
     #[command(hide = true)]
     Exec(emulate::ExecArgs),
-    #[command(hide = true)]
-    EmulatedTest(emulated_test::EmulatedTestArgs),
     Trace(trace::TraceArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
@@ -170,7 +167,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Drill(args) => drill::run(&args),
         Command::Keep(args) => keep::run(&args),
         Command::Exec(args) => emulate::exec(args),
-        Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Inside(args) => inside::run(&args),
@@ -227,12 +223,10 @@ mod tests {
             "bench sched",
             "bench trace",
             "emulate",
-            "emulated-test",
         ] {
             let parse = |kernel| {
                 let end = ["--host-kernel", kernel, "--", "true"];
-                let end = &end
-                    [..if ["boot", "emulate", "emulated-test"].contains(&words) { 4 } else { 2 }];
+                let end = &end[..if ["boot", "emulate"].contains(&words) { 4 } else { 2 }];
                 Cli::try_parse_from(
                     ["pvticket"].into_iter().chain(words.split(' ')).chain(end.iter().copied()),
                 )

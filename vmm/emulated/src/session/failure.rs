@@ -43,7 +43,7 @@ impl Session<'_> {
             drained?;
         }
         if let Some(finished) = self.finished()? {
-            return Ok(Outcome::Finished(Box::new(finished)));
+            return Ok(Outcome::Finished(finished));
         }
         let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
         // Checked first: a RAM disk without some of its files may end as any of the failures below, too.

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    Clock, EmulatedError, Errand, Finished, Freeze, Supervision, Timing,
+    Clock, EmulatedError, Errand, Finished, Freeze, Supervision,
     error::Kept,
     qemu::{Machine, Size, image::Image, pieces::Pieces},
     streams::{
@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub enum Outcome {
     /// The errand has ended.
-    Finished(Box<Finished>),
+    Finished(Finished),
     /// The machine froze.
     Frozen(Freeze, Kept),
 }
@@ -75,8 +75,8 @@ pub struct Session<'a> {
     console_log: Log,
     words_log: Log,
     results: Results,
-    stdout: Option<Vec<u8>>,
-    stderr: Option<Vec<u8>>,
+    /// Output streams of the errand that have ended.
+    outputs_ended: usize,
     done: Option<Done>,
     spared: Spared,
     agent_up: Duration,
@@ -89,7 +89,7 @@ enum Task {
     /// All input has been sent, or the machine died, which is noticed elsewhere. The port is
     /// returned to be kept open: QEMU drops unread data of a socket that closes (measured).
     Input(UnixStream),
-    Output(Stream, io::Result<Vec<u8>>),
+    Output(io::Result<()>),
 }
 
 #[derive(Debug)]
@@ -144,8 +144,7 @@ impl<'a> Session<'a> {
                 errand.files_out.iter().map(|(_, host)| host.as_path()),
                 errand.memory,
             ),
-            stdout: None,
-            stderr: None,
+            outputs_ended: 0,
             done: None,
             spared: Spared::default(),
             agent_up: Duration::ZERO,
@@ -170,7 +169,7 @@ impl<'a> Session<'a> {
                 }
             }
             if let Some(finished) = self.finished()? {
-                return Ok(Outcome::Finished(Box::new(finished)));
+                return Ok(Outcome::Finished(finished));
             }
         }
     }
@@ -255,9 +254,8 @@ impl<'a> Session<'a> {
         ];
         for (stream, mode, port) in outputs {
             let seen = seen.clone();
-            self.tasks.spawn(async move {
-                Task::Output(stream, output::take(port, stream, mode, seen).await)
-            });
+            self.tasks
+                .spawn(async move { Task::Output(output::take(port, stream, mode, seen).await) });
         }
         self.cause_fault();
         Ok(())
@@ -293,13 +291,12 @@ impl<'a> Session<'a> {
 
     fn task_ended(&mut self, task: Option<Result<Task, JoinError>>) -> Result<(), EmulatedError> {
         match task {
-            Some(Ok(Task::Output(Stream::Stdout, Ok(kept)))) => self.stdout = Some(kept),
-            Some(Ok(Task::Output(Stream::Stderr, Ok(kept)))) => self.stderr = Some(kept),
-            Some(Ok(Task::Output(_, Err(error)))) if is_users(&error) => {
+            Some(Ok(Task::Output(Ok(())))) => self.outputs_ended += 1,
+            Some(Ok(Task::Output(Err(error)))) if is_users(&error) => {
                 return Err(EmulatedError::Output(error));
             }
             // A port fails when the machine dies, which is noticed elsewhere.
-            Some(Ok(Task::Output(_, Err(_)))) => {}
+            Some(Ok(Task::Output(Err(_)))) => {}
             Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
             Some(Ok(Task::Input(port))) => self.given = Some(port),
             None => {}
@@ -308,10 +305,7 @@ impl<'a> Session<'a> {
     }
 
     fn finished(&mut self) -> Result<Option<Finished>, EmulatedError> {
-        let (Some(done), true, true) = (self.done, self.stdout.is_some(), self.stderr.is_some())
-        else {
-            return Ok(None);
-        };
+        let Some(done) = self.done.filter(|_| self.outputs_ended == 2) else { return Ok(None) };
         if done.oom_kills > 0 && done.status == 128 + 9 {
             return Err(EmulatedError::Memory { memory: self.errand.memory });
         }
@@ -319,11 +313,7 @@ impl<'a> Session<'a> {
             std::mem::replace(&mut self.results, Results::expect(std::iter::empty(), ByteSize(0)));
         Ok(Some(Finished {
             status: done.status,
-            restarts: Vec::new(),
-            stdout: self.stdout.take().unwrap_or_default(),
-            stderr: self.stderr.take().unwrap_or_default(),
             missing: results.commit().map_err(EmulatedError::Result)?,
-            timing: Timing { agent_up: self.agent_up, done: self.clock.now() },
         }))
     }
 }

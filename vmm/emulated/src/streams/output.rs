@@ -1,4 +1,4 @@
-//! The errand's output: passed on as it comes, or captured.
+//! The errand's output, which is passed on as it comes.
 
 use std::{
     io,
@@ -19,9 +19,6 @@ use crate::wire::Decoder;
 use os::streams;
 pub use os::streams::Stream;
 
-/// The most bytes of a captured stream: the machine's output is not trusted.
-const MOST_KEPT: usize = 16 << 20;
-
 /// Where one of the errand's output streams goes.
 ///
 /// This decides whether a frozen machine may be restarted: the errand starts again, and its output
@@ -33,8 +30,6 @@ pub enum OutputMode {
     Live,
     /// Passed on at once, and may appear twice: progress, logs.
     Progress,
-    /// Captured, and returned in [`Finished`](crate::Finished).
-    Capture,
 }
 
 /// Has any output been passed on that must not appear twice?
@@ -51,16 +46,15 @@ impl Seen {
     }
 }
 
-/// Reads frames from the machine up to an empty one; returns what was captured.
+/// Reads frames from the machine up to an empty one, and passes them on.
 pub async fn take(
     mut port: impl AsyncRead + Unpin,
     stream: Stream,
     mode: OutputMode,
     seen: Seen,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<()> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
-    let mut kept = Vec::new();
     let mut writer = None;
     loop {
         let count = port.read(&mut buffer).await?;
@@ -70,16 +64,7 @@ pub async fn take(
         decoder.push(&buffer[..count]);
         while let Some(bytes) = decoder.next_frame()? {
             if bytes.is_empty() {
-                return Ok(kept);
-            }
-            if mode == OutputMode::Capture {
-                if kept.len() + bytes.len() > MOST_KEPT {
-                    let reason =
-                        format!("it is more than the {} MiB that are kept", MOST_KEPT >> 20);
-                    return Err(io::Error::other(UserStream(io::Error::other(reason))));
-                }
-                kept.extend(bytes);
-                continue;
+                return Ok(());
             }
             if mode == OutputMode::Live {
                 seen.mark();
@@ -134,29 +119,11 @@ mod tests {
     use super::*;
     use crate::wire::frame;
 
-    fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<Vec<u8>>, bool) {
+    fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<()>, bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let seen = Seen::default();
-        let kept = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
-        (kept, seen.any())
-    }
-
-    #[test]
-    fn captured_output_is_kept_and_not_seen() {
-        let stream = [frame(b"ab\0"), frame(b"c"), frame(b"")].concat();
-        let (kept, seen) = taken(&stream, OutputMode::Capture);
-        assert_eq!((kept.unwrap().as_slice(), seen), (&b"ab\0c"[..], false));
-    }
-
-    #[test]
-    fn captured_output_has_a_limit() {
-        let megabyte = frame(&vec![0; 1 << 20]);
-        let kept =
-            |count| taken(&[megabyte.repeat(count), frame(b"")].concat(), OutputMode::Capture).0;
-        assert_eq!(kept(16).unwrap().len(), MOST_KEPT);
-        let error = kept(17).unwrap_err();
-        assert!(error.to_string().contains("more than the 16 MiB"), "{error}");
-        assert!(error.get_ref().is_some_and(|inner| inner.is::<UserStream>()));
+        let taken = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
+        (taken, seen.any())
     }
 
     #[test]
@@ -169,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_stream_cut_short_is_an_error() {
-        let (kept, _) = taken(&frame(b"half"), OutputMode::Capture);
-        assert_eq!(kept.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let (taken, _) = taken(&frame(b"half"), OutputMode::Progress);
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -96,6 +96,6 @@ fn completions_offer_what_the_help_shows() {
             let word = format!("pvticket__subcmd__{}", word.replace('-', "__"));
             assert!(!script.contains(&word), "{shell}: {word}");
         }
-        assert!(!script.contains("emulated-test"), "{shell}");
+        assert!(!script.contains("drill"), "{shell}");
     }
 }
