@@ -33,7 +33,7 @@ pub const FEATURE_DOORBELL: u32 = 1 << 4;
 /// [`GATE`](crate::ports::GATE) is available, and the VMM handles a benchmark's events.
 pub const FEATURE_WINDOW: u32 = 1 << 5;
 
-/// The VMM wants to be told of a panic ([`Event::Panicked`](crate::ports::Event::Panicked)).
+/// The VMM wants to be told of a panic ([`GuestEvent::Panicked`](crate::ports::GuestEvent::Panicked)).
 pub const FEATURE_PANIC: u32 = 1 << 6;
 
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.

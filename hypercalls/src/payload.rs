@@ -17,7 +17,7 @@ use crate::{MAX_VCPUS, histogram, telemetry};
 
 mod stamp;
 
-pub use stamp::{Stamp, Word};
+pub use stamp::{PaddedU64, Stamp};
 
 /// Guest-physical address of [`Shared`], also its virtual one (identity-mapped).
 pub const SHARED_GPA: u64 = 0x10_0000;
@@ -266,7 +266,7 @@ slot! {
 }
 
 /// Whether a vCPU whose operations are timed is waiting. A wait that has not ended is not counted
-/// in [`Latencies`]; it shows here.
+/// in [`LatencyBuckets`]; it shows here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
     /// Not waiting, and all its waits are counted.
@@ -303,12 +303,12 @@ impl Waiting {
 /// Histogram of the times of an operation: a count per bucket of [`histogram`], in TSC ticks.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct Latencies(pub [AtomicU64; histogram::BUCKETS]);
+pub struct LatencyBuckets(pub [AtomicU64; histogram::BUCKETS]);
 
 /// A flag or count that one side writes and many read, in a cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct Line(pub AtomicU32);
+pub struct PaddedU32(pub AtomicU32);
 
 /// The shared state of [`Workload::PingPong`]'s two vCPUs.
 #[derive(Debug)]
@@ -345,21 +345,21 @@ pub struct Shared {
     /// The workload's parameters.
     pub params: Params,
     /// Guest: vCPUs that wait for `go`.
-    pub arrived: Line,
+    pub arrived: PaddedU32,
     /// VMM: non-zero starts the workload.
-    pub go: Line,
+    pub go: PaddedU32,
     /// VMM: nonzero ends the workload at each vCPU's next look.
-    pub stop: Line,
+    pub stop: PaddedU32,
     /// Guest: the state of [`Workload::PingPong`].
     pub ball: Ball,
     /// Guest: the [`Stamp`] of [`Workload::Switch`].
-    pub stamp: Word,
+    pub stamp: PaddedU64,
     /// Figures, by vCPU.
     pub slots: [Slot; MAX_VCPUS as usize],
     /// Times in TSC ticks: operation `n` of vCPU 0 at index `n` modulo [`SAMPLES`].
     pub samples: [AtomicU32; SAMPLES],
     /// Times by vCPU: to acquire a lock or mutex, to add to a counter, or to get and put a lockref.
-    pub latencies: [Latencies; MAX_VCPUS as usize],
+    pub latencies: [LatencyBuckets; MAX_VCPUS as usize],
 }
 
 // The block must end before the image begins.

@@ -45,7 +45,7 @@ pub const DOORBELL: u16 = 0x34;
 pub const KICK_AND_HALT: u16 = 0x38;
 
 /// Read 32: nonzero once all machines of the run have reached the point that this one announced by
-/// its last [`Event::BenchReady`] or [`Event::WindowEnds`]. A machine that has ended does not hold
+/// its last [`GuestEvent::BenchReady`] or [`GuestEvent::WindowEnds`]. A machine that has ended does not hold
 /// up the others; a single machine never waits. Needs
 /// [`FEATURE_WINDOW`](crate::cpuid::FEATURE_WINDOW).
 pub const GATE: u16 = 0x3c;
@@ -57,7 +57,7 @@ pub const EXIT: u16 = 0x10;
 /// guests that cannot execute HLT. The value is that vCPU's status, 0 = success.
 pub const VCPU_DONE: u16 = 0x14;
 
-/// Write 32: an [`Event`] in the guest's life.
+/// Write 32: a [`GuestEvent`] in the guest's life.
 pub const EVENT: u16 = 0x18;
 
 /// Read 32: number of bytes that [`STDIN`] has ready, or [`STDIN_EOF`].
@@ -94,7 +94,7 @@ pub const STDIN_EOF: u32 = u32::MAX;
 /// Events that a guest reports by writing to [`EVENT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Event {
+pub enum GuestEvent {
     /// `/init` runs: the kernel has booted.
     InitReached = 1,
     /// An interactive shell owns the console; Ctrl-C is now the guest's.
@@ -118,18 +118,18 @@ pub enum Event {
     Panicked = 8,
 }
 
-impl Event {
+impl GuestEvent {
     /// The event of this number, if this version knows it.
-    pub const fn from_raw(raw: u32) -> Option<Event> {
+    pub const fn from_raw(raw: u32) -> Option<GuestEvent> {
         match raw {
-            1 => Some(Event::InitReached),
-            2 => Some(Event::ShellReady),
-            3 => Some(Event::CountersRead),
-            4 => Some(Event::StdinWanted),
-            5 => Some(Event::BenchReady),
-            6 => Some(Event::WindowBegins),
-            7 => Some(Event::WindowEnds),
-            8 => Some(Event::Panicked),
+            1 => Some(GuestEvent::InitReached),
+            2 => Some(GuestEvent::ShellReady),
+            3 => Some(GuestEvent::CountersRead),
+            4 => Some(GuestEvent::StdinWanted),
+            5 => Some(GuestEvent::BenchReady),
+            6 => Some(GuestEvent::WindowBegins),
+            7 => Some(GuestEvent::WindowEnds),
+            8 => Some(GuestEvent::Panicked),
             _ => None,
         }
     }

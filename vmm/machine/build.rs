@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use kept::Kept;
+use kept::CachedGuest;
 
 /// A guest program to embed.
-struct Guest {
+struct GuestProgram {
     /// Directory of its crate, relative to the workspace's root.
     dir: &'static str,
     /// The name of its binary.
@@ -31,8 +31,8 @@ struct Guest {
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-const GUESTS: &[Guest] = &[
-    Guest {
+const GUESTS: &[GuestProgram] = &[
+    GuestProgram {
         dir: "guest-kernel-config/payload",
         bin: "payload",
         variable: "PVTICKET_PAYLOAD_ELF",
@@ -40,7 +40,7 @@ const GUESTS: &[Guest] = &[
         rustflags: &["-Crelocation-model=static"],
         depends_on: &["hypercalls", "guest-kernel-config/locks"],
     },
-    Guest {
+    GuestProgram {
         dir: "guest-kernel-config/guest-init",
         bin: "pvticket-init",
         variable: "PVTICKET_GUEST_INIT_ELF",
@@ -48,7 +48,7 @@ const GUESTS: &[Guest] = &[
         rustflags: &["-Crelocation-model=static"],
         depends_on: &["hypercalls"],
     },
-    Guest {
+    GuestProgram {
         dir: "guest-kernel-config/guest-bench",
         bin: "bench",
         variable: "PVTICKET_GUEST_BENCH_ELF",
@@ -56,7 +56,7 @@ const GUESTS: &[Guest] = &[
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
         depends_on: &["guest-kernel-config/guest-init", "guest-kernel-config/locks", "hypercalls"],
     },
-    Guest {
+    GuestProgram {
         dir: "guest-kernel-config/guest-bench",
         bin: "pgbench-table",
         variable: "PVTICKET_PGBENCH_TABLE_ELF",
@@ -103,7 +103,7 @@ fn variable(name: &str) -> Result<PathBuf, String> {
 }
 
 /// What a guest is made of: files and folders.
-fn sources(guest: &Guest, root: &Path) -> Vec<PathBuf> {
+fn sources(guest: &GuestProgram, root: &Path) -> Vec<PathBuf> {
     let crates = guest.depends_on.iter().chain([&guest.dir]).map(|dir| root.join(dir));
     let own = crates.flat_map(|dir| SOURCES.iter().map(move |source| dir.join(source)));
     let shared = ["Cargo.toml", WRAPPER].map(|name| root.join(name));
@@ -119,7 +119,7 @@ fn shared_target(root: &Path, out: &Path) -> PathBuf {
 
 /// Builds `guest` in a folder of `targets`, and returns the path of its binary's copy in `out`.
 fn build(
-    guest: &Guest,
+    guest: &GuestProgram,
     root: &Path,
     sources: &[PathBuf],
     compiler: &str,
@@ -129,7 +129,7 @@ fn build(
     // A descriptive name, in a place of its own.
     let embedded = out.join(format!("{}.elf", guest.bin));
     let words = [&[guest.dir, guest.bin, TARGET, compiler], guest.rustflags].concat();
-    let kept = Kept::of(sources, &words)?;
+    let kept = CachedGuest::of(sources, &words)?;
     if kept.as_ref().is_some_and(|kept| kept.take(&embedded)) {
         return Ok(embedded);
     }

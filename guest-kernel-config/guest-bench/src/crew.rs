@@ -15,8 +15,8 @@ use std::{
 use guest_bench::{steal, window::Window};
 
 use crate::{
-    options::{Member, Options},
-    report::Part,
+    options::{CrewMember, WorkloadOptions},
+    report::WorkloadPart,
     tally::{Post, Tally},
     workload::Workload,
 };
@@ -25,9 +25,9 @@ use crate::{
 /// run is over, and counts its operations there. Set-up before its call of `ready` is not measured.
 pub fn threads(
     count: usize,
-    options: &Options,
+    options: &WorkloadOptions,
     work: impl Fn(usize, &dyn Fn(), Post<'_>) -> io::Result<()> + Sync,
-) -> io::Result<Part> {
+) -> io::Result<WorkloadPart> {
     let tally = Tally::new(count)?;
     // The workers wait twice: until all are ready, and until those of all machines are.
     let barrier = Barrier::new(count + 1);
@@ -54,7 +54,11 @@ pub fn threads(
 }
 
 /// While the workers work: waits for the warm-up, and counts between two moments.
-fn measure(options: &Options, tally: &Tally, window: &mut Window) -> io::Result<Part> {
+fn measure(
+    options: &WorkloadOptions,
+    tally: &Tally,
+    window: &mut Window,
+) -> io::Result<WorkloadPart> {
     thread::sleep(options.warm_up);
     let stolen = steal::seconds();
     let (began, before) = (Instant::now(), tally.counts());
@@ -66,16 +70,21 @@ fn measure(options: &Options, tally: &Tally, window: &mut Window) -> io::Result<
     window.leave()?;
     let operations = after.iter().zip(before).map(|(after, before)| after - before);
     let seconds = (ended - began).as_secs_f64();
-    Ok(Part { name: String::new(), seconds, operations: operations.collect(), steal_seconds })
+    Ok(WorkloadPart {
+        name: String::new(),
+        seconds,
+        operations: operations.collect(),
+        steal_seconds,
+    })
 }
 
 /// One thread per CPU by default: each repeats an operation on its own state, which is set up
 /// before the run.
 pub fn repeat<S>(
-    options: &Options,
+    options: &WorkloadOptions,
     set_up: impl Fn() -> S + Sync,
     each: impl Fn(&mut S) -> io::Result<()> + Sync,
-) -> io::Result<Part> {
+) -> io::Result<WorkloadPart> {
     let count = options.workers.unwrap_or(options.cpus);
     threads(count, options, |_, ready, post| {
         let mut state = set_up();
@@ -93,9 +102,14 @@ fn repeat_at(post: Post<'_>, mut each: impl FnMut() -> io::Result<()>) -> io::Re
 }
 
 /// As [`threads`], with processes: starts this program once per worker, which then runs [`work`].
-pub fn processes(workload: &Workload, count: usize, options: &Options) -> io::Result<Part> {
+pub fn processes(
+    workload: &Workload,
+    count: usize,
+    options: &WorkloadOptions,
+) -> io::Result<WorkloadPart> {
     let tally = Tally::new(count)?;
-    let start = |number| Worker::start(workload, options, &Member { number, tally: tally.path() });
+    let start =
+        |number| Worker::start(workload, options, &CrewMember { number, tally: tally.path() });
     let mut workers = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
     workers.iter_mut().try_for_each(|worker| worker.says("ready"))?;
     let mut window = Window::open();
@@ -109,7 +123,7 @@ pub fn processes(workload: &Workload, count: usize, options: &Options) -> io::Re
 
 /// One worker of [`processes`], in its own process: reports that it is ready, waits, works, and
 /// reports that it is done.
-pub fn work(workload: &Workload, options: &Options, member: &Member) -> io::Result<()> {
+pub fn work(workload: &Workload, options: &WorkloadOptions, member: &CrewMember) -> io::Result<()> {
     let each = workload.each.ok_or_else(|| io::Error::other("its workers are no processes"))?;
     let tally = Tally::open(&member.tally)?;
     let post = tally.post(member.number)?;
@@ -127,7 +141,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(workload: &Workload, options: &Options, member: &Member) -> io::Result<Self> {
+    fn start(
+        workload: &Workload,
+        options: &WorkloadOptions,
+        member: &CrewMember,
+    ) -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg(workload.name)
             .args(member.to_args())
@@ -175,9 +193,9 @@ mod tests {
 
     use super::*;
 
-    fn options(warm_up: u64, duration: u64) -> Options {
+    fn options(warm_up: u64, duration: u64) -> WorkloadOptions {
         let (warm_up, duration) = (Duration::from_millis(warm_up), Duration::from_millis(duration));
-        Options { warm_up, duration, workers: Some(2), ..Options::default() }
+        WorkloadOptions { warm_up, duration, workers: Some(2), ..WorkloadOptions::default() }
     }
 
     /// Each worker also counts for itself; the counts in the window are compared with that.

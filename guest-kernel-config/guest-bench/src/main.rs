@@ -14,8 +14,8 @@ use std::{
 };
 
 use guest_bench::stats;
-use options::{Asked, Options};
-use report::Report;
+use options::{Asked, WorkloadOptions};
+use report::WorkloadReport;
 
 /// Exit status for bad usage.
 const USAGE: u8 = 2;
@@ -43,12 +43,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(workload: &'static workload::Workload, options: &Options) -> io::Result<()> {
+fn run(workload: &'static workload::Workload, options: &WorkloadOptions) -> io::Result<()> {
     let before = stats::read_windows();
     let parts = (workload.run)(workload, options)?;
     let counted = stats::read_windows().zip(before);
     let counted = counted.and_then(|(after, before)| stats::between(&before, &after));
-    let report = Report {
+    let report = WorkloadReport {
         bench: workload.name,
         cpus: options.cpus,
         steal_seconds: report::steal_seconds(&parts),

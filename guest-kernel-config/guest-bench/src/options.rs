@@ -9,7 +9,7 @@ use crate::workload::{self, Workload, spawn};
 
 /// What to measure and how.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct WorkloadOptions {
     /// Length of the warm-up before the measurement, over all parts.
     pub warm_up: Duration,
     /// Length of the measurement, over all parts.
@@ -30,9 +30,9 @@ pub struct Options {
 #[derive(Debug)]
 pub enum Asked {
     /// Measure a workload.
-    Run(&'static Workload, Options),
+    Run(&'static Workload, WorkloadOptions),
     /// Be one worker of a workload whose workers are processes.
-    Worker(&'static Workload, Options, Member),
+    Worker(&'static Workload, WorkloadOptions, CrewMember),
     /// Be the program that [`spawn`](workload::spawn) starts.
     PassOn,
     /// Print the help.
@@ -41,14 +41,14 @@ pub enum Asked {
 
 /// A worker process's number and tally.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct CrewMember {
     /// Index among the workers.
     pub number: usize,
     /// The path of the [`Tally`](crate::tally::Tally).
     pub tally: String,
 }
 
-impl Member {
+impl CrewMember {
     /// As arguments for that worker.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--worker={}", self.number), format!("--tally={}", self.tally)]
@@ -64,7 +64,7 @@ const MOST: usize = 4096;
 /// Largest mapping, in MiB.
 const MOST_MIB: usize = 1 << 20;
 
-impl Default for Options {
+impl Default for WorkloadOptions {
     fn default() -> Self {
         Self {
             warm_up: Duration::from_millis(100),
@@ -78,7 +78,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl WorkloadOptions {
     /// The options that a worker needs, as its arguments.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--mib={}", self.mib)]
@@ -88,7 +88,7 @@ impl Options {
 /// Reads the command line, without the program's name.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     let mut parser = Parser::from_args(words);
-    let mut options = Options::default();
+    let mut options = WorkloadOptions::default();
     let (mut workload, mut help, mut pass_on) = (None, false, false);
     let (mut worker, mut tally) = (None, String::new());
     while let Some(arg) = parser.next().map_err(say)? {
@@ -129,7 +129,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
         _ if help => Ok(Asked::Help),
         _ if pass_on => Ok(Asked::PassOn),
         (Some(workload), Some(number)) => {
-            Ok(Asked::Worker(workload, options, Member { number, tally }))
+            Ok(Asked::Worker(workload, options, CrewMember { number, tally }))
         }
         (Some(workload), None) => Ok(Asked::Run(workload, options)),
         (None, _) => Err("which workload?".into()),
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn a_worker_gets_what_it_needs() {
-        let options = Options { mib: 7, ..Options::default() };
-        let member = Member { number: 3, tally: "/proc/5/fd/6".into() };
+        let options = WorkloadOptions { mib: 7, ..WorkloadOptions::default() };
+        let member = CrewMember { number: 3, tally: "/proc/5/fd/6".into() };
         let args = [member.to_args(), options.to_args()].concat();
         let words = format!("mmap {}", args.join(" "));
         let Ok(Asked::Worker(_, received, which)) = parsed(&words) else { panic!("{words}") };

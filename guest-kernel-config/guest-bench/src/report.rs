@@ -11,30 +11,30 @@ const STEAL: &str = "steal (host's run queue)";
 
 /// The operations of the workers in a period.
 #[derive(Debug, Serialize)]
-pub struct Part {
+pub struct WorkloadPart {
     /// What distinguishes it from the other parts, if there are several.
     pub name: String,
     /// The length of the period.
     pub seconds: f64,
     /// Operations per worker.
     pub operations: Vec<u64>,
-    /// As [`Report::steal_seconds`].
+    /// As [`WorkloadReport::steal_seconds`].
     pub steal_seconds: Option<f64>,
 }
 
-impl Part {
+impl WorkloadPart {
     fn rate(&self) -> f64 {
         self.operations.iter().sum::<u64>() as f64 / self.seconds
     }
 }
 
 /// Steal time over all parts, if it is known for each.
-pub fn steal_seconds(parts: &[Part]) -> Option<f64> {
+pub fn steal_seconds(parts: &[WorkloadPart]) -> Option<f64> {
     parts.iter().map(|part| part.steal_seconds).sum()
 }
 
 /// Operations per worker over all parts.
-pub fn sums(parts: &[Part]) -> Vec<u64> {
+pub fn sums(parts: &[WorkloadPart]) -> Vec<u64> {
     let workers = parts.iter().map(|part| part.operations.len()).max().unwrap_or(0);
     let sum = |worker| parts.iter().filter_map(move |part| part.operations.get(worker)).sum();
     (0..workers).map(sum).collect()
@@ -42,7 +42,7 @@ pub fn sums(parts: &[Part]) -> Vec<u64> {
 
 /// A workload's result.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct WorkloadReport {
     /// The name of the workload.
     pub bench: &'static str,
     /// Number of online CPUs.
@@ -59,10 +59,10 @@ pub struct Report {
     /// The kernel's lock counters over that time, if it has any.
     pub stats: Option<Value>,
     /// The parts of the measurement.
-    pub parts: Vec<Part>,
+    pub parts: Vec<WorkloadPart>,
 }
 
-impl Report {
+impl WorkloadReport {
     /// One line of JSON, for programs.
     pub fn json(&self) -> io::Result<String> {
         Ok(serde_json::to_string(self)? + "\n")
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn rates_are_over_the_time_and_for_each_cpu() {
-        let part = |name: &str| Part {
+        let part = |name: &str| WorkloadPart {
             name: name.into(),
             seconds: 2.0,
             operations: vec![100, 300],
@@ -109,7 +109,7 @@ mod tests {
         let (seconds, operations) = (4.0, sums(&parts));
         assert_eq!(operations, [200, 600]);
         let steal_seconds = steal_seconds(&parts);
-        let report = Report {
+        let report = WorkloadReport {
             bench: "b",
             cpus: 2,
             steal_seconds,
@@ -124,8 +124,11 @@ mod tests {
         assert!(text.contains("0.40 s, 5.0 % of the CPUs' time"), "{text}");
         assert!(text.starts_with("b: 2 workers on 2 CPUs\n"), "{text}");
         assert!(report.json().unwrap().contains("\"operations\":[100,300]"));
-        let alone =
-            Report { cpus: 1, parts: vec![Part { operations: vec![1], ..part("") }], ..report };
+        let alone = WorkloadReport {
+            cpus: 1,
+            parts: vec![WorkloadPart { operations: vec![1], ..part("") }],
+            ..report
+        };
         assert!(alone.text().starts_with("b: 1 worker on 1 CPU\n"), "{}", alone.text());
     }
 }

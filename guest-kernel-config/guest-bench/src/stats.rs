@@ -8,7 +8,7 @@ use std::{
 
 use guest_init::{
     spinlocks::{self, LogRead},
-    stats::Stats,
+    stats::KernelStats,
 };
 use rustix::fs::OFlags;
 use serde_json::Value;
@@ -44,6 +44,6 @@ pub fn chosen_spinlocks() -> Option<String> {
 /// The counts from `before` to `after`.
 pub fn between(before: &str, after: &str) -> Option<Value> {
     let mut json = String::new();
-    Stats::parse(after).since(&Stats::parse(before)).write_json(&mut json);
+    KernelStats::parse(after).since(&KernelStats::parse(before)).write_json(&mut json);
     serde_json::from_str(&json).ok()
 }

@@ -16,13 +16,13 @@ use rustix::{
 /// A number in its own cache lines.
 #[derive(Debug)]
 #[repr(C, align(128))]
-struct Cell(AtomicU64);
+struct PaddedCounter(AtomicU64);
 
 /// A flag that ends the run, and one operation count per worker.
 #[derive(Debug)]
 pub struct Tally {
     file: File,
-    cells: *const Cell,
+    cells: *const PaddedCounter,
     /// Number of cells, including the flag's.
     count: usize,
 }
@@ -36,7 +36,7 @@ impl Tally {
     /// For `workers` workers.
     pub fn new(workers: usize) -> io::Result<Self> {
         let file = File::from(memfd_create(c"tally", MemfdFlags::CLOEXEC)?);
-        file.set_len(((workers + 1) * size_of::<Cell>()) as u64)?;
+        file.set_len(((workers + 1) * size_of::<PaddedCounter>()) as u64)?;
         Self::map(file)
     }
 
@@ -50,7 +50,7 @@ impl Tally {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
         let cells = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0)? };
-        Ok(Self { file, cells: cells.cast(), count: bytes / size_of::<Cell>() })
+        Ok(Self { file, cells: cells.cast(), count: bytes / size_of::<PaddedCounter>() })
     }
 
     /// The path by which other processes open it, while it exists.
@@ -58,7 +58,7 @@ impl Tally {
         format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd())
     }
 
-    fn cells(&self) -> &[Cell] {
+    fn cells(&self) -> &[PaddedCounter] {
         // SAFETY: `count` cells are mapped until `self` is dropped, in pages, whose alignment
         // suffices; all processes access them only as atomics.
         unsafe { slice::from_raw_parts(self.cells, self.count) }
@@ -87,8 +87,9 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         // SAFETY: it was mapped by `map`, and no borrow of it is left.
-        let unmapped =
-            unsafe { munmap(self.cells.cast_mut().cast(), self.count * size_of::<Cell>()) };
+        let unmapped = unsafe {
+            munmap(self.cells.cast_mut().cast(), self.count * size_of::<PaddedCounter>())
+        };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }

@@ -10,7 +10,7 @@ pub mod spawn;
 
 use std::io;
 
-use crate::{options::Options, report::Part};
+use crate::{options::WorkloadOptions, report::WorkloadPart};
 
 /// A workload.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ pub struct Workload {
     /// A description in one line.
     pub about: &'static str,
     /// Runs and measures it.
-    pub run: fn(&Workload, &Options) -> io::Result<Vec<Part>>,
+    pub run: fn(&Workload, &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>,
     /// One operation, for workloads whose workers are processes.
-    pub each: Option<fn(&Options) -> io::Result<()>>,
+    pub each: Option<fn(&WorkloadOptions) -> io::Result<()>>,
 }
 
 pub const ALL: &[Workload] = &[
@@ -46,11 +46,11 @@ mod tests {
         for workload in ALL.iter().filter(|workload| {
             workload.each.is_none() && !matches!(workload.name, "lock" | "spawn")
         }) {
-            let options = Options {
+            let options = WorkloadOptions {
                 duration: Duration::from_millis(50),
                 workers: Some(2),
                 sizes: vec![0, 100],
-                ..Options::default()
+                ..WorkloadOptions::default()
             };
             let parts = (workload.run)(workload, &options).unwrap();
             assert!(!parts.is_empty());

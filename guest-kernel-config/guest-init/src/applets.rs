@@ -4,10 +4,10 @@ use alloc::{ffi::CString, format, string::String, vec::Vec};
 use core::ffi::CStr;
 
 use guest_init::{
-    errors::Words,
-    lockbench::{Outcome, Run, USAGE},
+    errors::ErrnoText,
+    lockbench::{RunParams, RunResult, USAGE},
     spinlocks::{self, LogRead},
-    stats::Stats,
+    stats::KernelStats,
 };
 use rustix::{
     fd::OwnedFd,
@@ -64,23 +64,24 @@ fn lockstats<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<String, Sto
     // Read for the error, which names the missing file.
     let text = text.map_or_else(|| read(STATS), Ok)?;
     let mut json = String::new();
-    Stats::parse(&text).write_json(&mut json);
+    KernelStats::parse(&text).write_json(&mut json);
     json.push('\n');
     Ok(json)
 }
 
 fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
-    let run = Run::parse(words).map_err(|error| Stop(format!("{error}\n{USAGE}"), 2))?;
+    let run = RunParams::parse(words).map_err(|error| Stop(format!("{error}\n{USAGE}"), 2))?;
     // Before the counters are read: mounts debugfs if necessary.
     let file = open(LOCKBENCH, OFlags::WRONLY)?;
     let before = window();
     start(&file, &run)?;
     let outcome = read(LOCKBENCH)?;
     let after = window();
-    let outcome = Outcome::parse(&outcome)
+    let outcome = RunResult::parse(&outcome)
         .ok_or_else(|| Stop::failure(format!("lockbench: cannot read its result:\n{outcome}")))?;
     let counted = after.as_deref().zip(before.as_deref());
-    let counted = counted.map(|(after, before)| Stats::parse(after).since(&Stats::parse(before)));
+    let counted =
+        counted.map(|(after, before)| KernelStats::parse(after).since(&KernelStats::parse(before)));
     Ok(outcome.to_json(counted.as_ref(), chosen_spinlocks().as_deref()))
 }
 
@@ -108,7 +109,7 @@ fn chosen_spinlocks() -> Option<String> {
 }
 
 /// Writes the kernel's command line for a run; the write returns when the run is over.
-fn start(file: &OwnedFd, run: &Run) -> Result<(), Stop> {
+fn start(file: &OwnedFd, run: &RunParams) -> Result<(), Stop> {
     loop {
         let line = run.command();
         return match rustix::io::write(file, line.as_bytes()) {
@@ -118,7 +119,7 @@ fn start(file: &OwnedFd, run: &Run) -> Result<(), Stop> {
                 Err(Stop::failure(format!("lockbench: the kernel refuses '{line}'")))
             }
             Err(error) => {
-                Err(Stop::failure(format!("lockbench: the run failed: {}", Words(error))))
+                Err(Stop::failure(format!("lockbench: the run failed: {}", ErrnoText(error))))
             }
         };
     }
@@ -148,7 +149,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Stop> {
             Stop::failure(match error {
                 Errno::NOENT => format!("no {path}: only the kernels of `pvticket setup` have it"),
                 Errno::ACCESS | Errno::PERM => format!("{path}: only root may open it"),
-                other => format!("cannot open {path}: {}", Words(other)),
+                other => format!("cannot open {path}: {}", ErrnoText(other)),
             })
         })
 }

@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 use core::ffi::CStr;
 
-use guest_init::{errors::Failed, lists};
+use guest_init::{errors::FailedStep, lists};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -16,7 +16,7 @@ use rustix::{
 use crate::{
     child::{self, Environment},
     console,
-    machine::{Machine, Ports, Stream},
+    machine::{OutputStream, Platform, Ports},
     output_page::{self, OutputPage},
     report,
     stdin::Stdin,
@@ -31,15 +31,15 @@ const NO_PROCESS: &str = "cannot make a process";
 const NO_WAIT: &str = "cannot wait for it";
 
 /// Runs the command to its end; returns its exit status.
-pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
+pub fn run(machine: &Platform, argv: &[u8]) -> i32 {
     let words: Vec<&CStr> = lists::items(argv).collect();
     if words.is_empty() {
         report::error(format_args!("/pvticket/argv names no command"));
         return FAILED;
     }
     let outcome = match machine {
-        Machine::Pvticket(ports) => forwarded(machine, ports, &words),
-        Machine::Other => on_console(&words),
+        Platform::Pvticket(ports) => forwarded(machine, ports, &words),
+        Platform::Other => on_console(&words),
     };
     outcome.unwrap_or_else(|error| {
         report::error(format_args!("cannot start the command: {error}"));
@@ -48,28 +48,28 @@ pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
 }
 
 /// Without the VMM: on the console.
-fn on_console(words: &[&CStr]) -> Result<i32, Failed> {
-    let console = console::open_console().map_err(Failed::when("cannot open /dev/console"))?;
+fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
+    let console = console::open_console().map_err(FailedStep::when("cannot open /dev/console"))?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
         settings.make_raw();
         let now = rustix::termios::OptionalActions::Now;
         rustix::termios::tcsetattr(&console, now, &settings)
-            .map_err(Failed::when("cannot change the settings of /dev/console"))?;
+            .map_err(FailedStep::when("cannot change the settings of /dev/console"))?;
     }
     let pid = child::spawn(words, &Environment::new(), || {
         rustix::process::setsid()?;
         child::set_standard(&console, &console, &console)
     })
-    .map_err(Failed::when(NO_PROCESS))?;
-    child::reap(pid, true).ok_or(Errno::CHILD).map_err(Failed::when(NO_WAIT))
+    .map_err(FailedStep::when(NO_PROCESS))?;
+    child::reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when(NO_WAIT))
 }
 
-fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, Failed> {
+fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
     syscall::block_signals(SignalSet::CHILD);
     let ended = syscall::signalfd(SignalSet::CHILD)
-        .map_err(Failed::when("cannot learn of its end (CONFIG_SIGNALFD)"))?;
+        .map_err(FailedStep::when("cannot learn of its end (CONFIG_SIGNALFD)"))?;
 
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Failed::when("cannot make its pipes"));
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(FailedStep::when("cannot make its pipes"));
     let (stdin_read, stdin_write) = pipe()?;
     let (stdout_read, stdout_write) = pipe()?;
     let (stderr_read, stderr_write) = pipe()?;
@@ -78,22 +78,22 @@ fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, F
         rustix::process::setsid()?;
         child::set_standard(&stdin_read, &stdout_write, &stderr_write)
     })
-    .map_err(Failed::when(NO_PROCESS))?;
+    .map_err(FailedStep::when(NO_PROCESS))?;
     drop((stdin_read, stdout_write, stderr_write));
     for ours in [&stdin_write, &stdout_read, &stderr_read] {
         rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)
-            .map_err(Failed::when("cannot make its pipes"))?;
+            .map_err(FailedStep::when("cannot make its pipes"))?;
     }
     let forwarder = Forwarder {
         machine,
         ports,
         ended,
         stdin: Stdin::new(stdin_write),
-        stdout: Output { pipe: Some(stdout_read), stream: Stream::Stdout },
-        stderr: Output { pipe: Some(stderr_read), stream: Stream::Stderr },
+        stdout: OutputPipe { pipe: Some(stdout_read), stream: OutputStream::Stdout },
+        stderr: OutputPipe { pipe: Some(stderr_read), stream: OutputStream::Stderr },
         buffer: Buffer::new(ports),
     };
-    forwarder.run(pid).map_err(Failed::when(NO_WAIT))
+    forwarder.run(pid).map_err(FailedStep::when(NO_WAIT))
 }
 
 /// A buffer for output between a pipe and the VMM.
@@ -108,7 +108,12 @@ impl Buffer {
     }
 
     /// Moves one buffer's worth from the pipe to the VMM; false at the end of the pipe.
-    fn forward(&mut self, pipe: &OwnedFd, stream: Stream, ports: &Ports) -> Result<bool, Errno> {
+    fn forward(
+        &mut self,
+        pipe: &OwnedFd,
+        stream: OutputStream,
+        ports: &Ports,
+    ) -> Result<bool, Errno> {
         let bytes = match self {
             Self::Page(page) => page.bytes(),
             Self::Own(bytes) => bytes,
@@ -124,12 +129,12 @@ impl Buffer {
 }
 
 /// One of the command's outputs; None after all writers have closed it.
-struct Output {
+struct OutputPipe {
     pipe: Option<OwnedFd>,
-    stream: Stream,
+    stream: OutputStream,
 }
 
-impl Output {
+impl OutputPipe {
     /// Moves all that is available.
     fn pump(&mut self, buffer: &mut Buffer, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
@@ -143,12 +148,12 @@ impl Output {
 }
 
 struct Forwarder<'a> {
-    machine: &'a Machine,
+    machine: &'a Platform,
     ports: &'a Ports,
     ended: OwnedFd,
     stdin: Stdin,
-    stdout: Output,
-    stderr: Output,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
     buffer: Buffer,
 }
 

@@ -6,7 +6,7 @@ use core::{
     panic::PanicInfo,
 };
 
-use crate::{machine::Machine, report, syscall};
+use crate::{machine::Platform, report, syscall};
 
 // The kernel enters with argc, argv, 0, envp, 0 on the stack (System V ABI, AMD64 supplement,
 // section 3.4.1) and no return address.
@@ -50,7 +50,7 @@ const PANICKED: i32 = 134;
 fn panic(info: &PanicInfo<'_>) -> ! {
     report::error(format_args!("{info}"));
     if rustix::process::getpid().is_init() {
-        Machine::find().end(PANICKED)
+        Platform::find().end(PANICKED)
     }
     syscall::exit(PANICKED)
 }

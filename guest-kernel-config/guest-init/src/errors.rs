@@ -12,9 +12,9 @@ const NOT_FOUND: i32 = 127;
 
 /// An error of the kernel: what is wrong, and what to do about it where that is not the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Words(pub Errno);
+pub struct ErrnoText(pub Errno);
 
-impl fmt::Display for Words {
+impl fmt::Display for ErrnoText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self.0 {
             Errno::NOENT => "no such file",
@@ -55,22 +55,22 @@ impl fmt::Display for Words {
 
 /// A step that failed, with the file that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedStep {
     /// As in `cannot open /dev/console`.
     what: &'static str,
     error: Errno,
 }
 
-impl Failed {
+impl FailedStep {
     /// For `map_err`.
     pub fn when(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |error| Self { what, error }
     }
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for FailedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, Words(self.error))
+        write!(f, "{}: {}", self.what, ErrnoText(self.error))
     }
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for NotRun<'_> {
             Errno::ACCESS => f.write_str(
                 "not an executable file: make it one (chmod +x) where its RAM disk or disk is made",
             ),
-            other => write!(f, "{}", Words(other)),
+            other => write!(f, "{}", ErrnoText(other)),
         }
     }
 }
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn usual_errors_have_words() {
         for error in USUAL.into_iter().chain([Errno::TXTBSY]) {
-            let text = Words(error).to_string();
+            let text = ErrnoText(error).to_string();
             assert!(!text.contains("error"), "{error:?}: {text}");
         }
-        assert_eq!(Words(Errno::PROTO).to_string(), "error 71 of errno(3)");
+        assert_eq!(ErrnoText(Errno::PROTO).to_string(), "error 71 of errno(3)");
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_step_that_failed_names_its_file() {
-        let failed = Failed::when("cannot open /dev/console")(Errno::NXIO).to_string();
+        let failed = FailedStep::when("cannot open /dev/console")(Errno::NXIO).to_string();
         assert!(
             failed.starts_with("cannot open /dev/console: there is no such device"),
             "{failed}"

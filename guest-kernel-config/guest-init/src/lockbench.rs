@@ -3,7 +3,7 @@
 use alloc::{format, string::String, vec::Vec};
 use core::fmt::Write;
 
-use crate::{json, stats::Stats};
+use crate::{json, stats::KernelStats};
 
 /// The usage message of the `lockbench` applet.
 pub const USAGE: &str =
@@ -11,7 +11,7 @@ pub const USAGE: &str =
 
 /// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct RunParams {
     /// Increments inside the critical section.
     pub critical: u32,
     /// Increments between a release and the next acquisition.
@@ -25,14 +25,14 @@ pub struct Run {
     pub cpus: Option<u32>,
 }
 
-impl Default for Run {
+impl Default for RunParams {
     /// Critical section, think time and warm-up as in the ring-3 payload, for two seconds.
     fn default() -> Self {
         Self { critical: 50, think: 200, warm_up: 100, msecs: 2000, cpus: None }
     }
 }
 
-impl Run {
+impl RunParams {
     /// Parses `--name value` or `--name=value`. The error names the wrong word.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut run = Self::default();
@@ -89,7 +89,7 @@ fn milliseconds(text: &str) -> Option<u32> {
 
 /// The kernel's output after a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunResult {
     /// Measured length in milliseconds.
     pub msecs: u64,
     /// How often the check of mutual exclusion failed, if the kernel has the check.
@@ -98,7 +98,7 @@ pub struct Outcome {
     pub operations: Vec<u64>,
 }
 
-impl Outcome {
+impl RunResult {
     /// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. None if the first is
     /// missing, or there is none of the last.
     pub fn parse(text: &str) -> Option<Self> {
@@ -120,7 +120,7 @@ impl Outcome {
 
     /// The result of a run as one JSON object and a newline, with the kernel's lock counts over the
     /// run and its description of its spinlocks, if available.
-    pub fn to_json(&self, stats: Option<&Stats<'_>>, spinlocks: Option<&str>) -> String {
+    pub fn to_json(&self, stats: Option<&KernelStats<'_>>, spinlocks: Option<&str>) -> String {
         let (seconds, rest) = (self.msecs / 1000, self.msecs % 1000);
         let mut out = format!("{{\"seconds\":{seconds}.{rest:03},\"violations\":");
         match self.violations {
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn options_become_the_kernels_line() {
-        let run = Run::parse(["--critical", "7", "--seconds=0.25", "--cpus", "3"]).unwrap();
+        let run = RunParams::parse(["--critical", "7", "--seconds=0.25", "--cpus", "3"]).unwrap();
         assert_eq!(run.command(), "critical=7 think=200 warmup=100 msecs=250 cpus=3");
-        let none = Run::parse(["--warm-up", "0"]).unwrap();
+        let none = RunParams::parse(["--warm-up", "0"]).unwrap();
         assert_eq!(none.command(), "critical=50 think=200 warmup=0 msecs=2000");
     }
 
@@ -168,7 +168,7 @@ mod tests {
             (&["--think", "-1"], "'-1'"),
             (&["--warm-up", "x"], "'x'"),
         ] {
-            let error = Run::parse(words.iter().copied()).unwrap_err();
+            let error = RunParams::parse(words.iter().copied()).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
     }
@@ -184,15 +184,15 @@ mod tests {
     #[test]
     fn the_outcome_is_one_json_object() {
         let text = "msecs 2003\nviolations 0\ncpu 0 operations 12\ncpu 1 operations 30\n";
-        let outcome = Outcome::parse(text).unwrap();
+        let outcome = RunResult::parse(text).unwrap();
         assert_eq!(
-            outcome.to_json(Some(&Stats::parse("kicked 4")), Some("PV")),
+            outcome.to_json(Some(&KernelStats::parse("kicked 4")), Some("PV")),
             "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
              \"spinlocks\":\"PV\",\"stats\":{\"kicked\":4}}\n"
         );
         assert!(outcome.to_json(None, None).ends_with("\"spinlocks\":null,\"stats\":null}\n"));
-        assert_eq!(Outcome::parse("msecs 1\ncpu 0 operations 3\n").unwrap().violations, None);
-        assert_eq!(Outcome::parse("cpu 0 operations 3\n"), None);
-        assert_eq!(Outcome::parse("msecs 1\nviolations 0\n"), None);
+        assert_eq!(RunResult::parse("msecs 1\ncpu 0 operations 3\n").unwrap().violations, None);
+        assert_eq!(RunResult::parse("cpu 0 operations 3\n"), None);
+        assert_eq!(RunResult::parse("msecs 1\nviolations 0\n"), None);
     }
 }

@@ -4,7 +4,7 @@ use core::arch::{asm, x86_64::__cpuid};
 
 use hypercalls::{
     ABI_VERSION, cpuid,
-    ports::{self, Event},
+    ports::{self, GuestEvent},
 };
 use rustix::{
     fs,
@@ -15,27 +15,27 @@ use crate::{console, output_page::OutputPage, report, syscall};
 
 /// The destination of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
 
 /// The machine, and what process 1 can use of it.
-pub enum Machine {
+pub enum Platform {
     /// The pvticket VMM.
     Pvticket(Ports),
     /// Another VMM, for example QEMU: only the console can be used.
     Other,
 }
 
-impl Machine {
+impl Platform {
     /// Looks for pvticket in CPUID and, if it is found, opens its ports.
     pub fn find() -> Self {
         Ports::find().map_or(Self::Other, Self::Pvticket)
     }
 
     /// Reports an event to the VMM, if it is pvticket.
-    pub fn event(&self, event: Event) {
+    pub fn event(&self, event: GuestEvent) {
         if let Self::Pvticket(ports) = self {
             ports.write(ports::EVENT, event as u32);
         }
@@ -103,19 +103,19 @@ impl Ports {
     }
 
     /// Hands the first `count` bytes of the output page to the VMM.
-    pub fn put_page(&self, stream: Stream, count: u32) {
+    pub fn put_page(&self, stream: OutputStream, count: u32) {
         let port = match stream {
-            Stream::Stdout => ports::STDOUT_PAGE,
-            Stream::Stderr => ports::STDERR_PAGE,
+            OutputStream::Stdout => ports::STDOUT_PAGE,
+            OutputStream::Stderr => ports::STDERR_PAGE,
         };
         self.write(port, count);
     }
 
     /// Passes `bytes` to the VMM by a string instruction.
-    pub fn put(&self, stream: Stream, bytes: &[u8]) {
+    pub fn put(&self, stream: OutputStream, bytes: &[u8]) {
         let port = match stream {
-            Stream::Stdout => ports::STDOUT,
-            Stream::Stderr => ports::STDERR,
+            OutputStream::Stdout => ports::STDOUT,
+            OutputStream::Stderr => ports::STDERR,
         };
         // SAFETY: `find` was granted these ports; the instruction only reads `bytes`, upwards, as
         // the direction flag is clear by the ABI.

@@ -25,7 +25,7 @@ mod syscall;
 
 use core::ffi::CStr;
 
-use machine::Machine;
+use machine::Platform;
 
 /// Runs the applet or the init; `words` are argv. Returns the exit status.
 fn run(words: &[&CStr]) -> i32 {
@@ -42,8 +42,8 @@ fn run(words: &[&CStr]) -> i32 {
 /// Process 1.
 fn init() -> ! {
     // First of all: the kernel's boot time is measured up to here.
-    let machine = Machine::find();
-    machine.event(hypercalls::ports::Event::InitReached);
+    let machine = Platform::find();
+    machine.event(hypercalls::ports::GuestEvent::InitReached);
 
     filesystems::set_up();
     let _serial_line = console::keep_serial_line();

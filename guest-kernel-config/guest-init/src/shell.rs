@@ -2,8 +2,8 @@
 
 use core::ffi::CStr;
 
-use guest_init::errors::Failed;
-use hypercalls::ports::Event;
+use guest_init::errors::FailedStep;
+use hypercalls::ports::GuestEvent;
 use rustix::{
     fs::{self, Access},
     io::Errno,
@@ -12,7 +12,7 @@ use rustix::{
 use crate::{
     child::{self, Environment},
     console,
-    machine::Machine,
+    machine::Platform,
     report,
 };
 
@@ -23,33 +23,33 @@ const PLAIN_LINES: &CStr = c"/pvticket/plain-lines";
 const FAILED: i32 = 255;
 
 /// Runs a shell to its end; returns its exit status.
-pub fn run(machine: &Machine) -> i32 {
+pub fn run(machine: &Platform) -> i32 {
     on_terminal(machine).unwrap_or_else(|error| {
         report::error(format_args!("cannot start a shell on the console: {error}"));
         FAILED
     })
 }
 
-fn on_terminal(machine: &Machine) -> Result<i32, Failed> {
+fn on_terminal(machine: &Platform) -> Result<i32, FailedStep> {
     let terminal = console::terminal()
-        .map_err(Failed::when("neither /dev/ttyS0 nor /dev/console can be opened"))?;
+        .map_err(FailedStep::when("neither /dev/ttyS0 nor /dev/console can be opened"))?;
     let shell: &[&CStr] = match fs::access(c"/bin/sh", Access::EXEC_OK) {
         Ok(()) => &[c"/bin/sh"],
         Err(_) => &[c"/bin/busybox", c"sh"],
     };
     if fs::access(PLAIN_LINES, Access::EXISTS).is_ok() {
         console::stop_echo(&terminal)
-            .map_err(Failed::when("cannot change the settings of the terminal"))?;
+            .map_err(FailedStep::when("cannot change the settings of the terminal"))?;
     }
-    machine.event(Event::ShellReady);
+    machine.event(GuestEvent::ShellReady);
     // The shell stays in init's session, whose controlling terminal the serial line is: it needs
     // one for job control, and says so if there is none.
     let pid = child::spawn(shell, &Environment::new(), || {
-        if let Machine::Pvticket(ports) = machine {
+        if let Platform::Pvticket(ports) = machine {
             ports.give_up();
         }
         child::set_standard(&terminal, &terminal, &terminal)
     })
-    .map_err(Failed::when("cannot make a process"))?;
-    child::reap(pid, true).ok_or(Errno::CHILD).map_err(Failed::when("cannot wait for it"))
+    .map_err(FailedStep::when("cannot make a process"))?;
+    child::reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when("cannot wait for it"))
 }

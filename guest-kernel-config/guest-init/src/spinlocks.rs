@@ -27,7 +27,7 @@ const EVENT_NAMES: [&str; 6] = [
 const BEGINNINGS: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
-/// The counters of a kernel with queued spinlocks, in the format of [`Stats`](crate::stats::Stats);
+/// The counters of a kernel with queued spinlocks, in the format of [`KernelStats`](crate::stats::KernelStats);
 /// None if it has none. `read` returns the contents of a file, if it exists.
 pub fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut lines = String::new();

@@ -6,7 +6,7 @@ use crate::json;
 
 /// The value of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum StatValue<'a> {
     /// A counter, which only grows.
     Count(u64),
     /// Anything else, such as the backend's name.
@@ -15,9 +15,9 @@ pub enum Value<'a> {
 
 /// The figures, in the kernel's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stats<'a>(Vec<(&'a str, Value<'a>)>);
+pub struct KernelStats<'a>(Vec<(&'a str, StatValue<'a>)>);
 
-impl<'a> Stats<'a> {
+impl<'a> KernelStats<'a> {
     /// Parses the file's text; lines without a value are left out.
     pub fn parse(text: &'a str) -> Self {
         Self(
@@ -25,17 +25,17 @@ impl<'a> Stats<'a> {
                 .filter_map(|line| {
                     let (name, value) = line.split_once(char::is_whitespace)?;
                     let value = value.trim();
-                    Some((name, value.parse().map_or(Value::Text(value), Value::Count)))
+                    Some((name, value.parse().map_or(StatValue::Text(value), StatValue::Count)))
                 })
                 .collect(),
         )
     }
 
     /// The counts since `earlier`; texts are kept as they are now.
-    pub fn since(mut self, earlier: &Stats<'_>) -> Self {
+    pub fn since(mut self, earlier: &KernelStats<'_>) -> Self {
         for (name, value) in &mut self.0 {
-            if let Value::Count(now) = value
-                && let Some((_, Value::Count(then))) = earlier.0.iter().find(|(n, _)| n == name)
+            if let StatValue::Count(now) = value
+                && let Some((_, StatValue::Count(then))) = earlier.0.iter().find(|(n, _)| n == name)
             {
                 *now = now.saturating_sub(*then);
             }
@@ -50,8 +50,8 @@ impl<'a> Stats<'a> {
             json::string(out, name);
             out.push(':');
             match value {
-                Value::Text(text) => json::string(out, text),
-                Value::Count(count) => json::number(out, *count),
+                StatValue::Text(text) => json::string(out, text),
+                StatValue::Count(count) => json::number(out, *count),
             }
         });
         out.push('}');
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn counters_are_subtracted_and_texts_kept() {
-        let before = Stats::parse("backend vmm\ntaken_slow 3\nkicked 1\n");
-        let after = Stats::parse("backend vmm\ntaken_slow 10\nkicked 1\nnew 2\n");
+        let before = KernelStats::parse("backend vmm\ntaken_slow 3\nkicked 1\n");
+        let after = KernelStats::parse("backend vmm\ntaken_slow 10\nkicked 1\nnew 2\n");
         let mut json = String::new();
         after.since(&before).write_json(&mut json);
         assert_eq!(json, r#"{"backend":"vmm","taken_slow":7,"kicked":0,"new":2}"#);
@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn odd_lines_are_left_out() {
-        assert_eq!(Stats::parse("\nlonely\n"), Stats::parse(""));
+        assert_eq!(KernelStats::parse("\nlonely\n"), KernelStats::parse(""));
     }
 }

@@ -1,6 +1,6 @@
 //! The command's standard input, copied from the VMM's port to a pipe.
 
-use hypercalls::ports::{Event, STDIN_EOF};
+use hypercalls::ports::{GuestEvent, STDIN_EOF};
 use rustix::{
     event::{PollFd, PollFlags},
     fd::OwnedFd,
@@ -9,7 +9,7 @@ use rustix::{
     termios::{OptionalActions, tcgetattr, tcsetattr},
 };
 
-use crate::machine::{Machine, Ports};
+use crate::machine::{Platform, Ports};
 
 /// Interval in ms for polling again if there is no serial line to be woken by.
 const WITHOUT_WAKE_MS: i64 = 10;
@@ -35,7 +35,7 @@ impl Stdin {
     }
 
     /// Moves as much as possible without blocking.
-    pub fn pump(&mut self, machine: &Machine, ports: &Ports) {
+    pub fn pump(&mut self, machine: &Platform, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
             if !self.pending.is_empty() {
                 match rustix::io::write(pipe, &self.chunk[self.pending.clone()]) {
@@ -61,12 +61,12 @@ impl Stdin {
 
     /// Asks the VMM for a wakeup. The line must be open before: opening it discards what has
     /// arrived.
-    fn ask(&mut self, machine: &Machine) {
+    fn ask(&mut self, machine: &Platform) {
         self.waiting = true;
         if self.wake.is_none() {
             self.wake = open_wake_line();
         }
-        machine.event(Event::StdinWanted);
+        machine.event(GuestEvent::StdinWanted);
     }
 
     /// What to poll for: the pipe's other end, and the wake byte.
@@ -83,7 +83,7 @@ impl Stdin {
     }
 
     /// Handles the results of polling [`poll_fds`](Self::poll_fds).
-    pub fn handle(&mut self, pipe: PollFlags, wake: PollFlags, machine: &Machine, ports: &Ports) {
+    pub fn handle(&mut self, pipe: PollFlags, wake: PollFlags, machine: &Platform, ports: &Ports) {
         if pipe.contains(PollFlags::ERR) {
             self.pipe = None;
         }

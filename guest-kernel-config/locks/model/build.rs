@@ -37,7 +37,7 @@ use spin_mutants::SPIN_MUTANTS;
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
 
 /// A source file: the name that mutants use, and its text.
-struct Source {
+struct SourceFile {
     name: String,
     text: String,
 }
@@ -55,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         module(&mut code, engine, "plain", &sources, &all, "")?;
     }
     let names: Vec<_> = LOCKS.iter().map(|lock| lock.name).collect();
-    let plain = Row { name: "plain", rule: "what the product runs", harmless: Some("the product") };
+    let plain =
+        VariantRow { name: "plain", rule: "what the product runs", harmless: Some("the product") };
     row(&mut table, &plain, &ENGINES, &names)?;
     let of_pv = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
     let of_others = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
@@ -68,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let its: Vec<_> = LOCKS.iter().filter(|other| other.name == lock).collect();
         module(&mut code, mutant.engine, mutant.name, &changed, &its, "")?;
         let Mutant { name, rule, harmless, .. } = *mutant;
-        row(&mut table, &Row { name, rule, harmless }, &[mutant.engine], &[lock])?;
+        row(&mut table, &VariantRow { name, rule, harmless }, &[mutant.engine], &[lock])?;
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("variants.rs"), code)?;
@@ -94,7 +95,7 @@ fn check_that_all_are_listed() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn read() -> Result<Vec<Source>, Box<dyn Error>> {
+fn read() -> Result<Vec<SourceFile>, Box<dyn Error>> {
     let root = fs::read_to_string("../src/lib.rs")?;
     let locks = rewrite::modules(&root).map(|name| (name, format!("../src/{name}.rs")));
     let others = [
@@ -110,7 +111,7 @@ fn read() -> Result<Vec<Source>, Box<dyn Error>> {
         .map(|(name, path)| {
             println!("cargo:rerun-if-changed={path}");
             let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-            Ok(Source { name: name.to_owned(), text })
+            Ok(SourceFile { name: name.to_owned(), text })
         })
         .collect();
     let sources = sources?;
@@ -120,10 +121,10 @@ fn read() -> Result<Vec<Source>, Box<dyn Error>> {
 
 /// The sources with one mutant's edits. A text that does not occur exactly once is an error: the
 /// source has changed, and the mutant would have no effect.
-fn mutate(sources: &[Source], mutant: &Mutant) -> Result<Vec<Source>, Box<dyn Error>> {
+fn mutate(sources: &[SourceFile], mutant: &Mutant) -> Result<Vec<SourceFile>, Box<dyn Error>> {
     let mut changed: Vec<_> = sources
         .iter()
-        .map(|source| Source { name: source.name.clone(), text: source.text.clone() })
+        .map(|source| SourceFile { name: source.name.clone(), text: source.text.clone() })
         .collect();
     for (file, from, to) in mutant.edits {
         let source = changed.iter_mut().find(|source| source.name == *file);
@@ -148,7 +149,7 @@ fn module(
     code: &mut String,
     engine: &str,
     variant: &str,
-    sources: &[Source],
+    sources: &[SourceFile],
     locks: &[&Lock],
     parent: &str,
 ) -> std::fmt::Result {
@@ -185,14 +186,19 @@ pub fn unless_linted(variant: &str) -> &'static str {
 }
 
 /// A variant's row in the table.
-struct Row<'a> {
+struct VariantRow<'a> {
     name: &'a str,
     rule: &'a str,
     harmless: Option<&'a str>,
 }
 
-fn row(table: &mut String, row: &Row<'_>, engines: &[&str], locks: &[&str]) -> std::fmt::Result {
-    let Row { name, rule, harmless } = row;
+fn row(
+    table: &mut String,
+    row: &VariantRow<'_>,
+    engines: &[&str],
+    locks: &[&str],
+) -> std::fmt::Result {
+    let VariantRow { name, rule, harmless } = row;
     writeln!(
         table,
         "{}Variant {{ name: {name:?}, rule: {rule:?}, harmless: {harmless:?}, executions: &[",

@@ -29,10 +29,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         writeln!(code, "#[allow(warnings, clippy::all)]\nmod {module} {{")?;
         writeln!(code, "#[path = {:?}]\npub mod locks;", root.join("lib.rs"))?;
         writeln!(code, "pub mod bind {{ use stepper as stepper_crate; include!({bind:?}); }}")?;
-        writeln!(code, "pub fn make() -> Option<std::rc::Rc<dyn stepper::Subject>> {{")?;
+        writeln!(code, "pub fn make() -> Option<std::rc::Rc<dyn stepper::SteppedLock>> {{")?;
         writeln!(
             code,
-            "Some(std::rc::Rc::new(bind::Spinlock(bind::Bound::<locks::{lock}>::new())))\n}}\n}}"
+            "Some(std::rc::Rc::new(bind::SteppedSpinlock(\
+             bind::BoundLocks::<locks::{lock}>::new())))\n}}\n}}"
         )?;
         writeln!(
             table,

@@ -1,14 +1,14 @@
 //! The smallest workloads: one byte of output.
 
 use crate::port;
-use crate::transport::Transport;
-use crate::vcpu::Vcpu;
+use crate::transport::TransportPorts;
+use crate::vcpu::CallingVcpu;
 
 /// Transmit register of the first serial port.
 const COM1: u16 = 0x3f8;
 
 /// vCPU 0 writes one byte.
-pub fn hello(vcpu: &Vcpu) {
+pub fn hello(vcpu: &CallingVcpu) {
     if vcpu.index == 0 {
         port::out8(COM1, b'!');
         vcpu.publish(|slot| &slot.operations, 1);
@@ -16,9 +16,9 @@ pub fn hello(vcpu: &Vcpu) {
 }
 
 /// vCPU 0 writes one byte and then only halts.
-pub fn rest(vcpu: &Vcpu) -> ! {
+pub fn rest(vcpu: &CallingVcpu) -> ! {
     hello(vcpu);
-    let transport = Transport::of(vcpu);
+    let transport = TransportPorts::of(vcpu);
     loop {
         transport.halt(0);
     }

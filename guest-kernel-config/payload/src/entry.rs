@@ -6,7 +6,7 @@ use core::panic::PanicInfo;
 use hypercalls::payload::Shared;
 
 use crate::port;
-use crate::vcpu::Vcpu;
+use crate::vcpu::CallingVcpu;
 
 /// The status of a vCPU that panicked.
 const STATUS_PANIC: u32 = 101;
@@ -29,7 +29,7 @@ extern "C" fn start(index: u64, shared: *const Shared) -> ! {
     // SAFETY: the VMM maps the whole block, zeroed, at this address for as long as the guest runs,
     // and accesses it only by atomics.
     let shared = unsafe { &*shared };
-    let vcpu = Vcpu::new(index as usize, shared);
+    let vcpu = CallingVcpu::new(index as usize, shared);
     let status = crate::run(&vcpu);
     port::vcpu_done(status)
 }

@@ -6,14 +6,14 @@ use hypercalls::payload::{Ball, UNCLAIMED_PORT};
 
 use crate::port;
 use crate::telemetry::tsc;
-use crate::transport::Transport;
-use crate::vcpu::Vcpu;
+use crate::transport::TransportPorts;
+use crate::vcpu::CallingVcpu;
 
 /// The ticket argument, which is only for diagnosis.
 const NO_TICKET: u16 = 0;
 
 /// vCPU 0 repeats `operation` and records how long each took.
-fn sample(vcpu: &Vcpu, mut operation: impl FnMut()) {
+fn sample(vcpu: &CallingVcpu, mut operation: impl FnMut()) {
     let mut done = 0;
     while !vcpu.stopped() {
         let began = tsc();
@@ -24,15 +24,15 @@ fn sample(vcpu: &Vcpu, mut operation: impl FnMut()) {
 }
 
 /// One exit to the VMM per operation, and nothing else.
-pub fn port_exits(vcpu: &Vcpu) {
+pub fn port_exits(vcpu: &CallingVcpu) {
     vcpu.wait_for_go();
     sample(vcpu, || port::out32(UNCLAIMED_PORT, 0));
 }
 
 /// One of two vCPUs that kick each other.
 struct Player<'a> {
-    vcpu: &'a Vcpu,
-    transport: Transport,
+    vcpu: &'a CallingVcpu,
+    transport: TransportPorts,
     ball: &'static Ball,
     other: usize,
     /// Ticks that the other must have been halted before it is kicked; zero: its halt is not waited
@@ -71,11 +71,11 @@ impl Player<'_> {
 }
 
 /// vCPU 0 and the last one kick each other in turn.
-pub fn ping_pong(vcpu: &Vcpu) {
+pub fn ping_pong(vcpu: &CallingVcpu) {
     let last = vcpu.last();
     let player = Player {
         vcpu,
-        transport: Transport::of(vcpu),
+        transport: TransportPorts::of(vcpu),
         ball: vcpu.ball(),
         other: if vcpu.index == 0 { last } else { 0 },
         rest: u64::from(vcpu.param(|params| &params.think)) * 1000,
@@ -106,8 +106,8 @@ pub fn ping_pong(vcpu: &Vcpu) {
 }
 
 /// vCPU 0 kicks the last one, which spins.
-pub fn kick_running(vcpu: &Vcpu) {
-    let transport = Transport::of(vcpu);
+pub fn kick_running(vcpu: &CallingVcpu) {
+    let transport = TransportPorts::of(vcpu);
     let last = vcpu.last();
     vcpu.wait_for_go();
     if vcpu.index == 0 {
@@ -120,8 +120,8 @@ pub fn kick_running(vcpu: &Vcpu) {
 }
 
 /// vCPU 0 kicks itself and then halts.
-pub fn pending_halt(vcpu: &Vcpu) {
-    let transport = Transport::of(vcpu);
+pub fn pending_halt(vcpu: &CallingVcpu) {
+    let transport = TransportPorts::of(vcpu);
     vcpu.wait_for_go();
     if vcpu.index != 0 {
         return;

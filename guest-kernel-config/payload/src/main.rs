@@ -16,13 +16,13 @@ mod vcpu;
 mod work;
 
 use hypercalls::payload::Workload;
-use vcpu::Vcpu;
+use vcpu::CallingVcpu;
 
 /// The status of a vCPU that was given an unknown workload.
 const STATUS_UNKNOWN_WORKLOAD: u32 = 2;
 
 /// Runs the workload; returns the vCPU's status, 0 = success.
-fn run(vcpu: &Vcpu) -> u32 {
+fn run(vcpu: &CallingVcpu) -> u32 {
     let workload = vcpu.param(|params| &params.workload);
     if let Some(workload) = Workload::of_locks(workload) {
         return work::run(vcpu, workload);

@@ -3,7 +3,7 @@
 use hypercalls::ports;
 
 use crate::port;
-use crate::vcpu::Vcpu;
+use crate::vcpu::CallingVcpu;
 
 /// The index of a vCPU that no machine has.
 const UNKNOWN_VCPU: u32 = 0xdead;
@@ -11,7 +11,7 @@ const UNKNOWN_VCPU: u32 = 0xdead;
 /// vCPU 0 accesses the lock ports in every wrong width and direction and kicks an unknown vCPU.
 /// `operations` counts the accesses of wrong width, `kicks` the kicks, and `violations` the reads
 /// that returned anything but zeros.
-pub fn run(vcpu: &Vcpu) {
+pub fn run(vcpu: &CallingVcpu) {
     if vcpu.index != 0 {
         return;
     }

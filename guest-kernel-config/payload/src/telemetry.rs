@@ -10,17 +10,17 @@ use hypercalls::{MAX_VCPUS, ports};
 use locks::{Place, Unwatched, Watch};
 
 use crate::port;
-use crate::vcpu::Vcpu;
+use crate::vcpu::CallingVcpu;
 
 /// What the workload itself reports, in addition to its locks.
-pub trait Report: Watch {
+pub trait WorkloadWatch: Watch {
     /// The vCPU is in the critical section.
     fn critical(&self) {}
 
     /// The vCPU holds no lock and waits for none.
     fn between(&self) {}
 
-    /// Will [`Report::between`] give up the vCPU's CPU?
+    /// Will [`WorkloadWatch::between`] give up the vCPU's CPU?
     fn shall_yield(&self) -> bool {
         false
     }
@@ -38,7 +38,7 @@ pub trait Report: Watch {
     }
 }
 
-impl Report for Unwatched {}
+impl WorkloadWatch for Unwatched {}
 
 /// Writes the line of one vCPU. The processor keeps the order of its stores; where the VMM relies
 /// on it, [`in_order`] makes the compiler keep it too.
@@ -71,7 +71,7 @@ pub fn tsc() -> u64 {
 
 impl Telemetry {
     /// The line of `vcpu`; `None`: the VMM wants no telemetry.
-    pub fn of(vcpu: &Vcpu) -> Option<Self> {
+    pub fn of(vcpu: &CallingVcpu) -> Option<Self> {
         let lines = vcpu.param(|params| &params.telemetry);
         if lines == 0 {
             return None;
@@ -209,7 +209,7 @@ impl Watch for Telemetry {
 /// Distance between two tickets.
 const INC: u16 = 2;
 
-impl Report for Telemetry {
+impl WorkloadWatch for Telemetry {
     #[inline]
     fn shall_yield(&self) -> bool {
         self.line.yield_wanted.load(Relaxed) != 0

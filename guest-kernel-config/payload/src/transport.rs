@@ -5,14 +5,14 @@ use core::arch::asm;
 use hypercalls::{payload, ports};
 
 use crate::port;
-use crate::vcpu::Vcpu;
+use crate::vcpu::CallingVcpu;
 
 /// `KVM_HC_KICK_CPU` (kvm/x86/hypercalls.rst).
 const KVM_KICK_CPU: u64 = 5;
 
 /// A [`payload::Transport`], ready for use.
 #[derive(Clone, Copy)]
-pub struct Transport {
+pub struct TransportPorts {
     kind: u32,
     lock_spinning: u16,
     unlock_kick: u16,
@@ -20,9 +20,9 @@ pub struct Transport {
     doorbell: u16,
 }
 
-impl Transport {
+impl TransportPorts {
     /// The transport that the VMM asks for.
-    pub fn of(vcpu: &Vcpu) -> Self {
+    pub fn of(vcpu: &CallingVcpu) -> Self {
         Self {
             kind: vcpu.param(|params| &params.transport),
             lock_spinning: port::at(ports::LOCK_SPINNING),

@@ -8,14 +8,14 @@ use hypercalls::payload::{Ball, Params, SAMPLES, Shared, Slot, Waiting};
 use crate::port;
 
 /// The calling vCPU.
-pub struct Vcpu {
+pub struct CallingVcpu {
     /// Its index, which is its APIC id.
     pub index: usize,
     shared: &'static Shared,
     slot: &'static Slot,
 }
 
-impl Vcpu {
+impl CallingVcpu {
     /// Panics if the VMM passed an index without a slot.
     pub fn new(index: usize, shared: &'static Shared) -> Self {
         port::set_base(shared.params.port_base.load(Ordering::Relaxed) as u16);

@@ -14,9 +14,9 @@ mod switch;
 use hypercalls::payload::{Waiting, Workload, handoff::Switches};
 use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, Words, settle, systems};
 
-use crate::telemetry::{Report, Telemetry, tsc};
-use crate::vcpu::Vcpu;
-use machine::Machine;
+use crate::telemetry::{Telemetry, WorkloadWatch, tsc};
+use crate::vcpu::CallingVcpu;
+use machine::HypercallPv;
 use mixed::Mixed;
 
 /// The status of a vCPU that was given an unknown system.
@@ -29,7 +29,7 @@ const SHORT_THINK: u32 = 1000;
 
 /// In its own pair of cache lines.
 #[repr(align(128))]
-struct Line<T>(T);
+struct CachePadded<T>(T);
 
 /// An operation on a system.
 trait Work {
@@ -37,15 +37,19 @@ trait Work {
     const FAMILY: Family;
 
     /// Performs one operation.
-    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done;
+    fn operate<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Done;
 
     /// Reads the word that others write, by a load or two.
     fn look(&self) -> bool;
 }
 
 /// The parameters of an operation.
-struct Load<'a> {
-    vcpu: &'a Vcpu,
+struct OperationParams<'a> {
+    vcpu: &'a CallingVcpu,
     /// Increments with the lock held, or the addend.
     critical: u32,
     /// Adds between two sums; zero: no sums.
@@ -54,7 +58,7 @@ struct Load<'a> {
     timed: bool,
 }
 
-impl Load<'_> {
+impl OperationParams<'_> {
     /// A wait begins; returns the time if operations are timed.
     #[inline]
     fn waits(&self) -> u64 {
@@ -96,7 +100,7 @@ struct Done {
 
 impl Done {
     #[inline]
-    fn publish(&self, vcpu: &Vcpu) {
+    fn publish(&self, vcpu: &CallingVcpu) {
         vcpu.add(|slot| &slot.slow, self.slow.into());
         vcpu.add(|slot| &slot.halts, self.halts.into());
         vcpu.add(|slot| &slot.kicks, self.kicks.into());
@@ -112,7 +116,7 @@ impl Done {
 macro_rules! run_each {
     ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// Runs the workload with the system in the parameters.
-        pub fn run(vcpu: &Vcpu, workload: Workload) -> u32 {
+        pub fn run(vcpu: &CallingVcpu, workload: Workload) -> u32 {
             match vcpu.param(|params| &params.system) {
                 $(number if number == System::$system as u32 => {
                     run_each!(@$family $type, WORK);
@@ -124,25 +128,25 @@ macro_rules! run_each {
         }
     };
     (@Spinlock $lock:ty, $work:ident) => {
-        static $work: spinlock::Section<$lock> = spinlock::Section::under(<$lock>::new());
+        static $work: spinlock::SpinlockWork<$lock> = spinlock::SpinlockWork::under(<$lock>::new());
     };
     (@Mutex $mutex:ty, $work:ident) => {
-        static $work: mutex::Section<$mutex> = mutex::Section::under(<$mutex>::new());
+        static $work: mutex::MutexWork<$mutex> = mutex::MutexWork::under(<$mutex>::new());
     };
     (@Counter $counter:ty, $work:ident) => {
-        static $work: counter::Adds<$counter> =
-            counter::Adds(<$counter>::new(counter::CPUS, counter::BATCH));
+        static $work: counter::CounterWork<$counter> =
+            counter::CounterWork(<$counter>::new(counter::CPUS, counter::BATCH));
     };
     (@Lockref $lockref:ty, $work:ident) => {
-        static $work: lockref::References<$lockref> =
-            lockref::References(Line(<$lockref>::new(lockref::FIRST)));
+        static $work: lockref::LockrefWork<$lockref> =
+            lockref::LockrefWork(CachePadded(<$lockref>::new(lockref::FIRST)));
     };
 }
 
 systems!(run_each);
 
 /// The handoff options in the parameters.
-fn handoff(vcpu: &Vcpu) -> Handoff {
+fn handoff(vcpu: &CallingVcpu) -> Handoff {
     let bits = vcpu.param(|params| &params.handoff);
     let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
     let [far, queue] =
@@ -150,7 +154,7 @@ fn handoff(vcpu: &Vcpu) -> Handoff {
     Handoff { far, predecessor, adapt, claim, ahead, fuse, queue }
 }
 
-fn run_with(vcpu: &Vcpu, workload: Workload, work: &impl Work) {
+fn run_with(vcpu: &CallingVcpu, workload: Workload, work: &impl Work) {
     match workload {
         Workload::HotLine if vcpu.index == vcpu.last() => read(vcpu, work),
         Workload::Operate | Workload::HotLine => watch(vcpu, work),
@@ -168,7 +172,7 @@ fn run_with(vcpu: &Vcpu, workload: Workload, work: &impl Work) {
 }
 
 /// Reads again and again, in batches, so that its own stores are rare.
-fn read(vcpu: &Vcpu, work: &impl Work) {
+fn read(vcpu: &CallingVcpu, work: &impl Work) {
     const BUNCH: u64 = 64;
     vcpu.wait_for_go();
     while !vcpu.stopped() {
@@ -179,7 +183,7 @@ fn read(vcpu: &Vcpu, work: &impl Work) {
     }
 }
 
-fn watch(vcpu: &Vcpu, work: &impl Work) {
+fn watch(vcpu: &CallingVcpu, work: &impl Work) {
     match Telemetry::of(vcpu) {
         Some(telemetry) => contend_watched(vcpu, work, telemetry),
         None => contend(vcpu, work, Unwatched),
@@ -188,12 +192,12 @@ fn watch(vcpu: &Vcpu, work: &impl Work) {
 
 /// Not inlined, so that it takes no registers from the unwatched loop.
 #[inline(never)]
-fn contend_watched(vcpu: &Vcpu, work: &impl Work, telemetry: Telemetry) {
+fn contend_watched(vcpu: &CallingVcpu, work: &impl Work, telemetry: Telemetry) {
     contend(vcpu, work, telemetry);
 }
 
-fn contend<W: Report + Copy>(vcpu: &Vcpu, work: &impl Work, watch: W) {
-    let pv = Machine::of(vcpu, &watch);
+fn contend<W: WorkloadWatch + Copy>(vcpu: &CallingVcpu, work: &impl Work, watch: W) {
+    let pv = HypercallPv::of(vcpu, &watch);
     let cpu = Cpu {
         id: vcpu.index,
         spin_threshold: vcpu.param(|params| &params.spin_threshold),
@@ -202,14 +206,14 @@ fn contend<W: Report + Copy>(vcpu: &Vcpu, work: &impl Work, watch: W) {
         watch,
         handoff: handoff(vcpu),
     };
-    let load = Load {
+    let load = OperationParams {
         vcpu,
         critical: vcpu.param(|params| &params.critical),
         sum_every: vcpu.param(|params| &params.sum_every),
         timed: vcpu.param(|params| &params.timed) != 0,
     };
     let think = vcpu.param(|params| &params.think);
-    let private = Line(Words::new());
+    let private = CachePadded(Words::new());
     vcpu.wait_for_go();
     while !vcpu.stopped() {
         let done = work.operate(&cpu, &load);

@@ -40,7 +40,7 @@ const _: () = assert!((MAX_VCPUS as u64) < 1 << Stamp::VCPU_BITS);
 /// A word in a cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct Word(pub AtomicU64);
+pub struct PaddedU64(pub AtomicU64);
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ const MOST_WEIGHTS: usize = 64;
 /// `nested:max=20ms/100ms,burst=5ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cgroups {
-    layout: Layout,
+    layout: Grouping,
     /// `cpu.weight` of the VMs' groups, repeated if there are more VMs; empty: the kernel's default.
     weights: Vec<u32>,
     /// `cpu.max` of each of these groups.
@@ -33,7 +33,7 @@ pub struct Cgroups {
 
 /// How the threads are divided into groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Layout {
+enum Grouping {
     /// One group for all threads.
     Flat,
     /// A group for each VM.
@@ -97,7 +97,7 @@ impl Cgroups {
     pub fn groups(&self, sizes: &[VcpuCount]) -> Vec<Group> {
         let of_vm = |(vm, vcpus): (usize, &VcpuCount)| {
             let path = format!("vm{vm}");
-            let is_nested = self.layout == Layout::Nested;
+            let is_nested = self.layout == Grouping::Nested;
             let of_vcpu = |id: VcpuId| Group {
                 path: format!("{path}/vcpu{}", id.0),
                 values: Vec::new(),
@@ -107,19 +107,21 @@ impl Cgroups {
             [vec![Group { path, values: self.values(vm), is_parent: is_nested }], children].concat()
         };
         match self.layout {
-            Layout::Flat => {
+            Grouping::Flat => {
                 vec![Group { path: "all".into(), values: self.values(0), is_parent: false }]
             }
-            Layout::PerVm | Layout::Nested => sizes.iter().enumerate().flat_map(of_vm).collect(),
+            Grouping::PerVm | Grouping::Nested => {
+                sizes.iter().enumerate().flat_map(of_vm).collect()
+            }
         }
     }
 
     /// The path of the group of a vCPU.
     pub fn path(&self, vm: usize, vcpu: VcpuId) -> String {
         match self.layout {
-            Layout::Flat => "all".into(),
-            Layout::PerVm => format!("vm{vm}"),
-            Layout::Nested => format!("vm{vm}/vcpu{}", vcpu.0),
+            Grouping::Flat => "all".into(),
+            Grouping::PerVm => format!("vm{vm}"),
+            Grouping::Nested => format!("vm{vm}/vcpu{}", vcpu.0),
         }
     }
 
@@ -148,7 +150,7 @@ impl Cgroups {
     }
 
     fn checked(self) -> Result<Self, CgroupsError> {
-        if self.layout == Layout::Flat && !self.weights.is_empty() {
+        if self.layout == Grouping::Flat && !self.weights.is_empty() {
             return Err(CgroupsError::OneGroup);
         }
         if self.weights.len() > MOST_WEIGHTS {
@@ -196,9 +198,9 @@ impl FromStr for Cgroups {
     fn from_str(text: &str) -> Result<Self, CgroupsError> {
         let (layout, options) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
         let layout = match layout {
-            "flat" => Layout::Flat,
-            "per-vm" => Layout::PerVm,
-            "nested" => Layout::Nested,
+            "flat" => Grouping::Flat,
+            "per-vm" => Grouping::PerVm,
+            "nested" => Grouping::Nested,
             _ => return Err(CgroupsError::Layout(layout.into())),
         };
         let mut cgroups = Self { layout, weights: Vec::new(), max: None, burst: None };
@@ -213,9 +215,9 @@ impl FromStr for Cgroups {
 impl fmt::Display for Cgroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.layout {
-            Layout::Flat => "flat",
-            Layout::PerVm => "per-vm",
-            Layout::Nested => "nested",
+            Grouping::Flat => "flat",
+            Grouping::PerVm => "per-vm",
+            Grouping::Nested => "nested",
         })?;
         let weights: Vec<String> = self.weights.iter().map(ToString::to_string).collect();
         let weights = (!weights.is_empty()).then(|| format!("weights={}", weights.join("/")));

@@ -25,7 +25,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct $counters {
-            $($(#[$doc])* pub $name: Counter,)*
+            $($(#[$doc])* pub $name: SingleWriterCounter,)*
         }
 
         /// The values at one moment, of one vCPU or summed over several.
@@ -139,9 +139,9 @@ pub fn sum(counts: &[Counts]) -> Counts {
 
 /// A counter with a single writer.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct SingleWriterCounter(AtomicU64);
 
-impl Counter {
+impl SingleWriterCounter {
     /// Owner: adds one. A plain load and store: there is no other writer.
     pub fn bump(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);

@@ -7,7 +7,7 @@ use crate::units::{Ticket, VcpuId};
 /// What happened to a kick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
+pub enum KickOutcome {
     /// The target was parked and is woken.
     Woke,
     /// Stays pending.
@@ -22,20 +22,20 @@ pub enum Outcome {
     Delayed,
 }
 
-impl Outcome {
-    const ALL: [Outcome; 6] = [
-        Outcome::Woke,
-        Outcome::LeftPending,
-        Outcome::Coalesced,
-        Outcome::Sent,
-        Outcome::Dropped,
-        Outcome::Delayed,
+impl KickOutcome {
+    const ALL: [KickOutcome; 6] = [
+        KickOutcome::Woke,
+        KickOutcome::LeftPending,
+        KickOutcome::Coalesced,
+        KickOutcome::Sent,
+        KickOutcome::Dropped,
+        KickOutcome::Delayed,
     ];
 }
 
 /// One event of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum VcpuEvent {
     /// Parks for this ticket.
     Parks(Ticket),
     /// The thread resumes after a park.
@@ -45,24 +45,24 @@ pub enum Event {
     /// Did not park, an injected fault.
     Spurious(Ticket),
     /// Kicked this vCPU.
-    Kicks(VcpuId, Outcome),
+    Kicks(VcpuId, KickOutcome),
     /// Woke this vCPU without reason, an injected fault.
-    Strays(VcpuId, Outcome),
+    Strays(VcpuId, KickOutcome),
     /// Done, with this status.
     Done(u32),
 }
 
-impl Event {
+impl VcpuEvent {
     /// Encodes kind, outcome and number in one word.
     pub fn word(self) -> u64 {
         let (kind, outcome, number) = match self {
-            Event::Parks(Ticket(ticket)) => (1, 0, ticket),
-            Event::GoesOn => (2, 0, 0),
-            Event::FoundKick(Ticket(ticket)) => (3, 0, ticket),
-            Event::Spurious(Ticket(ticket)) => (4, 0, ticket),
-            Event::Kicks(VcpuId(id), outcome) => (5, outcome as u64, id),
-            Event::Strays(VcpuId(id), outcome) => (6, outcome as u64, id),
-            Event::Done(status) => (7, 0, status),
+            VcpuEvent::Parks(Ticket(ticket)) => (1, 0, ticket),
+            VcpuEvent::GoesOn => (2, 0, 0),
+            VcpuEvent::FoundKick(Ticket(ticket)) => (3, 0, ticket),
+            VcpuEvent::Spurious(Ticket(ticket)) => (4, 0, ticket),
+            VcpuEvent::Kicks(VcpuId(id), outcome) => (5, outcome as u64, id),
+            VcpuEvent::Strays(VcpuId(id), outcome) => (6, outcome as u64, id),
+            VcpuEvent::Done(status) => (7, 0, status),
         };
         kind | outcome << 8 | u64::from(number) << 32
     }
@@ -70,47 +70,47 @@ impl Event {
     /// Decodes such a word; None if it is not one.
     pub fn parse(word: u64) -> Option<Self> {
         let number = (word >> 32) as u32;
-        let outcome = || Outcome::ALL.get((word >> 8 & 0xff) as usize).copied();
+        let outcome = || KickOutcome::ALL.get((word >> 8 & 0xff) as usize).copied();
         Some(match word & 0xff {
-            1 => Event::Parks(Ticket(number)),
-            2 => Event::GoesOn,
-            3 => Event::FoundKick(Ticket(number)),
-            4 => Event::Spurious(Ticket(number)),
-            5 => Event::Kicks(VcpuId(number), outcome()?),
-            6 => Event::Strays(VcpuId(number), outcome()?),
-            7 => Event::Done(number),
+            1 => VcpuEvent::Parks(Ticket(number)),
+            2 => VcpuEvent::GoesOn,
+            3 => VcpuEvent::FoundKick(Ticket(number)),
+            4 => VcpuEvent::Spurious(Ticket(number)),
+            5 => VcpuEvent::Kicks(VcpuId(number), outcome()?),
+            6 => VcpuEvent::Strays(VcpuId(number), outcome()?),
+            7 => VcpuEvent::Done(number),
             _ => return None,
         })
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for VcpuEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Parks(ticket) => write!(f, "halts for ticket {ticket}"),
-            Event::GoesOn => write!(f, "goes on"),
-            Event::FoundKick(ticket) => {
+            VcpuEvent::Parks(ticket) => write!(f, "halts for ticket {ticket}"),
+            VcpuEvent::GoesOn => write!(f, "goes on"),
+            VcpuEvent::FoundKick(ticket) => {
                 write!(f, "would halt for ticket {ticket}: a kick was pending")
             }
-            Event::Spurious(ticket) => {
+            VcpuEvent::Spurious(ticket) => {
                 write!(f, "would halt for ticket {ticket}: fault, returns at once")
             }
-            Event::Kicks(target, outcome) => write!(f, "kicks {target}: {outcome}"),
-            Event::Strays(target, outcome) => write!(f, "fault, wakes {target} too: {outcome}"),
-            Event::Done(status) => write!(f, "is done, status {status}"),
+            VcpuEvent::Kicks(target, outcome) => write!(f, "kicks {target}: {outcome}"),
+            VcpuEvent::Strays(target, outcome) => write!(f, "fault, wakes {target} too: {outcome}"),
+            VcpuEvent::Done(status) => write!(f, "is done, status {status}"),
         }
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for KickOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Outcome::Woke => "woke it",
-            Outcome::LeftPending => "left pending",
-            Outcome::Coalesced => "merged with a pending one",
-            Outcome::Sent => "sent to KVM",
-            Outcome::Dropped => "fault, dropped",
-            Outcome::Delayed => "fault, delayed",
+            KickOutcome::Woke => "woke it",
+            KickOutcome::LeftPending => "left pending",
+            KickOutcome::Coalesced => "merged with a pending one",
+            KickOutcome::Sent => "sent to KVM",
+            KickOutcome::Dropped => "fault, dropped",
+            KickOutcome::Delayed => "fault, delayed",
         })
     }
 }
@@ -122,18 +122,18 @@ mod tests {
     #[test]
     fn events_travel_through_words() {
         let mut events = vec![
-            Event::Parks(Ticket(0xfffe)),
-            Event::GoesOn,
-            Event::FoundKick(Ticket(u32::MAX)),
-            Event::Spurious(Ticket(2)),
-            Event::Done(1),
+            VcpuEvent::Parks(Ticket(0xfffe)),
+            VcpuEvent::GoesOn,
+            VcpuEvent::FoundKick(Ticket(u32::MAX)),
+            VcpuEvent::Spurious(Ticket(2)),
+            VcpuEvent::Done(1),
         ];
-        events.extend(Outcome::ALL.map(|outcome| Event::Kicks(VcpuId(127), outcome)));
-        events.extend(Outcome::ALL.map(|outcome| Event::Strays(VcpuId(0), outcome)));
+        events.extend(KickOutcome::ALL.map(|outcome| VcpuEvent::Kicks(VcpuId(127), outcome)));
+        events.extend(KickOutcome::ALL.map(|outcome| VcpuEvent::Strays(VcpuId(0), outcome)));
         for event in events {
-            assert_eq!(Event::parse(event.word()), Some(event));
+            assert_eq!(VcpuEvent::parse(event.word()), Some(event));
         }
-        assert_eq!(Event::parse(0), None);
-        assert_eq!(Event::parse(5 | 77 << 8), None);
+        assert_eq!(VcpuEvent::parse(0), None);
+        assert_eq!(VcpuEvent::parse(5 | 77 << 8), None);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 /// A number with its noun.
 #[derive(Debug, Clone, Copy)]
-pub struct Counted<'a, N> {
+pub struct CountedNoun<'a, N> {
     number: N,
     noun: Noun<'a>,
 }
@@ -20,8 +20,8 @@ pub struct Noun<'a> {
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(
     number: N,
     singular: &str,
-) -> Counted<'_, N> {
-    Counted { number, noun: noun(number, singular) }
+) -> CountedNoun<'_, N> {
+    CountedNoun { number, noun: noun(number, singular) }
 }
 
 /// The noun alone, for a number that is written in a form of its own.
@@ -47,7 +47,7 @@ pub fn agree<N: PartialEq + From<u8>>(
     if number == N::from(1) { one } else { several }
 }
 
-impl<N: Display> Display for Counted<'_, N> {
+impl<N: Display> Display for CountedNoun<'_, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, noun } = self;
         // A width is the number's.

@@ -30,7 +30,7 @@ const SECTOR: u64 = 512;
 
 /// A loaded bzImage.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Loaded {
+pub(super) struct LoadedKernel {
     /// The 64-bit entry point.
     pub entry: Gpa,
     /// First address that the kernel does not use before it knows its memory: it decompresses in
@@ -59,7 +59,7 @@ pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
     memory: &GuestMemoryMmap<impl Bitmap>,
     ram_end: Gpa,
-) -> Result<Loaded, ImageError> {
+) -> Result<LoadedKernel, ImageError> {
     let header = read_header(image)?;
     let start = load_address(&header)?;
     let setup_sectors = match header.setup_sects {
@@ -81,7 +81,7 @@ pub(super) fn load<R: ReadVolatile + Seek>(
         return Err(ImageError::too_large(end, ram_end));
     }
     image.load(setup_size, code_size, memory, start)?;
-    Ok(Loaded { entry: Gpa(start.0 + ENTRY_64), end: Gpa(end), header })
+    Ok(LoadedKernel { entry: Gpa(start.0 + ENTRY_64), end: Gpa(end), header })
 }
 
 fn read_header<R: ReadVolatile + Seek>(

@@ -26,7 +26,7 @@ const KERNEL_HALF: u64 = 1 << 63;
 
 /// The intended use of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ImageKind {
     /// A Linux kernel, linked to the upper half.
     Kernel,
     /// A program that runs at its link address.
@@ -48,7 +48,7 @@ pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
     memory: &GuestMemoryMmap<impl Bitmap>,
     room: Range<Gpa>,
-    purpose: Purpose,
+    purpose: ImageKind,
 ) -> Result<Loaded, ImageError> {
     let segments = segments(image)?;
     let header: Elf64_Ehdr = image.read_struct(0)?;
@@ -56,10 +56,10 @@ pub(super) fn load<R: ReadVolatile + Seek>(
     let is_entry = |s: &Segment| s.at.0 <= entry && entry - s.at.0 < s.file_size;
     let entered = segments.iter().find(|s| is_entry(s));
     match (entered, purpose) {
-        (None, Purpose::Payload) => return Err(ImageError::Malformed("entry outside the image")),
-        (Some(segment), Purpose::Kernel) if segment.virtual_address >= KERNEL_HALF => {}
-        (_, Purpose::Kernel) => return Err(ImageError::NotAKernel),
-        (Some(_), Purpose::Payload) => {}
+        (None, ImageKind::Payload) => return Err(ImageError::Malformed("entry outside the image")),
+        (Some(segment), ImageKind::Kernel) if segment.virtual_address >= KERNEL_HALF => {}
+        (_, ImageKind::Kernel) => return Err(ImageError::NotAKernel),
+        (Some(_), ImageKind::Payload) => {}
     }
     for segment in &segments {
         segment.check(image.len(), &room)?;

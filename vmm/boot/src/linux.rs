@@ -10,7 +10,7 @@ use super::error::{BootError, ImageError};
 use super::image::Image;
 use super::initrd::{self, InitrdPart};
 use super::kind::{self, FileKind};
-use super::paging::{self, Access};
+use super::paging::{self, MappingAccess};
 use super::segments::Ring;
 use super::{acpi, bzimage, elf, layout, memory, zero_page};
 use base::units::{Gpa, VcpuCount};
@@ -63,7 +63,7 @@ pub fn load_linux(
     let initrd = initrd::load(initrd, memory, kernel.end..initrd_end)?;
 
     zero_page::write(memory, kernel.header, initrd.clone())?;
-    paging::write(memory, kernel.end, Access::Kernel)?;
+    paging::write(memory, kernel.end, MappingAccess::Kernel)?;
     Ring::Kernel.write_gdt(memory)?;
     acpi::write(memory, vcpus)?;
     Ok(LinuxEntry { format: kernel.format, entry: kernel.entry, kernel_end: kernel.end, initrd })
@@ -102,7 +102,7 @@ fn load_kernel(
     }
     if magic == elf::MAGIC {
         let room = layout::HIGH_RAM..ram_end;
-        let loaded = elf::load(&mut image, memory, room, elf::Purpose::Kernel)?;
+        let loaded = elf::load(&mut image, memory, room, elf::ImageKind::Kernel)?;
         let format = KernelFormat::Vmlinux;
         let header = zero_page::elf_header();
         Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header })

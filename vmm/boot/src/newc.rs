@@ -22,40 +22,40 @@ pub(super) fn is_whole(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>)
     let mut at = range.start;
     while at < range.end {
         match entry(memory, at..range.end) {
-            Entry::File { next } => at = next,
-            Entry::Trailer => return true,
-            Entry::Truncated => return false,
+            ArchiveEntry::File { next } => at = next,
+            ArchiveEntry::Trailer => return true,
+            ArchiveEntry::Truncated => return false,
             // Not an archive from the start, or data between two archives.
-            Entry::Foreign => return true,
+            ArchiveEntry::Foreign => return true,
         }
     }
     // The archive ends with a complete file. Linux does not require the trailer.
     at == range.end || range.is_empty()
 }
 
-enum Entry {
+enum ArchiveEntry {
     File { next: u64 },
     Trailer,
     Truncated,
     Foreign,
 }
 
-fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> Entry {
+fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> ArchiveEntry {
     let mut header = [0; HEADER];
     let available = (room.end - room.start).min(HEADER as u64) as usize;
     if memory.read_slice(&mut header[..available], GuestAddress(room.start)).is_err() {
-        return Entry::Truncated;
+        return ArchiveEntry::Truncated;
     }
     if available < MAGIC[0].len() || !MAGIC.iter().any(|magic| header.starts_with(magic)) {
-        return Entry::Foreign;
+        return ArchiveEntry::Foreign;
     }
     if available < HEADER {
-        return Entry::Truncated;
+        return ArchiveEntry::Truncated;
     }
     let (Some(name_size), Some(file_size)) =
         (number(&header, NAME_SIZE), number(&header, FILE_SIZE))
     else {
-        return Entry::Foreign;
+        return ArchiveEntry::Foreign;
     };
     let name_at = room.start + HEADER as u64;
     let mut name = [0; TRAILER.len()];
@@ -64,14 +64,14 @@ fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> Entry {
         && memory.read_slice(&mut name, GuestAddress(name_at)).is_ok()
         && name == TRAILER
     {
-        return Entry::Trailer;
+        return ArchiveEntry::Trailer;
     }
     // Name and file each end at a multiple of four from the archive's start, which is aligned
     // itself. The last padding may be missing in the file.
     let file_at = (name_at + name_size).next_multiple_of(4);
     match file_at + file_size {
-        end if end > room.end => Entry::Truncated,
-        end => Entry::File { next: end.next_multiple_of(4).min(room.end) },
+        end if end > room.end => ArchiveEntry::Truncated,
+        end => ArchiveEntry::File { next: end.next_multiple_of(4).min(room.end) },
     }
 }
 

@@ -20,7 +20,7 @@ const ENTRIES: usize = 512;
 
 /// Which rings may use the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MappingAccess {
     /// Ring 0 only.
     Kernel,
     /// All rings.
@@ -31,11 +31,11 @@ pub(super) enum Access {
 pub(super) fn write(
     memory: &GuestMemoryMmap<impl Bitmap>,
     end: Gpa,
-    access: Access,
+    access: MappingAccess,
 ) -> Result<(), GuestMemoryError> {
     let flags = match access {
-        Access::Kernel => PRESENT | WRITABLE | ACCESSED,
-        Access::User => PRESENT | WRITABLE | ACCESSED | USER,
+        MappingAccess::Kernel => PRESENT | WRITABLE | ACCESSED,
+        MappingAccess::User => PRESENT | WRITABLE | ACCESSED | USER,
     };
     let end = end.0.min(layout::HOLE_END.0).next_multiple_of(LARGE_PAGE);
     let directories = end.div_ceil(DIRECTORY);
@@ -118,7 +118,7 @@ mod tests {
     fn addresses_translate_to_themselves_up_to_the_end() {
         let memory = memory();
         for end in [0x100_0000, 1 << 30, (1 << 30) + 1, 1 << 32] {
-            write(&memory, Gpa(end), Access::Kernel).unwrap();
+            write(&memory, Gpa(end), MappingAccess::Kernel).unwrap();
             for address in [0, 0x1234, end / 2 + 7, end - 1] {
                 assert_eq!(translate(&memory, address).map(|t| t.0), Some(address), "{end:#x}");
             }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn user_bit_is_there_only_when_asked_for() {
         let memory = memory();
-        for (access, bit) in [(Access::Kernel, 0), (Access::User, USER)] {
+        for (access, bit) in [(MappingAccess::Kernel, 0), (MappingAccess::User, USER)] {
             write(&memory, Gpa(0x100_0000), access).unwrap();
             let (_, leaf) = translate(&memory, 0x20_0000).unwrap();
             assert_eq!(leaf & USER, bit);

@@ -6,11 +6,11 @@ use hypercalls::payload::{IMAGE_GPA, MEMORY, SHARED_GPA, STACK_SIZE, STACKS_GPA}
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
 
-use super::elf::{self, Purpose};
+use super::elf::{self, ImageKind};
 use super::error::BootError;
 use super::image::Image;
 use super::layout;
-use super::paging::{self, Access};
+use super::paging::{self, MappingAccess};
 use super::segments::Ring;
 use base::units::{Gpa, VcpuId};
 
@@ -43,9 +43,9 @@ pub fn load_payload(
     let room = Gpa(IMAGE_GPA)..Gpa(STACKS_GPA);
     let mut reader = Cursor::new(elf_bytes);
     let loaded = Image::new(&mut reader)
-        .and_then(|mut image| elf::load(&mut image, memory, room, Purpose::Payload))
+        .and_then(|mut image| elf::load(&mut image, memory, room, ImageKind::Payload))
         .map_err(BootError::Payload)?;
-    paging::write(memory, Gpa(MEMORY), Access::User)?;
+    paging::write(memory, Gpa(MEMORY), MappingAccess::User)?;
     ring.write_gdt(memory)?;
     write_tss(memory)?;
     Ok(loaded.entry)

@@ -11,8 +11,10 @@ mod settings;
 mod shared;
 mod sys;
 
-pub use record::{Locks, Record, TurnEnd, What};
-pub use settings::{Fault, Graces, Injection, Machine, Policy, Range, Settings};
+pub use record::{Locks, Record, RecordKind, RecordedEnd};
+pub use settings::{
+    Graces, KernelPolicy, LockRange, RandomPreemptions, ScheduledMachine, SchedulerFault, Settings,
+};
 pub use shared::MOST_MACHINES;
 
 use std::{
@@ -25,7 +27,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use thiserror::Error;
 
 use shared::{RawMachine, RawMemory, RawSeat};
-use sys::{Failed, Link, Object, Ring};
+use sys::{FailedCall, Link, Object, RingBuffer};
 
 /// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
@@ -77,7 +79,7 @@ fn because(log: &str) -> String {
 
 /// What the scheduler has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct SchedulerCounts {
     /// Ends of turns, those that were taken away counted each time.
     pub turns: u64,
     /// Those that did not fit into the ring buffer.
@@ -96,7 +98,7 @@ pub struct Counts {
 pub struct Scheduler {
     // Dropped first: the program must not be in use when it is closed.
     _link: Link,
-    ring: Mutex<Ring>,
+    ring: Mutex<RingBuffer>,
     object: Object,
 }
 
@@ -109,38 +111,40 @@ impl fmt::Debug for Scheduler {
 impl Scheduler {
     /// Loads and attaches it. The host can have one such scheduler at a time.
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
-        let mut object = Object::open(PROGRAM).map_err(|Failed(error)| BpfError::Open(error))?;
+        let mut object =
+            Object::open(PROGRAM).map_err(|FailedCall(error)| BpfError::Open(error))?;
         check_sizes(&object)?;
         object
             .set_initial(c".rodata", &settings.raw()?)
-            .map_err(|Failed(error)| BpfError::Set("settings", error))?;
-        if settings.fault == Some(Fault::Ring) {
+            .map_err(|FailedCall(error)| BpfError::Set("settings", error))?;
+        if settings.fault == Some(SchedulerFault::Ring) {
             object
                 .set_size(c"turns", SMALLEST_RING)
-                .map_err(|Failed(error)| BpfError::Set("ring buffer", error))?;
+                .map_err(|FailedCall(error)| BpfError::Set("ring buffer", error))?;
         }
-        if let Err(Failed(error)) = object.load() {
+        if let Err(FailedCall(error)) = object.load() {
             return Err(BpfError::Load(reason(&object.log()), error));
         }
-        let ring = object.descriptor(c"turns").and_then(Ring::new);
-        let ring = ring.map_err(|Failed(error)| BpfError::Map("record of turns", error))?;
-        let link = object.attach(c"pvticket").map_err(|Failed(error)| BpfError::Attach(error))?;
+        let ring = object.descriptor(c"turns").and_then(RingBuffer::new);
+        let ring = ring.map_err(|FailedCall(error)| BpfError::Map("record of turns", error))?;
+        let link =
+            object.attach(c"pvticket").map_err(|FailedCall(error)| BpfError::Attach(error))?;
         Ok(Self { _link: link, ring: Mutex::new(ring), object })
     }
 
     /// Describes a machine. Before its vCPUs enrol.
-    pub fn describe(&self, machine: u32, description: &Machine) -> Result<(), BpfError> {
+    pub fn describe(&self, machine: u32, description: &ScheduledMachine) -> Result<(), BpfError> {
         let machines = self.object.values::<RawMachine>(c"machines");
-        let machines = machines.map_err(|Failed(error)| BpfError::Map("machines", error))?;
+        let machines = machines.map_err(|FailedCall(error)| BpfError::Map("machines", error))?;
         machines
             .put_at(machine, &description.raw())
-            .map_err(|Failed(error)| BpfError::Set("machine", error))
+            .map_err(|FailedCall(error)| BpfError::Set("machine", error))
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
     /// [`PAGE`].
     pub fn pages(&self) -> Result<BorrowedFd<'_>, BpfError> {
-        self.object.descriptor(c"pages").map_err(|Failed(error)| BpfError::Map("pages", error))
+        self.object.descriptor(c"pages").map_err(|FailedCall(error)| BpfError::Map("pages", error))
     }
 
     /// Puts the calling thread under the scheduler, as this vCPU. Its affinity says which CPUs are
@@ -153,24 +157,24 @@ impl Scheduler {
             Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
         let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
         let seats = self.object.values::<RawSeat>(c"seats");
-        let seats = seats.map_err(|Failed(error)| BpfError::Map("seats", error))?;
+        let seats = seats.map_err(|FailedCall(error)| BpfError::Map("seats", error))?;
         seats
             .put_for(thread.as_fd(), &RawSeat { machine, vcpu })
-            .map_err(|Failed(error)| BpfError::Register(error))?;
-        sys::change_class().map_err(|Failed(error)| BpfError::Class(error))
+            .map_err(|FailedCall(error)| BpfError::Register(error))?;
+        sys::change_class().map_err(|FailedCall(error)| BpfError::Class(error))
     }
 
     /// Takes the records since the last call.
     pub fn records(&self) -> Result<Vec<Record>, BpfError> {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = ring.take().map_err(|Failed(error)| BpfError::Read("records", error))?;
+        let records = ring.take().map_err(|FailedCall(error)| BpfError::Read("records", error))?;
         Ok(records.into_iter().filter_map(Record::parse).collect())
     }
 
     /// What it has counted so far.
-    pub fn counts(&self) -> Result<Counts, BpfError> {
+    pub fn counts(&self) -> Result<SchedulerCounts, BpfError> {
         let RawMemory { turns, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
-        Ok(Counts { turns, lost, lost_others, hits, misses, kept })
+        Ok(SchedulerCounts { turns, lost, lost_others, hits, misses, kept })
     }
 
     /// Why the kernel has ended the scheduler; `None` while it runs.
@@ -186,7 +190,7 @@ impl Scheduler {
 
     fn memory(&self) -> Result<RawMemory, BpfError> {
         let memory = self.object.values(c".bss").and_then(|memory| memory.first());
-        memory.map_err(|Failed(error)| BpfError::Read("counters", error))
+        memory.map_err(|FailedCall(error)| BpfError::Read("counters", error))
     }
 }
 
@@ -200,7 +204,7 @@ fn check_sizes(object: &Object) -> Result<(), BpfError> {
         ("pages", c"pages", PAGE as usize),
     ];
     maps.into_iter().try_for_each(|(what, name, value)| {
-        object.check_sizes(name, value).map_err(|Failed(error)| BpfError::Map(what, error))
+        object.check_sizes(name, value).map_err(|FailedCall(error)| BpfError::Map(what, error))
     })
 }
 
@@ -238,7 +242,7 @@ mod tests {
     fn the_object_has_maps_of_these_values() {
         let object = Object::open(PROGRAM).unwrap();
         check_sizes(&object).unwrap();
-        let Failed(error) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
+        let FailedCall(error) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
         // A page of lines is mapped into guests as whole pages of the host.
         assert_eq!(PAGE % 4096, 0);

@@ -6,7 +6,7 @@ use crate::shared::{KNOWN_CLAIMS, KNOWN_WAIT, NAMED, RawRecord};
 
 /// Why a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TurnEnd {
+pub enum RecordedEnd {
     /// The thread sleeps: its vCPU halts, or it has ended.
     Blocked,
     /// The slice was over.
@@ -25,7 +25,7 @@ pub enum TurnEnd {
     Unasked,
 }
 
-impl TurnEnd {
+impl RecordedEnd {
     /// By the scheduler's numbers.
     const ALL: [Self; 8] = [
         Self::Blocked,
@@ -53,18 +53,18 @@ pub struct Record {
     /// When its turn began.
     pub began: Nanos,
     /// What it was.
-    pub what: What,
+    pub what: RecordKind,
 }
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum RecordKind {
     /// A turn begins.
     Began,
     /// A turn ends.
     Ended {
         /// Why.
-        end: TurnEnd,
+        end: RecordedEnd,
         /// How long the vCPU was left in a lock after its slice.
         grace: Nanos,
         /// What it did with locks then.
@@ -103,16 +103,16 @@ impl Record {
     /// A record of the scheduler; `None` for one that this version does not know.
     pub(crate) fn parse(raw: RawRecord) -> Option<Self> {
         let what = match raw.kind {
-            0 => What::Began,
-            1 => What::Ended {
-                end: *TurnEnd::ALL.get(raw.end as usize)?,
+            0 => RecordKind::Began,
+            1 => RecordKind::Ended {
+                end: *RecordedEnd::ALL.get(raw.end as usize)?,
                 grace: match raw.due_ns {
                     0 => Nanos::ZERO,
                     due => Nanos(raw.at_ns.saturating_sub(due)),
                 },
                 locks: Locks::of(&raw),
             },
-            2 => What::Seen(Locks::of(&raw)),
+            2 => RecordKind::Seen(Locks::of(&raw)),
             _ => return None,
         };
         let RawRecord { machine, vcpu, cpu, .. } = raw;
@@ -145,7 +145,7 @@ mod tests {
     fn a_turn_says_how_long_it_was_left_in_a_lock() {
         let raw = RawRecord { at_ns: 50, due_ns: 30, kind: 1, end: 2, ..RawRecord::default() };
         let grace = |raw| match Record::parse(raw).map(|record| record.what) {
-            Some(What::Ended { end: TurnEnd::Forced, grace, .. }) => Some(grace),
+            Some(RecordKind::Ended { end: RecordedEnd::Forced, grace, .. }) => Some(grace),
             _ => None,
         };
         assert_eq!(grace(raw), Some(Nanos(20)));
@@ -164,7 +164,7 @@ mod tests {
             claimed: 5,
             ..RawRecord::default()
         };
-        let Some(What::Seen(locks)) = Record::parse(raw).map(|record| record.what) else {
+        let Some(RecordKind::Seen(locks)) = Record::parse(raw).map(|record| record.what) else {
             panic!("another kind")
         };
         assert_eq!(locks.held_word, [None, Some(2), None]);

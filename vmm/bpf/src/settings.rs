@@ -9,7 +9,7 @@ use crate::{
 
 /// In what order vCPUs have their turns, and when these end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Policy {
+pub enum KernelPolicy {
     /// First in, first out; a turn ends after one slice, whatever the vCPU does.
     RoundRobin,
     /// Kicked vCPUs first; a turn ends after its slice, as soon as the vCPU neither holds nor awaits a
@@ -23,9 +23,9 @@ pub enum Policy {
         later: bool,
     },
     /// Lock holders are held off at random times.
-    Holders(Injection),
+    Holders(RandomPreemptions),
     /// Those next in line for a lock are held off at random times.
-    Next(Injection),
+    Next(RandomPreemptions),
 }
 
 /// How long a turn may go on for a lock when its slice is over and others wait.
@@ -39,7 +39,7 @@ pub struct Graces {
 
 /// Preemptions at random times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Injection {
+pub struct RandomPreemptions {
     /// How many a second there are, on average; above zero.
     pub rate: f64,
     /// How long each lasts.
@@ -50,7 +50,7 @@ pub struct Injection {
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The order of turns, and what ends them.
-    pub policy: Policy,
+    pub policy: KernelPolicy,
     /// How long a turn lasts.
     pub slice: Nanos,
     /// The slots' CPUs, by the kernel's numbers.
@@ -60,12 +60,12 @@ pub struct Settings {
     /// Seed of everything random.
     pub seed: u64,
     /// What a test makes go wrong.
-    pub fault: Option<Fault>,
+    pub fault: Option<SchedulerFault>,
 }
 
 /// Faults of the scheduler's loading and records, for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum SchedulerFault {
     /// The program does what no verifier accepts.
     Program,
     /// The ring buffer has room for 25 records.
@@ -74,9 +74,9 @@ pub enum Fault {
 
 /// A machine whose vCPUs are scheduled.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct ScheduledMachine {
     /// Where its locks are; empty: their words are not looked at.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<LockRange>,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// Weight of each of its vCPUs; the default is 1024.
@@ -85,7 +85,7 @@ pub struct Machine {
 
 /// Guest memory in which locks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub struct LockRange {
     /// First guest-virtual address.
     pub guest: u64,
     /// Length in bytes.
@@ -105,15 +105,15 @@ impl Settings {
         let mut cpu = [0; MOST_SLOTS];
         cpu[..cpus.len()].copy_from_slice(&cpus);
         let no_grace = Graces { holder: Nanos(0), waiter: Nanos(0) };
-        let none = Injection { rate: 1.0, hold: Nanos(0) };
+        let none = RandomPreemptions { rate: 1.0, hold: Nanos(0) };
         let (policy, grace, injection) = match self.policy {
-            Policy::RoundRobin => (0, no_grace, none),
-            Policy::OutsideLocks(grace) => (1, grace, none),
-            Policy::Fair => (2, no_grace, none),
-            Policy::KickBoost { later: false } => (3, no_grace, none),
-            Policy::KickBoost { later: true } => (4, no_grace, none),
-            Policy::Holders(injection) => (5, no_grace, injection),
-            Policy::Next(injection) => (6, no_grace, injection),
+            KernelPolicy::RoundRobin => (0, no_grace, none),
+            KernelPolicy::OutsideLocks(grace) => (1, grace, none),
+            KernelPolicy::Fair => (2, no_grace, none),
+            KernelPolicy::KickBoost { later: false } => (3, no_grace, none),
+            KernelPolicy::KickBoost { later: true } => (4, no_grace, none),
+            KernelPolicy::Holders(injection) => (5, no_grace, injection),
+            KernelPolicy::Next(injection) => (6, no_grace, injection),
         };
         let mean = 1e9 / injection.rate;
         Ok(RawSettings {
@@ -127,7 +127,7 @@ impl Settings {
             interval_ns: intervals(mean),
             policy,
             slots: cpus.len() as u32,
-            is_unsafe: (self.fault == Some(Fault::Program)).into(),
+            is_unsafe: (self.fault == Some(SchedulerFault::Program)).into(),
             unused: 0,
             cpu,
         })
@@ -146,10 +146,10 @@ fn intervals(mean: f64) -> [u64; INTERVALS] {
     })
 }
 
-impl Machine {
+impl ScheduledMachine {
     pub(crate) fn raw(&self) -> RawMachine {
         let mut ranges = [RawRange::default(); MOST_RANGES];
-        for (to, &Range { guest, size, host }) in ranges.iter_mut().zip(&self.ranges) {
+        for (to, &LockRange { guest, size, host }) in ranges.iter_mut().zip(&self.ranges) {
             *to = RawRange { guest, size, host };
         }
         RawMachine { ranges, vcpus: self.vcpus, weight: self.weight }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn slots_that_do_not_fit_are_refused() {
         let settings = |slots: Vec<usize>| Settings {
-            policy: Policy::RoundRobin,
+            policy: KernelPolicy::RoundRobin,
             slice: Nanos::millis(4),
             slots,
             vcpus: 3,

@@ -16,9 +16,9 @@ use crate::shared::RawRecord;
 
 /// The call that failed, by what it does.
 #[derive(Debug)]
-pub(crate) struct Failed(pub io::Error);
+pub(crate) struct FailedCall(pub io::Error);
 
-type Result<T> = std::result::Result<T, Failed>;
+type Result<T> = std::result::Result<T, FailedCall>;
 
 /// Values that are the same bytes here and in the kernel.
 ///
@@ -88,7 +88,7 @@ impl Object {
         }
         let [key, has] = sizes;
         let mismatch = format!("keys of {key} bytes and values of {has}, not of 4 and {value}");
-        Err(Failed(io::Error::other(mismatch)))
+        Err(FailedCall(io::Error::other(mismatch)))
     }
 
     /// A loaded map whose values are `T`s.
@@ -208,16 +208,16 @@ impl<T: Plain> Values<'_, T> {
 
 /// A reader of a ring buffer of records.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct RingBuffer {
     ring: NonNull<c::ring_buffer>,
     /// Where `keep` puts what it gets; owned by this value.
     records: NonNull<Vec<RawRecord>>,
 }
 
 // SAFETY: a `ring_buffer` has no ties to a thread, and the records belong to this value alone.
-unsafe impl Send for Ring {}
+unsafe impl Send for RingBuffer {}
 
-impl Ring {
+impl RingBuffer {
     /// A reader of the ring buffer in this map.
     pub fn new(map: BorrowedFd<'_>) -> Result<Self> {
         let records = NonNull::from(Box::leak(Box::<Vec<RawRecord>>::default()));
@@ -245,7 +245,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for RingBuffer {
     fn drop(&mut self) {
         // SAFETY: the reader is open; after it nothing refers to the records, which `new` leaked.
         unsafe {
@@ -257,7 +257,7 @@ impl Drop for Ring {
 
 /// Keeps a record of the ring buffer. One of another length is left out.
 unsafe extern "C" fn keep(to: *mut c_void, record: *mut c_void, size: c::size_t) -> c_int {
-    // SAFETY: libbpf passes the context of `Ring::new`, and a record of this size.
+    // SAFETY: libbpf passes the context of `RingBuffer::new`, and a record of this size.
     let (records, bytes) = unsafe {
         (
             &mut *to.cast::<Vec<RawRecord>>(),
@@ -270,12 +270,12 @@ unsafe extern "C" fn keep(to: *mut c_void, record: *mut c_void, size: c::size_t)
 
 /// A pointer from libbpf: null is a failure.
 fn made<T>(pointer: *mut T) -> Result<NonNull<T>> {
-    NonNull::new(pointer).ok_or_else(|| Failed(io::Error::last_os_error()))
+    NonNull::new(pointer).ok_or_else(|| FailedCall(io::Error::last_os_error()))
 }
 
 /// A status from libbpf: negative is a failure.
 fn done(status: c_int) -> Result<()> {
-    if status < 0 { Err(Failed(io::Error::from_raw_os_error(-status))) } else { Ok(()) }
+    if status < 0 { Err(FailedCall(io::Error::from_raw_os_error(-status))) } else { Ok(()) }
 }
 
 /// Puts the calling thread into the class of BPF schedulers.
@@ -286,6 +286,6 @@ pub(crate) fn change_class() -> Result<()> {
     // SAFETY: 0 is the calling thread; the parameters are read during the call.
     match unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const none) } {
         0 => Ok(()),
-        _ => Err(Failed(io::Error::last_os_error())),
+        _ => Err(FailedCall(io::Error::last_os_error())),
     }
 }

@@ -10,7 +10,7 @@ use seccompiler::{
 };
 
 use crate::{
-    Class, Mode, Needs,
+    Class, FilterMode, Needs,
     calls::{Call, Rule},
     lists, requests,
 };
@@ -22,11 +22,15 @@ pub(crate) fn is_supported() -> bool {
 }
 
 /// The filter of a class, in a process with these needs.
-pub(crate) fn program(class: Class, mode: Mode, needs: Needs) -> Result<BpfProgram, BackendError> {
+pub(crate) fn program(
+    class: Class,
+    mode: FilterMode,
+    needs: Needs,
+) -> Result<BpfProgram, BackendError> {
     let lists = match mode {
-        Mode::Lists => class.filter(),
-        Mode::WithGate => [class.filter(), vec![lists::BEGINNINGS]].concat(),
-        Mode::AllNoted => vec![lists::UNTRAPPABLE, lists::BEGINNINGS],
+        FilterMode::Lists => class.filter(),
+        FilterMode::WithGate => [class.filter(), vec![lists::BEGINNINGS]].concat(),
+        FilterMode::AllNoted => vec![lists::UNTRAPPABLE, lists::BEGINNINGS],
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let calls = || lists.iter().flat_map(|list| list.iter()).filter(|call| needs.has(call.when));
@@ -45,9 +49,11 @@ pub(crate) fn program(class: Class, mode: Mode, needs: Needs) -> Result<BpfProgr
     let filter = SeccompFilter::new(rules, trap, allow, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
     let first = match mode {
-        Mode::Lists if calls().any(|call| (call.number, call.rule) == RUN) => run_first().to_vec(),
-        Mode::Lists => Vec::new(),
-        Mode::WithGate | Mode::AllNoted => through_the_gate(sigsys::gate()).to_vec(),
+        FilterMode::Lists if calls().any(|call| (call.number, call.rule) == RUN) => {
+            run_first().to_vec()
+        }
+        FilterMode::Lists => Vec::new(),
+        FilterMode::WithGate | FilterMode::AllNoted => through_the_gate(sigsys::gate()).to_vec(),
     };
     Ok([&first, &without_clone3()[..], &program].concat())
 }
@@ -182,7 +188,7 @@ mod tests {
     fn a_guest_runs_after_few_steps_and_nothing_else_passes_with_it() {
         const I386: u32 = 0x4000_0003;
         for class in [Class::Worker, Class::Main, Class::Vcpu] {
-            let whole = program(class, Mode::Lists, Needs::ALL).unwrap();
+            let whole = program(class, FilterMode::Lists, Needs::ALL).unwrap();
             let rules = &whole[run_first().len()..];
             let ioctl = libc::SYS_ioctl as u32;
             assert_eq!(run(&whole, &data(X86_64, ioctl, requests::KVM_RUN)), (ALLOW, 7), "{class}");
@@ -229,7 +235,7 @@ mod tests {
     fn threads_are_started_and_no_processes() {
         let thread = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
         for class in Class::ALL {
-            let program = program(class, Mode::Lists, Needs::ALL).unwrap();
+            let program = program(class, FilterMode::Lists, Needs::ALL).unwrap();
             let clone = |flags: i32| {
                 let mut data = data(X86_64, libc::SYS_clone as u32, 0);
                 data[4] = flags as u32;
@@ -251,7 +257,7 @@ mod tests {
     fn descriptors_are_copied_and_wait_or_not_and_nothing_else() {
         let of_starts = [libc::F_DUPFD_CLOEXEC, libc::F_GETFL, libc::F_SETFL];
         for class in Class::ALL {
-            let program = program(class, Mode::Lists, Needs::ALL).unwrap();
+            let program = program(class, FilterMode::Lists, Needs::ALL).unwrap();
             // Those below 64 and those of Linux alone, from 1024 on (include/uapi/linux/fcntl.h).
             for command in (0..64).chain(1024..1088).chain([-1]) {
                 let mut data = data(X86_64, libc::SYS_fcntl as u32, command as u32);
@@ -277,7 +283,7 @@ mod tests {
             let (plain, scheduled) =
                 (Needs::default(), Needs { schedule: true, driver_bpf: false });
             let [plain, scheduled] =
-                [plain, scheduled].map(|needs| program(class, Mode::Lists, needs).unwrap());
+                [plain, scheduled].map(|needs| program(class, FilterMode::Lists, needs).unwrap());
             let carries_out =
                 class.filter().concat().iter().any(|call| call.why == lists::STEPS[0].why);
             let changes = [
@@ -310,7 +316,7 @@ mod tests {
     #[test]
     fn no_thread_may_make_memory_executable() {
         for class in Class::ALL {
-            let program = program(class, Mode::Lists, Needs::ALL).unwrap();
+            let program = program(class, FilterMode::Lists, Needs::ALL).unwrap();
             for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
                 let action = |protection: i32| {
                     let mut data = data(X86_64, call as u32, 0);
@@ -333,7 +339,7 @@ mod tests {
     #[test]
     fn only_those_that_start_or_are_vcpus_may_run_a_guest() {
         let may = |class: &Class| {
-            let program = program(*class, Mode::Lists, Needs::ALL).unwrap();
+            let program = program(*class, FilterMode::Lists, Needs::ALL).unwrap();
             let run_it = data(X86_64, libc::SYS_ioctl as u32, requests::KVM_RUN);
             run(&program, &run_it).0 == ALLOW
         };
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn every_class_has_a_filter_that_the_kernel_takes() {
         for class in Class::ALL {
-            for mode in [Mode::Lists, Mode::WithGate, Mode::AllNoted] {
+            for mode in [FilterMode::Lists, FilterMode::WithGate, FilterMode::AllNoted] {
                 let steps = program(class, mode, Needs::ALL).unwrap().len();
                 // BPF_MAXINSNS
                 assert!(steps <= 4096, "{class}: {steps}");

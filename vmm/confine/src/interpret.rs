@@ -19,7 +19,7 @@ pub(crate) struct Condition {
 
 /// Whether a filter lets a call pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CallVerdict {
     /// With all arguments.
     Always,
     /// With arguments of which all conditions of one of these hold.
@@ -33,14 +33,14 @@ type Ways = BTreeSet<BTreeSet<Condition>>;
 
 /// A place in the filter, with what is known there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct FilterState {
     at: usize,
     /// The word in the accumulator, and the bits of it.
     loaded: (u32, u32),
     met: BTreeSet<Condition>,
 }
 
-impl Place {
+impl FilterState {
     /// These bits of a word, if they follow from what is met.
     fn known(&self, word: u32, mask: u32) -> Option<u32> {
         if mask == 0 {
@@ -53,12 +53,12 @@ impl Place {
 
 /// What becomes of the call with this number of the 64-bit table. (Conditions that do not hold are not kept: a list of
 /// permitted calls asks for one after the other.)
-pub(crate) fn verdict(program: &[sock_filter], number: u32) -> Verdict {
+pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
     let [passing, stopped] = ways(program, number);
     match (passing.is_empty(), stopped.is_empty()) {
-        (true, _) => Verdict::Never,
-        (false, true) => Verdict::Always,
-        (false, false) => Verdict::When(passing),
+        (true, _) => CallVerdict::Never,
+        (false, true) => CallVerdict::Always,
+        (false, false) => CallVerdict::When(passing),
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn stops(program: &[sock_filter], number: u32) -> Ways {
 
 /// The ways on which the call passes, and those on which it is stopped.
 fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
-    let start = Place { at: 0, loaded: (0, u32::MAX), met: BTreeSet::new() };
+    let start = FilterState { at: 0, loaded: (0, u32::MAX), met: BTreeSet::new() };
     let (mut left, mut seen) = (vec![start.clone()], BTreeSet::from([start]));
     let [mut passing, mut stopped] = [Ways::new(), Ways::new()];
     while let Some(place) = left.pop() {
@@ -91,20 +91,20 @@ fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
 }
 
 /// Where it goes on from here: to two places, if that depends on an argument.
-fn next(place: &Place, step: &sock_filter, number: u32) -> Vec<Place> {
+fn next(place: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
     let sock_filter { code, jt, jf, k } = *step;
     let (word, mask) = place.loaded;
-    let to = |at: usize| Place { at: place.at + 1 + at, ..place.clone() };
+    let to = |at: usize| FilterState { at: place.at + 1 + at, ..place.clone() };
     let known = match word {
         0 => Some(number & mask),
         1 => Some(X86_64 & mask),
         _ => None,
     };
     let branch = |holds: bool| to(usize::from(if holds { jt } else { jf }));
-    let both = |holds: Place| vec![holds, branch(false)];
+    let both = |holds: FilterState| vec![holds, branch(false)];
     match (code, known) {
-        (LOAD, _) => vec![Place { loaded: (k / 4, u32::MAX), ..to(0) }],
-        (AND, _) => vec![Place { loaded: (word, mask & k), ..to(0) }],
+        (LOAD, _) => vec![FilterState { loaded: (k / 4, u32::MAX), ..to(0) }],
+        (AND, _) => vec![FilterState { loaded: (word, mask & k), ..to(0) }],
         (SKIP, _) => vec![to(k as usize)],
         (IF_EQUAL, Some(value)) => vec![branch(value == k)],
         (IF_ABOVE, Some(value)) => vec![branch(value > k)],

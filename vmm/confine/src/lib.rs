@@ -180,7 +180,7 @@ pub fn chosen() -> Seccomp {
 
 /// How filters are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum FilterMode {
     /// What is not on the list is trapped.
     Lists,
     /// What is not on the list is trapped, and the handler's calls pass.
@@ -189,7 +189,7 @@ enum Mode {
     AllNoted,
 }
 
-static MODE: OnceLock<Option<Mode>> = OnceLock::new();
+static MODE: OnceLock<Option<FilterMode>> = OnceLock::new();
 
 /// What the threads of this process need.
 static NEEDS: OnceLock<Needs> = OnceLock::new();
@@ -266,14 +266,14 @@ fn set_limits() -> Result<(), ConfineError> {
 }
 
 /// Decides how filters are made, and catches what they trap.
-fn start(seccomp: Seccomp) -> Result<Option<Mode>, ConfineError> {
+fn start(seccomp: Seccomp) -> Result<Option<FilterMode>, ConfineError> {
     let notes = env::var_os(NOTES);
     let (mode, then) = match seccomp {
         _ if !filter::is_supported() => return Ok(None),
-        _ if notes.is_some() => (Mode::AllNoted, Then::Note),
+        _ if notes.is_some() => (FilterMode::AllNoted, Then::Note),
         Seccomp::Off => return Ok(None),
-        Seccomp::Log => (Mode::WithGate, Then::Go),
-        Seccomp::Kill => (Mode::Lists, Then::End),
+        Seccomp::Log => (FilterMode::WithGate, Then::Go),
+        Seccomp::Kill => (FilterMode::Lists, Then::End),
     };
     let to = match notes {
         None => stdio::raw_stderr(),
@@ -293,7 +293,7 @@ fn drop_capabilities() -> rustix::io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-fn narrow(mode: Option<Mode>, class: Class) -> Result<(), ConfineError> {
+fn narrow(mode: Option<FilterMode>, class: Class) -> Result<(), ConfineError> {
     if let Some(mode) = mode {
         let needs = NEEDS.get().copied().unwrap_or_default();
         let program = filter::program(class, mode, needs).map_err(ConfineError::Filter)?;

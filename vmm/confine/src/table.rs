@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use seccompiler::{BackendError, sock_filter};
 
 use crate::{
-    Class, Mode, Needs,
+    Class, FilterMode, Needs,
     child::{self, DENIED, DENIED_WITH, filter_of_child},
     filter,
-    interpret::{Condition, Verdict, stops, verdict},
+    interpret::{CallVerdict, Condition, stops, verdict},
     names::NAMES,
     requests,
 };
@@ -35,7 +35,7 @@ pub struct Pass {
 /// What the filter of a class lets pass in a process with these needs. (A thread has the filters of those that started it, too,
 /// which let no less pass: a test.)
 pub fn passes(class: Class, needs: Needs) -> Result<BTreeSet<Pass>, BackendError> {
-    let program = filter::program(class, Mode::Lists, needs)?;
+    let program = filter::program(class, FilterMode::Lists, needs)?;
     Ok((0..NUMBERS).flat_map(|number| passes_of(&program, number)).collect())
 }
 
@@ -69,14 +69,16 @@ fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
         Denied { call, limits, why: why_denied(number) }
     };
     match verdict(program, number) {
-        Verdict::Always => Vec::new(),
-        Verdict::Never => vec![say(pass(number, &BTreeSet::new()), "")],
+        CallVerdict::Always => Vec::new(),
+        CallVerdict::Never => vec![say(pass(number, &BTreeSet::new()), "")],
         // The call passes unless some argument has a value.
-        Verdict::When(ways) if ways.iter().any(BTreeSet::is_empty) => {
+        CallVerdict::When(ways) if ways.iter().any(BTreeSet::is_empty) => {
             let stops = stops(program, number);
             stops.iter().map(|way| say(pass(number, way), " with ")).collect()
         }
-        Verdict::When(ways) => ways.iter().map(|way| say(pass(number, way), ", but ")).collect(),
+        CallVerdict::When(ways) => {
+            ways.iter().map(|way| say(pass(number, way), ", but ")).collect()
+        }
     }
 }
 
@@ -89,9 +91,9 @@ fn why_denied(number: u32) -> &'static str {
 
 fn passes_of(program: &[sock_filter], number: u32) -> BTreeSet<Pass> {
     match verdict(program, number) {
-        Verdict::Never => BTreeSet::new(),
-        Verdict::Always => BTreeSet::from([Pass { call: name(number), with: String::new() }]),
-        Verdict::When(ways) => ways.iter().map(|way| pass(number, way)).collect(),
+        CallVerdict::Never => BTreeSet::new(),
+        CallVerdict::Always => BTreeSet::from([Pass { call: name(number), with: String::new() }]),
+        CallVerdict::When(ways) => ways.iter().map(|way| pass(number, way)).collect(),
     }
 }
 

@@ -149,7 +149,7 @@ pub(super) mod tests {
 
     /// Of a host with this KVM and CPU, of which nothing else is known.
     pub fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
-        let none = crate::files::Files::below(std::path::Path::new("/nonexistent"));
+        let none = crate::files::HostFiles::below(std::path::Path::new("/nonexistent"));
         let mut kvm = KvmFacts::read(&none, KvmKind::Absent);
         kvm.known = kind;
         kvm.group = Some("kvm".into());

@@ -1,16 +1,16 @@
 //! The report in three lines.
 
-use super::{GuestRuns, Report};
+use super::{DoctorReport, GuestRuns};
 use base::plural::count;
 use kvm::KvmKind;
 
 /// The host, where guests run and why, and what to do next.
-pub fn brief(report: &Report) -> String {
+pub fn brief(report: &DoctorReport) -> String {
     let next = next(report);
     format!("host:   {}\nguests: {}\nnext:   {next}\n", host(report), guests(&report.guests))
 }
 
-fn host(report: &Report) -> String {
+fn host(report: &DoctorReport) -> String {
     let (kvm, cpu, system) = (&report.facts.kvm, &report.facts.cpu, &report.facts.system);
     let kvm = match kvm.known {
         KvmKind::Hardware => "KVM",
@@ -45,7 +45,7 @@ fn guests(guests: &[GuestRuns]) -> String {
 }
 
 /// The first step, and where the others are.
-fn next(report: &Report) -> String {
+fn next(report: &DoctorReport) -> String {
     let first = report.next.first().map_or("nothing is missing", String::as_str);
     let first = first.split(": run `make run`").next().unwrap_or(first);
     match report.next.len() {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::advice::{next_steps, tests::facts};
 
-    fn report(kind: KvmKind, flags: &[&'static str], missing: &[&str]) -> Report {
+    fn report(kind: KvmKind, flags: &[&'static str], missing: &[&str]) -> DoctorReport {
         let missing: Vec<String> = missing.iter().map(|part| (*part).to_owned()).collect();
         let guest =
             |guest, host, reason| GuestRuns { guest, host, why: reason, missing: missing.clone() };
@@ -69,7 +69,7 @@ mod tests {
         ];
         let facts = facts(kind, flags);
         let next = next_steps(&facts, &guests);
-        Report { facts, guests, next }
+        DoctorReport { facts, guests, next }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::files::Files;
+use super::files::HostFiles;
 use kvm::{
     cpus::{kernels, spared},
     host::has_flag,
@@ -46,7 +46,7 @@ pub struct CpuFacts {
 
 impl CpuFacts {
     /// Reads the host's CPUs, of which this process may use `allowed`.
-    pub fn read(files: &Files, allowed: &[usize]) -> Self {
+    pub fn read(files: &HostFiles, allowed: &[usize]) -> Self {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
         let flags: BTreeMap<_, _> = FLAGS.map(|flag| (flag, has_flag(&cpuinfo, flag))).into();
         let hypervisor = flags["hypervisor"].then(hypervisor_name);
@@ -75,13 +75,13 @@ fn online(cpuinfo: &str) -> usize {
     cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
 }
 
-fn governors(files: &Files, cpus: &[usize]) -> BTreeSet<String> {
+fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
     cpus.iter().filter_map(|cpu| files.text(&path(kernels(*cpu)))).collect()
 }
 
 /// The first CPU of each core. A CPU whose core is unknown is kept.
-fn one_per_core(files: &Files, allowed: &[usize]) -> Vec<usize> {
+fn one_per_core(files: &HostFiles, allowed: &[usize]) -> Vec<usize> {
     let siblings = |cpu: &usize| {
         let cpu = kernels(*cpu);
         files.text(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))

@@ -7,11 +7,11 @@ use std::{
 
 /// Text files below a root.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct HostFiles {
     root: PathBuf,
 }
 
-impl Files {
+impl HostFiles {
     /// This host's files.
     pub fn host() -> Self {
         Self::below(Path::new("/"))
@@ -67,7 +67,7 @@ pub mod made_up {
     use super::*;
 
     /// A mocked host with these files, in a directory of its own.
-    pub fn host(name: &str, files: &[(&str, &str)]) -> Files {
+    pub fn host(name: &str, files: &[(&str, &str)]) -> HostFiles {
         let root =
             std::env::temp_dir().join(format!("pvticket-doctor-{}-{name}", std::process::id()));
         for (path, text) in files {
@@ -75,7 +75,7 @@ pub mod made_up {
             fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
             fs::write(path, text).expect("write");
         }
-        Files::below(&root)
+        HostFiles::below(&root)
     }
 }
 

@@ -26,8 +26,8 @@ const LONGEST: Duration = Duration::from_millis(40);
 /// As a vCPU does: `critical` increments of one line and `think` of another, by the same instructions. Each batch is
 /// followed by one on a single line, by instructions of its own: a neighbour on the core slows both.
 pub fn measure() -> IncrementFacts {
-    let (shared, own) = (Box::new(Line(Words::new())), Box::new(Line(Words::new())));
-    let single = Box::new(Line(Words::new()));
+    let (shared, own) = (Box::new(PaddedWords(Words::new())), Box::new(PaddedWords(Words::new())));
+    let single = Box::new(PaddedWords(Words::new()));
     let mut batches = Vec::with_capacity(BATCHES);
     let began = Instant::now();
     while batches.len() < BATCHES && (batches.len() < FEWEST || began.elapsed() < LONGEST) {
@@ -60,7 +60,7 @@ fn timed(round: impl Fn()) -> Duration {
 
 /// In a pair of cache lines of its own, as the payload's.
 #[repr(align(128))]
-struct Line(Words);
+struct PaddedWords(Words);
 
 fn facts(batches: &[Batch]) -> IncrementFacts {
     let mut times: Vec<f64> = batches.iter().map(|batch| batch.two_lines.as_secs_f64()).collect();

@@ -1,6 +1,6 @@
 //! What this host supports: facts read from it, and the conclusions.
 //!
-//! Facts are read through [`Files`], so that every parser can be tested on mocked hosts. A fact
+//! Facts are read through [`HostFiles`], so that every parser can be tested on mocked hosts. A fact
 //! that the host does not provide is `None` and shown as unknown, never guessed.
 
 #![forbid(unsafe_code)]
@@ -22,7 +22,7 @@ pub mod virtualization;
 use serde::Serialize;
 
 use base::units::CpuList;
-use files::Files;
+use files::HostFiles;
 use kvm::KvmKind;
 use study::host::IncrementFacts;
 
@@ -52,7 +52,7 @@ pub struct Facts {
 impl Facts {
     /// Reads this host.
     pub fn collect(kind: KvmKind) -> Self {
-        let files = Files::host();
+        let files = HostFiles::host();
         Self {
             kvm: virtualization::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &kvm::signal::allowed_cpus()),
@@ -82,7 +82,7 @@ pub struct GuestRuns {
 
 /// Facts and conclusions.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct DoctorReport {
     /// The facts as read.
     #[serde(flatten)]
     pub facts: Facts,
@@ -92,7 +92,7 @@ pub struct Report {
     pub next: Vec<String>,
 }
 
-impl Report {
+impl DoctorReport {
     /// Can any guest run?
     pub fn anything_runs(&self) -> bool {
         self.guests.iter().any(|guest| guest.missing.is_empty())

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::files::Files;
+use super::files::HostFiles;
 
 /// Facts about `sched_ext` on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,7 +35,7 @@ pub enum Obstacle {
 
 impl SchedExtFacts {
     /// Reads this host's kernel and this process's capabilities.
-    pub fn read(files: &Files) -> Self {
+    pub fn read(files: &HostFiles) -> Self {
         Self {
             state: files.text("/sys/kernel/sched_ext/state"),
             scheduler: files.text("/sys/kernel/sched_ext/root/ops").filter(|name| !name.is_empty()),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::files::Files;
+use super::files::HostFiles;
 
 /// Facts about the system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ pub struct SystemFacts {
 
 impl SystemFacts {
     /// Reads the host's system.
-    pub fn read(files: &Files) -> Self {
+    pub fn read(files: &HostFiles) -> Self {
         let version = files.text("/proc/sys/kernel/version");
         let huge_pages = files.text("/sys/kernel/mm/transparent_hugepage/enabled");
         Self {

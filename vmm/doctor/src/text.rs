@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Facts, GuestRuns, Report, confinement::ConfinementFacts, cpu::CpuFacts, cpu_list,
+    DoctorReport, Facts, GuestRuns, confinement::ConfinementFacts, cpu::CpuFacts, cpu_list,
     sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact, tools::CacheFacts, tools::Tool,
     virtualization::KvmFacts,
 };
@@ -18,7 +18,7 @@ const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
 /// Width of a row's name.
 const NAME: usize = 22;
 
-impl Display for Report {
+impl Display for DoctorReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Facts { kvm, cpu, increment, system, confinement, sched_ext, tools, cache, artifacts } =
             &self.facts;
@@ -28,7 +28,7 @@ impl Display for Report {
         section(f, "Confinement of machines", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
-        let ours: Vec<Row> =
+        let ours: Vec<NamedValue> =
             cache_row(cache).into_iter().chain(artifacts.iter().map(artifact_row)).collect();
         section(f, "Ours", &ours)?;
         section(f, "Where guests run", &place_rows(&self.guests))?;
@@ -37,13 +37,13 @@ impl Display for Report {
     }
 }
 
-type Row = (String, String);
+type NamedValue = (String, String);
 
-fn row(name: &str, value: impl Into<String>) -> Row {
+fn row(name: &str, value: impl Into<String>) -> NamedValue {
     (name.into(), value.into())
 }
 
-fn section(f: &mut Formatter<'_>, title: &str, rows: &[Row]) -> fmt::Result {
+fn section(f: &mut Formatter<'_>, title: &str, rows: &[NamedValue]) -> fmt::Result {
     writeln!(f, "{title}")?;
     rows.iter().try_for_each(|(name, value)| writeln!(f, "  {name:<NAME$} {value}"))?;
     writeln!(f)
@@ -57,7 +57,7 @@ fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
 
-fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
+fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
     let kind = match kvm.known {
         KvmKind::Hardware => "hardware: VT-x or AMD-V; every guest runs",
         KvmKind::Software => "software: ring-3 guests run natively, guest kernels do not",
@@ -98,7 +98,7 @@ fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
     rows
 }
 
-fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
+fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
     let named = |wanted: bool| {
         let names = cpu.flags.iter().filter(|(_, present)| **present == wanted);
         names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
@@ -129,7 +129,7 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
     rows
 }
 
-fn increment_row(increment: &IncrementFacts) -> Row {
+fn increment_row(increment: &IncrementFacts) -> NamedValue {
     let IncrementFacts { picos, p99, two_lines } = *increment;
     let mut text = format!("{:.2} ns; p99 of batches {p99:.2} times", picos as f64 / 1e3);
     if let Some(times) = two_lines {
@@ -142,7 +142,7 @@ fn increment_row(increment: &IncrementFacts) -> Row {
     row("work of a payload", text)
 }
 
-fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {
+fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<NamedValue> {
     let mut rows = vec![
         row(
             "kernel",
@@ -164,7 +164,7 @@ fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {
     rows
 }
 
-fn confinement_rows(facts: &ConfinementFacts) -> Vec<Row> {
+fn confinement_rows(facts: &ConfinementFacts) -> Vec<NamedValue> {
     let landlock = match facts.landlock {
         0 => "not limited".into(),
         version => format!("limited by Landlock, version {version}"),
@@ -177,7 +177,7 @@ fn confinement_rows(facts: &ConfinementFacts) -> Vec<Row> {
     rows
 }
 
-fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<Row> {
+fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<NamedValue> {
     let loaded = match (facts.state.as_deref(), &facts.scheduler) {
         (None, _) => "not in this kernel".into(),
         (Some("disabled"), _) => "yes; none is loaded".into(),
@@ -193,7 +193,7 @@ fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<Row> {
     ]
 }
 
-fn tool_row(tool: &Tool) -> Row {
+fn tool_row(tool: &Tool) -> NamedValue {
     let found = match (&tool.path, &tool.version) {
         (None, _) => format!("not found ({})", tool.purpose),
         (Some(path), None) => path.display().to_string(),
@@ -202,19 +202,19 @@ fn tool_row(tool: &Tool) -> Row {
     row(tool.name, found)
 }
 
-fn cache_row(cache: &CacheFacts) -> Option<Row> {
+fn cache_row(cache: &CacheFacts) -> Option<NamedValue> {
     let folder = cache.folder.as_ref()?.display();
     let stranger = cache.stranger.as_ref().map_or_else(String::new, |who| format!("; {who}"));
     Some(row("cache", format!("{folder}{stranger}")))
 }
 
-fn artifact_row(artifact: &Artifact) -> Row {
+fn artifact_row(artifact: &Artifact) -> NamedValue {
     let place = artifact.path.as_ref().map(|path| path.display().to_string());
     row(artifact.name, place.unwrap_or_else(|| "missing".into()))
 }
 
-fn place_rows(guests: &[GuestRuns]) -> Vec<Row> {
-    let mut rows: Vec<Row> = guests.iter().map(guest_row).collect();
+fn place_rows(guests: &[GuestRuns]) -> Vec<NamedValue> {
+    let mut rows: Vec<NamedValue> = guests.iter().map(guest_row).collect();
     if guests.iter().any(|guest| guest.host == "emulated") {
         let cpus = default_cpus();
         rows.push(row(
@@ -225,7 +225,7 @@ fn place_rows(guests: &[GuestRuns]) -> Vec<Row> {
     rows
 }
 
-fn guest_row(guest: &GuestRuns) -> Row {
+fn guest_row(guest: &GuestRuns) -> NamedValue {
     let ready = if guest.missing.is_empty() { "" } else { "; not yet: see below" };
     row(guest.guest, format!("{:<9} {}{ready}", guest.host, guest.why))
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use serde::Serialize;
 
-use super::files::Files;
+use super::files::HostFiles;
 use kvm::{KvmKind, caps::Capabilities, host::DEV_KVM};
 
 /// Parameters that define a spinning guest: VMX's, then SVM's.
@@ -38,7 +38,7 @@ pub struct KvmFacts {
 
 impl KvmFacts {
     /// Reads this host's settings, and queries its KVM if that can be opened.
-    pub fn read(files: &Files, known: KvmKind) -> Self {
+    pub fn read(files: &HostFiles, known: KvmKind) -> Self {
         let module = vendor_module(files);
         let usable = known.runs_payload();
         let parameter = |name: &str| {
@@ -67,12 +67,12 @@ impl KvmFacts {
 }
 
 /// `/sys/module/kvm_*`; built-in modules show there, too, if they have parameters.
-fn vendor_module(files: &Files) -> Option<String> {
+fn vendor_module(files: &HostFiles) -> Option<String> {
     files.names("/sys/module").into_iter().find(|name| name.starts_with("kvm_"))
 }
 
 /// The name of the group of `/dev/kvm`, if its mode lets the group read and write.
-fn group(files: &Files) -> Option<String> {
+fn group(files: &HostFiles) -> Option<String> {
     const GROUP_READ_WRITE: u32 = 0o060;
     let metadata = fs::metadata(DEV_KVM).ok()?;
     let allowed = metadata.mode() & GROUP_READ_WRITE == GROUP_READ_WRITE;

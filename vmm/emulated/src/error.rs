@@ -8,7 +8,7 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    qemu::{MachineError, image::ImageError, pieces::PiecesError},
+    qemu::{QemuError, image::InitramfsError, pieces::PiecesError},
     session::watch::{Freeze, GiveUp},
     wire::WireError,
 };
@@ -27,10 +27,10 @@ pub enum EmulatedError {
     Pieces(#[from] PiecesError),
     /// The initramfs cannot be made.
     #[error(transparent)]
-    Image(#[from] ImageError),
+    Image(#[from] InitramfsError),
     /// QEMU cannot be started.
     #[error(transparent)]
-    Machine(#[from] MachineError),
+    Machine(#[from] QemuError),
     /// The async runtime cannot be started.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -45,10 +45,10 @@ pub enum EmulatedError {
     Variable { name: &'static str, value: String },
     /// The emulated host froze, and no further restart was allowed or possible.
     #[error("the emulated host froze: {freeze}. {}. This is a fault of the emulator, not of the guest{evidence}", advice(*.why, *.restarts))]
-    Frozen { freeze: Freeze, why: GiveUp, restarts: u32, evidence: Kept },
+    Frozen { freeze: Freeze, why: GiveUp, restarts: u32, evidence: KeptEvidence },
     /// The emulated host's kernel panicked.
     #[error("the emulated host's own kernel died: {line}{evidence}")]
-    Panic { line: String, evidence: Kept },
+    Panic { line: String, evidence: KeptEvidence },
     /// The emulated host ran out of memory.
     #[error(
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
@@ -58,16 +58,16 @@ pub enum EmulatedError {
     #[error(
         "the emulated host's {memory} had no room for the files that it takes along{largest}: give it more (--mem), or take a smaller file{evidence}"
     )]
-    NoRoom { memory: ByteSize, largest: LargestFile, evidence: Kept },
+    NoRoom { memory: ByteSize, largest: LargestFile, evidence: KeptEvidence },
     /// The emulated host has too little memory to boot.
     #[error("the emulated host needs at least {SMALLEST} of memory beside the guest's, not {0}")]
     TooSmall(ByteSize),
     /// The agent cannot run commands.
     #[error("the emulated host cannot run commands: {error}{evidence}")]
-    Agent { error: String, evidence: Kept },
+    Agent { error: String, evidence: KeptEvidence },
     /// QEMU exited before the errand ended.
     #[error("the emulator exited unexpectedly ({status}): {complaint}{evidence}")]
-    Ended { status: String, complaint: String, evidence: Kept },
+    Ended { status: String, complaint: String, evidence: KeptEvidence },
     #[error("cannot wait for the emulator")]
     Wait(#[source] io::Error),
     /// A port failed, or carried an invalid frame.
@@ -157,9 +157,9 @@ fn signal_name(signal: i32) -> String {
 
 /// The folder of the evidence, if it was kept; displays as the end of a sentence.
 #[derive(Debug, Default)]
-pub struct Kept(pub Option<PathBuf>);
+pub struct KeptEvidence(pub Option<PathBuf>);
 
-impl fmt::Display for Kept {
+impl fmt::Display for KeptEvidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Some(folder) => write!(f, "; evidence: {}", folder.display()),
@@ -184,7 +184,8 @@ mod tests {
         let missing = Path::new("/no/such");
         let largest = LargestFile::among(files.iter().map(PathBuf::as_path).chain([missing]));
         let memory = ByteSize::mib(512);
-        let error = EmulatedError::NoRoom { memory, largest, evidence: Kept(None) }.to_string();
+        let error =
+            EmulatedError::NoRoom { memory, largest, evidence: KeptEvidence(None) }.to_string();
         assert!(error.starts_with("the emulated host's 512 MiB had no room for"), "{error}");
         assert!(error.contains(&format!("{} has 300 MiB: ", files[1].display())), "{error}");
         assert_eq!(LargestFile::among([missing]).to_string(), "");
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn a_freeze_says_whose_fault_it_is_and_what_to_do() {
         let freeze = Freeze::Cpu { cpu: 1, after: Duration::from_millis(20_250) };
-        let evidence = Kept(Some("/e/1".into()));
+        let evidence = KeptEvidence(Some("/e/1".into()));
         let error = EmulatedError::Frozen { freeze, why: GiveUp::Exhausted, restarts: 2, evidence };
         assert_eq!(
             error.to_string(),

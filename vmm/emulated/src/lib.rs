@@ -37,7 +37,7 @@ use std::{
 pub use error::EmulatedError;
 pub use qemu::confinement::limits_of_qemu;
 pub use qemu::pieces::{Pieces, PiecesError, QEMU, find_qemu};
-pub use session::watch::{Freeze, Limits};
+pub use session::watch::{Freeze, SilenceLimits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
@@ -104,7 +104,7 @@ pub fn default_cpus() -> u32 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
     /// When it counts as frozen.
-    pub limits: Limits,
+    pub limits: SilenceLimits,
     /// The number of restarts allowed.
     pub restarts: u32,
     /// Faults to inject, for tests: one per machine.
@@ -118,7 +118,10 @@ pub struct Supervision {
 impl Default for Supervision {
     fn default() -> Self {
         Self {
-            limits: Limits { boot: Duration::from_secs(90), silence: Duration::from_secs(20) },
+            limits: SilenceLimits {
+                boot: Duration::from_secs(90),
+                silence: Duration::from_secs(20),
+            },
             restarts: 0,
             inject: Vec::new(),
             spare: true,
@@ -203,7 +206,7 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
         return Err(EmulatedError::TooSmall(errand.memory));
     }
     let pieces = Pieces::find(errand.kernel)?;
-    let image = qemu::image::Image::pack(&pieces.modules, errand)?;
+    let image = qemu::image::Initramfs::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
     // A thread may be blocked on a user who does not read; it is left behind.
@@ -211,7 +214,7 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
     finished
 }
 
-/// The time since a moment, as [`session::watch::Watch`] takes it.
+/// The time since a moment, as [`session::watch::LivenessWatch`] takes it.
 #[derive(Debug, Clone, Copy)]
 struct Clock(Instant);
 

@@ -2,12 +2,12 @@
 
 use super::{
     EmulatedError, Errand, Finished, Supervision,
-    qemu::{image::Image, pieces::Pieces},
+    qemu::{image::Initramfs, pieces::Pieces},
     session::{
-        Outcome, Session,
+        Session, SessionEnd,
         watch::{Decision, Repeatable, after_freeze},
     },
-    streams::{output::Seen, stdin::Input},
+    streams::{output::PassedOutput, stdin::Input},
 };
 use base::shown;
 use os::{
@@ -20,11 +20,11 @@ pub async fn supervise(
     errand: &Errand,
     supervision: &Supervision,
     pieces: &Pieces,
-    image: &Image,
+    image: &Initramfs,
 ) -> Result<Finished, EmulatedError> {
     let interrupt = Interrupt::on_signals().map_err(EmulatedError::Signals)?;
     let stop = interrupt.listener().map_err(EmulatedError::Signals)?;
-    let seen = Seen::default();
+    let seen = PassedOutput::default();
     let input = Input::open(&errand.stdin, &seen).map_err(EmulatedError::Input)?;
     let mut used = 0;
     loop {
@@ -38,11 +38,11 @@ pub async fn supervise(
         // On every path: nothing of this session continues.
         let ended = session.end().await;
         let (freeze, evidence) = match outcome? {
-            Outcome::Finished(finished) => {
+            SessionEnd::Finished(finished) => {
                 ended?;
                 return Ok(finished);
             }
-            Outcome::Frozen(freeze, evidence) => (freeze, evidence),
+            SessionEnd::Frozen(freeze, evidence) => (freeze, evidence),
         };
         let repeatable = if seen.any() {
             Repeatable::OutputSeen

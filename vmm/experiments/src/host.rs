@@ -75,7 +75,7 @@ pub enum GuestClass {
 
 /// A place and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct ChosenPlace {
     /// Where the guest runs.
     pub place: Place,
     /// The reason, as half a sentence.
@@ -83,7 +83,7 @@ pub struct Choice {
 }
 
 /// Decides where a guest of this class runs on a host with this kind of KVM.
-pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
+pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     use GuestClass::{Payload, Ring0};
     use KvmKind::{Absent, Denied, Hardware, Software};
     let (place, reason) = match (mode, class, kind) {
@@ -99,12 +99,12 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
         (HostMode::Auto, _, Absent) => (Place::Emulated, "there is no /dev/kvm"),
         (HostMode::Auto, _, Denied) => (Place::Emulated, "/dev/kvm may not be opened"),
     };
-    Choice { place, why: reason }
+    ChosenPlace { place, why: reason }
 }
 
 /// [`choose`] on this host, whose KVM is of this kind, with a line if nothing but the user's rights keeps the guest from
 /// it: an emulated host is no place to measure speed.
-pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
+pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     static SAID: Once = Once::new();
     let choice = choose(mode, class, kind);
     if choice.place == Place::Emulated && is_only_denied(mode, class, kind, &kvm::host::cpuinfo()) {

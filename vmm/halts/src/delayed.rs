@@ -37,13 +37,13 @@ pub struct DelayedKick {
 }
 
 #[derive(Debug)]
-struct Place {
+struct QueuedKick {
     due: AtomicU64,
     /// The target, shifted left by one; bit 0: [`KickPath::Doorbell`].
     target: AtomicU32,
 }
 
-impl Place {
+impl QueuedKick {
     const fn new() -> Self {
         Self { due: AtomicU64::new(0), target: AtomicU32::new(0) }
     }
@@ -53,22 +53,22 @@ impl Place {
 #[derive(Debug)]
 #[repr(align(128))]
 struct DelayQueue {
-    places: [Place; ROOM as usize],
+    places: [QueuedKick; ROOM as usize],
     written: AtomicU32,
-    taken: Taken,
+    taken: TakenCount,
 }
 
 /// Written by the courier, and therefore in cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Taken(AtomicU32);
+struct TakenCount(AtomicU32);
 
 impl DelayQueue {
     fn new() -> Self {
         Self {
-            places: [const { Place::new() }; ROOM as usize],
+            places: [const { QueuedKick::new() }; ROOM as usize],
             written: AtomicU32::new(0),
-            taken: Taken::default(),
+            taken: TakenCount::default(),
         }
     }
 

@@ -155,7 +155,7 @@ fn pin(thread: Option<Pid>, chosen: &[usize]) -> io::Result<()> {
 
 /// How a thread competes for its CPU (sched(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum SchedulingClass {
     /// Normal scheduling (`SCHED_OTHER`).
     Usual,
     /// Does not preempt another thread when it is woken (`SCHED_BATCH`).
@@ -204,12 +204,12 @@ impl ThreadId {
 
     /// Changes its scheduling class. Threads that it starts inherit the class.
     ///
-    /// [`Class::Background`] is left alone by processes that could not leave it again.
-    pub fn set_class(self, class: Class) {
+    /// [`SchedulingClass::Background`] is left alone by processes that could not leave it again.
+    pub fn set_class(self, class: SchedulingClass) {
         set_class(self.0, class);
     }
 
-    /// Does it have [`Class::Background`]?
+    /// Does it have [`SchedulingClass::Background`]?
     pub fn is_background(self) -> bool {
         // SAFETY: a query by number.
         unsafe { libc::sched_getscheduler(self.0) == libc::SCHED_IDLE }
@@ -228,18 +228,18 @@ impl ThreadId {
 
 /// Changes the scheduling class of the calling thread, as [`ThreadId::set_class`]. It names no thread, so that what confines
 /// a thread to itself permits it.
-pub fn set_own_class(class: Class) {
+pub fn set_own_class(class: SchedulingClass) {
     set_class(0, class);
 }
 
-fn set_class(thread: libc::pid_t, class: Class) {
-    if class == Class::Background && !may_leave_background() {
+fn set_class(thread: libc::pid_t, class: SchedulingClass) {
+    if class == SchedulingClass::Background && !may_leave_background() {
         return;
     }
     let policy = match class {
-        Class::Usual => libc::SCHED_OTHER,
-        Class::Patient => libc::SCHED_BATCH,
-        Class::Background => libc::SCHED_IDLE,
+        SchedulingClass::Usual => libc::SCHED_OTHER,
+        SchedulingClass::Patient => libc::SCHED_BATCH,
+        SchedulingClass::Background => libc::SCHED_IDLE,
     };
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: `param` is live through the call. A refused change costs precision only.

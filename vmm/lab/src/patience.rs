@@ -15,7 +15,7 @@ const LONGEST: Nanos = Nanos::millis(120_000);
 
 /// Watches the progress of one simulation.
 #[derive(Debug)]
-struct Patience {
+struct ProgressWatch {
     longest: Nanos,
     /// How much was done when that was last seen to grow, and the CPU time at that moment.
     seen: Mutex<(u64, Nanos)>,
@@ -23,10 +23,10 @@ struct Patience {
 
 /// Ends simulations of the calling thread that get nowhere for long, and all once `is_ended` says so.
 pub fn brake(is_ended: impl Fn() -> bool + Send + Sync + 'static) -> Brake {
-    Patience::new(LONGEST, now()).brake(is_ended, now)
+    ProgressWatch::new(LONGEST, now()).brake(is_ended, now)
 }
 
-impl Patience {
+impl ProgressWatch {
     const fn new(longest: Nanos, now: Nanos) -> Self {
         Self { longest, seen: Mutex::new((0, now)) }
     }
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn only_time_without_progress_counts() {
         let second = |number: u64| Nanos::millis(number * 1_000);
-        let patience = Patience::new(second(10), second(5));
+        let patience = ProgressWatch::new(second(10), second(5));
         assert!(!patience.is_over(0, second(15)));
         assert!(!patience.is_over(1, second(16)), "there is an operation");
         assert!(!patience.is_over(1, second(26)));
@@ -77,7 +77,7 @@ mod tests {
     fn a_brake_says_whether_time_is_over_or_a_signal_came() {
         let second = |number: u64| Nanos::millis(number * 1_000);
         let brake = |at, is_ended| {
-            Patience::new(second(10), second(5)).brake(move || is_ended, move || second(at))
+            ProgressWatch::new(second(10), second(5)).brake(move || is_ended, move || second(at))
         };
         assert_eq!(brake(15, false).end(0), None);
         assert_eq!(brake(16, false).end(0), Some(Stuck::NoTime(10)));

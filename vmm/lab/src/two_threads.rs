@@ -8,7 +8,7 @@ use std::{
 
 /// A word in a pair of cache lines of its own: processors fetch lines in pairs.
 #[repr(align(128))]
-pub struct Line(pub AtomicU64);
+pub struct PaddedAtomicU64(pub AtomicU64);
 
 /// Does both on threads of their own, and waits for them. The other begins only once there is a thread for either: it
 /// would wait for the first for ever.

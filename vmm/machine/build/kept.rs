@@ -13,9 +13,9 @@ use std::{
 };
 
 /// The place of a guest in the cache.
-pub struct Kept(PathBuf);
+pub struct CachedGuest(PathBuf);
 
-impl Kept {
+impl CachedGuest {
     /// The place of the guest that is built from the contents of these files and these words. None if no folder is
     /// named for the cache.
     pub fn of(files: &[PathBuf], words: &[&str]) -> io::Result<Option<Self>> {

@@ -40,7 +40,7 @@ const MODE: u32 = 0o666;
 
 /// How a result reaches its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum Delivery {
     /// As a temporary file next to it, which is then renamed.
     Replaced,
     /// Directly, into what is there.
@@ -53,7 +53,7 @@ enum Way {
 #[derive(Debug)]
 pub struct Target {
     path: PathBuf,
-    way: Way,
+    way: Delivery,
     /// What [`Target::begin`] has opened.
     begun: Mutex<Option<Temporary>>,
 }
@@ -63,7 +63,7 @@ impl Target {
     /// anything is measured.
     pub fn new(path: &Path) -> io::Result<Self> {
         let target = Self::unchecked(path)?;
-        if target.way == Way::Replaced {
+        if target.way == Delivery::Replaced {
             drop(target.temporary()?);
         }
         Ok(target)
@@ -71,7 +71,7 @@ impl Target {
 
     fn unchecked(path: &Path) -> io::Result<Self> {
         let way = way(path)?;
-        if way != Way::Into && path.file_name().is_none() {
+        if way != Delivery::Into && path.file_name().is_none() {
             return Err(ErrorKind::IsADirectory.into());
         }
         Ok(Self { path: path.into(), way, begun: Mutex::default() })
@@ -96,14 +96,14 @@ impl Target {
 
     /// What is opened only when the result is complete: a pipe or device.
     pub fn opened_late(&self) -> Option<&Path> {
-        (self.way == Way::Into).then_some(&self.path)
+        (self.way == Delivery::Into).then_some(&self.path)
     }
 
     /// Writes the whole result.
     pub fn write(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let file = begun.map_or_else(|| Temporary::new(self), Ok)?;
-        let mut pending = Pending { path: self.path.clone(), way: self.way.clone(), file };
+        let mut pending = PendingResult { path: self.path.clone(), way: self.way.clone(), file };
         let mut out = BufWriter::new(pending.out());
         fill(&mut out)?;
         out.flush()?;
@@ -140,9 +140,9 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// A result being written. If dropped, it leaves nothing behind.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingResult {
     path: PathBuf,
-    way: Way,
+    way: Delivery,
     file: Temporary,
 }
 
@@ -159,15 +159,15 @@ enum Temporary {
 impl Temporary {
     fn new(target: &Target) -> io::Result<Self> {
         Ok(match target.way {
-            Way::Replaced => Self::Named(target.temporary()?),
-            Way::Into | Way::Stream(_) => {
+            Delivery::Replaced => Self::Named(target.temporary()?),
+            Delivery::Into | Delivery::Stream(_) => {
                 Self::Nameless(tempfile::tempfile().map_err(without_path)?)
             }
         })
     }
 }
 
-impl Pending {
+impl PendingResult {
     /// Begins a result for `path`.
     pub fn new(path: &Path) -> io::Result<Self> {
         let target = Target::unchecked(path)?;
@@ -201,8 +201,8 @@ impl Pending {
         };
         file.rewind()?;
         match way {
-            Way::Stream(mut stream) => io::copy(&mut file, &mut stream).map(drop),
-            Way::Into | Way::Replaced => {
+            Delivery::Stream(mut stream) => io::copy(&mut file, &mut stream).map(drop),
+            Delivery::Into | Delivery::Replaced => {
                 let out = open_for_writing(&path)?;
                 io::copy(&mut file, &mut Special(&out)).map(drop)
             }
@@ -243,11 +243,11 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
     }
 }
 
-fn way(path: &Path) -> io::Result<Way> {
+fn way(path: &Path) -> io::Result<Delivery> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         // A dangling link is replaced like a file.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Way::Replaced),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Delivery::Replaced),
         Err(error) => return Err(error),
     };
     let is = |fd: BorrowedFd<'_>| {
@@ -258,20 +258,20 @@ fn way(path: &Path) -> io::Result<Way> {
         return Err(ErrorKind::IsADirectory.into());
     }
     if is(stdio::stdout()) && !kind.is_char_device() {
-        return Ok(Way::Stream(streams::Stream::Stdout));
+        return Ok(Delivery::Stream(streams::Stream::Stdout));
     }
     if is(stdio::stderr()) && !kind.is_char_device() {
-        return Ok(Way::Stream(streams::Stream::Stderr));
+        return Ok(Delivery::Stream(streams::Stream::Stderr));
     }
     access(path, Access::WRITE_OK)?;
     // A descriptor named by its number is written to directly, whatever it is.
     let is_descriptor = fs::canonicalize(folder(path)).is_ok_and(|dir| dir.starts_with("/proc"));
     if kind.is_file() && !is_descriptor {
-        Ok(Way::Replaced)
+        Ok(Delivery::Replaced)
     } else if kind.is_socket() {
         Err(Errno::NXIO.into())
     } else {
-        Ok(Way::Into)
+        Ok(Delivery::Into)
     }
 }
 

@@ -51,14 +51,14 @@ pub enum Stream {
 
 /// The state of one stream. The lock keeps the output of two threads apart.
 #[derive(Debug)]
-struct State {
+struct StreamState {
     lock: Mutex<()>,
     has_stalled: AtomicBool,
 }
 
-static STATES: [State; 2] = [
-    State { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
-    State { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
+static STATES: [StreamState; 2] = [
+    StreamState { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
+    StreamState { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
 ];
 
 /// The first error of stdout other than a closed pipe.
@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    fn state(self) -> &'static State {
+    fn state(self) -> &'static StreamState {
         &STATES[self as usize]
     }
 }
@@ -143,7 +143,7 @@ pub fn input_failure() -> Option<&'static io::Error> {
 
 /// Writes all bytes. [`ErrorKind::TimedOut`]: the program is to end, and the reader has stalled.
 pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    let State { lock, has_stalled } = stream.state();
+    let StreamState { lock, has_stalled } = stream.state();
     let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
     if has_stalled.load(SeqCst) {
         return Err(ErrorKind::TimedOut.into());

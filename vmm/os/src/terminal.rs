@@ -39,7 +39,7 @@ pub enum Hold {
 
 /// A terminal in use.
 #[derive(Debug)]
-struct Held {
+struct HeldTerminal {
     stdin: Stdin,
     /// `None` until the terminal is first taken.
     modes: Option<Modes>,
@@ -67,7 +67,7 @@ impl Modes {
     }
 }
 
-static HELD: Mutex<Option<Held>> = Mutex::new(None);
+static HELD: Mutex<Option<HeldTerminal>> = Mutex::new(None);
 
 /// The terminal in use; dropping this restores it.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl RawTerminal {
         signals::catch()?;
         restore_at_panics();
         let mut held = lock();
-        let held = held.insert(Held { stdin, modes: None, hold, is_back: true });
+        let held = held.insert(HeldTerminal { stdin, modes: None, hold, is_back: true });
         if is_ours() {
             held.take()?;
         }
@@ -100,7 +100,7 @@ impl Drop for RawTerminal {
     }
 }
 
-impl Held {
+impl HeldTerminal {
     fn take(&mut self) -> io::Result<()> {
         let modes = match &mut self.modes {
             Some(modes) => modes,
@@ -143,7 +143,7 @@ pub fn is_ours() -> bool {
     tcgetpgrp(stdio::stdin()).map_or(true, |group| group == getpgrp())
 }
 
-fn lock() -> MutexGuard<'static, Option<Held>> {
+fn lock() -> MutexGuard<'static, Option<HeldTerminal>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -128,7 +128,7 @@ impl std::ops::Sub for Totals {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenPreemption {
     at: Nanos,
     vm: u32,
     activity: LockActivity,
@@ -143,7 +143,7 @@ pub struct Accounting {
     totals: Totals,
     records: Vec<Preemption>,
     /// By vCPU: its preemption, if it is not back on a slot yet.
-    open: Box<[Option<Open>]>,
+    open: Box<[Option<OpenPreemption>]>,
     /// The vCPUs that were preempted within a lock and for which others may have spun since. Those
     /// that are back are dropped at the next search, so that a search looks at few.
     stranded: Vec<VcpuIndex>,
@@ -208,7 +208,8 @@ impl Accounting {
         if activity.is_involved() && !self.stranded.contains(&p.vcpu) {
             self.stranded.push(p.vcpu);
         }
-        self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, activity, back: None, record });
+        self.open[p.vcpu.ix()] =
+            Some(OpenPreemption { at: p.at, vm, activity, back: None, record });
     }
 
     /// A vCPU gives up its slot because it was asked to.
@@ -255,10 +256,11 @@ impl Accounting {
         self.counted[spinner.ix()] = now;
         let (Some(lock), head) = (activity.lock(), activity.head()) else { return };
         let open = &self.open;
-        let counts =
-            |open: &Open| open.activity.is_involved() && open.back.is_none_or(|back| back == now);
+        let counts = |open: &OpenPreemption| {
+            open.activity.is_involved() && open.back.is_none_or(|back| back == now)
+        };
         self.stranded.retain(|vcpu| open[vcpu.ix()].as_ref().is_some_and(counts));
-        let keeps_waiting = |open: &Open| match open.activity {
+        let keeps_waiting = |open: &OpenPreemption| match open.activity {
             _ if open.vm != vm || !open.activity.concerns(lock) => false,
             LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
                 head.map_or(open.activity.is_next(), |h| h == ticket)

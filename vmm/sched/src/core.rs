@@ -9,7 +9,7 @@
 use super::{
     accounting::{Accounting, Preemption},
     event::{Action, Event, Kicker, LockActivity, Observation, VcpuIndex},
-    log::{Entry, Log, TurnEnd},
+    log::{Log, TurnEnd, TurnIndex},
     policy::{Pick, Policy, Ready, Verdict, Why},
     table::{Vcpu, View},
 };
@@ -86,7 +86,7 @@ impl Core {
             since: Nanos::ZERO,
             deadline: Nanos::NEVER,
             kick: false,
-            turn: Entry::default(),
+            turn: TurnIndex::default(),
         };
         Self {
             vcpus: members.iter().map(vcpu).collect(),

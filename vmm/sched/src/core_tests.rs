@@ -7,7 +7,7 @@ use super::{
     log::{Turn, TurnEnd},
     policy::POLICIES,
     testing::{by, core_of, free, holding, new_core, recording_of, tell, waiting},
-    world::{Step, World, make_core, step},
+    world::{World, WorldStep, make_core, step},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -76,8 +76,8 @@ proptest! {
     fn replays_hold_against_any_history(
         steps in vec(step(), 1..300), others in vec(step(), 1..300), vcpus in 1..8_usize, slots in 1..4_usize,
     ) {
-        let stays = |steps: &[Step]| -> Vec<Step> {
-            steps.iter().copied().filter(|step| !matches!(step, Step::Exit(_))).collect()
+        let stays = |steps: &[WorldStep]| -> Vec<WorldStep> {
+            steps.iter().copied().filter(|step| !matches!(step, WorldStep::Exit(_))).collect()
         };
         let mut first = World::new("random", vcpus, slots, None);
         stays(&steps).into_iter().for_each(|step| first.step(step));

@@ -90,7 +90,7 @@ pub struct Log {
 
 /// A turn in a [`Log`]; `None` if there was no room for it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Entry(Option<usize>);
+pub(super) struct TurnIndex(Option<usize>);
 
 impl Log {
     /// An empty log with room for a recording.
@@ -103,27 +103,27 @@ impl Log {
         Self { turns: Vec::new(), lost: 0, start: Nanos::ZERO }
     }
 
-    pub(super) fn begin(&mut self, vcpu: VcpuIndex, slot: SlotId, now: Nanos) -> Entry {
+    pub(super) fn begin(&mut self, vcpu: VcpuIndex, slot: SlotId, now: Nanos) -> TurnIndex {
         if self.start == Nanos::ZERO {
             self.start = now;
         }
         if self.turns.len() == self.turns.capacity() {
             self.lost += 1;
-            return Entry(None);
+            return TurnIndex(None);
         }
         let (at, ran, end) = (now.since(self.start), Nanos::ZERO, TurnEnd::Open);
         self.turns.push(Turn { at, ran, vcpu, slot, end, point: None, free: false });
-        Entry(Some(self.turns.len() - 1))
+        TurnIndex(Some(self.turns.len() - 1))
     }
 
     /// The turn is about to end, at this point.
-    pub(super) fn at_point(&mut self, entry: Entry, point: Point) {
+    pub(super) fn at_point(&mut self, entry: TurnIndex, point: Point) {
         if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
             turn.point = Some(point);
         }
     }
 
-    pub(super) fn end(&mut self, entry: Entry, end: TurnEnd, ran: Nanos, free: bool) {
+    pub(super) fn end(&mut self, entry: TurnIndex, end: TurnEnd, ran: Nanos, free: bool) {
         if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
             (turn.end, turn.ran, turn.free) = (end, ran, free);
         }
@@ -153,7 +153,7 @@ impl Default for Log {
 
 /// A VM's progress at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct VmProgress {
     /// When, monotonic clock.
     pub at: Nanos,
     /// Index of the VM.

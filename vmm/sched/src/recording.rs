@@ -154,7 +154,7 @@ impl Recording {
             return Err(RecordingError::TooLong(count));
         }
         let mut turns = Vec::new();
-        let mut check = Check::default();
+        let mut check = TurnChecker::default();
         for ix in 0..usize::try_from(count).unwrap_or(usize::MAX) {
             let turn: Option<Turn> = parse(input).map_err(short(RecordingError::Damaged(ix)))?;
             let turn = turn.ok_or(RecordingError::Damaged(ix))?;
@@ -174,14 +174,14 @@ impl Recording {
 /// Checks that turns can have followed each other like this: it bounds how long a replay may act as
 /// its recording says.
 #[derive(Debug, Default)]
-struct Check {
+struct TurnChecker {
     last: Nanos,
     /// When each vCPU and each slot is free again.
     vcpus: HashMap<u32, Nanos>,
     slots: HashMap<u32, Nanos>,
 }
 
-impl Check {
+impl TurnChecker {
     fn next(&mut self, ix: usize, turn: &Turn) -> Result<(), RecordingError> {
         let end = turn.at.after(turn.ran);
         let vcpu_is_free = self.vcpus.insert(turn.vcpu.0, end).unwrap_or_default();

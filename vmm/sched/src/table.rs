@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::Entry,
+    log::TurnIndex,
 };
 use base::units::{Nanos, SlotId};
 
@@ -48,7 +48,7 @@ pub(super) struct Vcpu {
     pub(super) deadline: Nanos,
     /// A kick arrived before the halt it is meant for.
     pub(super) kick: bool,
-    pub(super) turn: Entry,
+    pub(super) turn: TurnIndex,
 }
 
 /// The schedule as a policy sees it.

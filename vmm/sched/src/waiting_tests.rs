@@ -7,7 +7,7 @@ use super::{
     core::State,
     policy::POLICIES,
     testing::{SLICE, core_of, tell, waiting},
-    world::{Step, World, step},
+    world::{World, WorldStep, step},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -46,15 +46,15 @@ impl Waits {
 }
 
 /// The longest that any vCPU has waited for a slot, at any step.
-fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[Step]) -> Nanos {
+fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -> Nanos {
     let mut world = World::new(policy, vcpus, slots, None);
     let mut waits = Waits { since: vec![None; vcpus], longest: Nanos::ZERO };
     // Repeated, so that starvation would last.
     for step in std::iter::repeat_n(steps, 8).flatten() {
         match *step {
-            Step::Pass(span) => waits.pass(&mut world, span),
+            WorldStep::Pass(span) => waits.pass(&mut world, span),
             // A vCPU that leaves keeps no other waiting.
-            Step::Exit(_) => {}
+            WorldStep::Exit(_) => {}
             step => world.step(step),
         }
         waits.note(&world);

@@ -16,7 +16,7 @@ pub const SLICE: Nanos = Nanos(1_000);
 
 /// Something that may happen next; whether it is possible is checked when it is taken.
 #[derive(Debug, Clone, Copy)]
-pub enum Step {
+pub enum WorldStep {
     /// The earliest deadline passes, and its vCPU leaves the guest with this activity.
     Due(usize),
     /// A vCPU leaves the guest spuriously.
@@ -52,25 +52,25 @@ pub enum Step {
 }
 
 #[cfg(test)]
-pub(super) fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = WorldStep> {
     let who = || 0..64_usize;
     prop_oneof![
-        20 => who().prop_map(Step::Due),
-        4 => who().prop_map(Step::Spurious),
-        8 => who().prop_map(Step::Park),
-        8 => who().prop_map(Step::Halted),
-        8 => (who(), who()).prop_map(|(a, b)| Step::Kick(a, b)),
-        4 => (who(), who()).prop_map(|(a, b)| Step::HandOver(a, b)),
-        4 => who().prop_map(Step::Yield),
-        4 => (who(), who()).prop_map(|(a, b)| Step::Spin(a, b)),
-        2 => who().prop_map(Step::Point),
-        3 => who().prop_map(Step::Idle),
-        2 => who().prop_map(Step::Wait),
-        3 => who().prop_map(Step::StopInHlt),
-        3 => (who(), who()).prop_map(|(a, b)| Step::KickInHlt(a, b)),
-        3 => who().prop_map(Step::Woken),
-        1 => who().prop_map(Step::Exit),
-        4 => (0..3_000_u64).prop_map(Step::Pass),
+        20 => who().prop_map(WorldStep::Due),
+        4 => who().prop_map(WorldStep::Spurious),
+        8 => who().prop_map(WorldStep::Park),
+        8 => who().prop_map(WorldStep::Halted),
+        8 => (who(), who()).prop_map(|(a, b)| WorldStep::Kick(a, b)),
+        4 => (who(), who()).prop_map(|(a, b)| WorldStep::HandOver(a, b)),
+        4 => who().prop_map(WorldStep::Yield),
+        4 => (who(), who()).prop_map(|(a, b)| WorldStep::Spin(a, b)),
+        2 => who().prop_map(WorldStep::Point),
+        3 => who().prop_map(WorldStep::Idle),
+        2 => who().prop_map(WorldStep::Wait),
+        3 => who().prop_map(WorldStep::StopInHlt),
+        3 => (who(), who()).prop_map(|(a, b)| WorldStep::KickInHlt(a, b)),
+        3 => who().prop_map(WorldStep::Woken),
+        1 => who().prop_map(WorldStep::Exit),
+        4 => (0..3_000_u64).prop_map(WorldStep::Pass),
     ]
 }
 
@@ -239,7 +239,7 @@ impl World {
         self.now = self.now.max(at);
         if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
             // The vCPU's thread is on its way into the halt, and reports that first.
-            return self.step(Step::Halted(vcpu.ix()));
+            return self.step(WorldStep::Halted(vcpu.ix()));
         }
         match self.core.state(vcpu) {
             State::Held(_) => self.tell(vcpu.ix(), Event::HoldOver),
@@ -248,14 +248,14 @@ impl World {
     }
 
     /// Takes a step, if it is possible.
-    pub fn step(&mut self, step: Step) {
+    pub fn step(&mut self, step: WorldStep) {
         let n = self.parked.len();
         match step {
-            Step::Due(which) => self.due(which),
-            Step::Pass(span) => self.now = self.now.after(Nanos(span)),
-            Step::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(look(v))),
-            Step::Park(v) if self.acts(v % n) => self.parked[v % n] = true,
-            Step::Halted(v) => {
+            WorldStep::Due(which) => self.due(which),
+            WorldStep::Pass(span) => self.now = self.now.after(Nanos(span)),
+            WorldStep::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(look(v))),
+            WorldStep::Park(v) if self.acts(v % n) => self.parked[v % n] = true,
+            WorldStep::Halted(v) => {
                 let v = v % n;
                 if self.runs(v) && (self.parked[v] || self.owed[v]) {
                     let owed = self.owed[v];
@@ -267,7 +267,7 @@ impl World {
                     }
                 }
             }
-            Step::Kick(v, by) if self.parked[v % n] => {
+            WorldStep::Kick(v, by) if self.parked[v % n] => {
                 self.parked[v % n] = false;
                 self.owed[v % n] = self.runs(v % n);
                 // A vCPU on its way into a halt kicks no other.
@@ -275,7 +275,7 @@ impl World {
                 self.tell(v % n, Event::Kicked(by));
                 assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
             }
-            Step::HandOver(v, to) if self.acts(v % n) && self.parked[to % n] => {
+            WorldStep::HandOver(v, to) if self.acts(v % n) && self.parked[to % n] => {
                 let (v, to) = (v % n, to % n);
                 self.parked[to] = false;
                 self.owed[to] = self.runs(to);
@@ -284,24 +284,24 @@ impl World {
                 assert!(self.replays || !self.runs(v), "a vCPU that hands over halts");
                 assert_ne!(self.states()[to], State::Halted, "a kicked vCPU stays halted");
             }
-            Step::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
-            Step::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
-            Step::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
+            WorldStep::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
+            WorldStep::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
+            WorldStep::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
                 let point = hypercalls::telemetry::Point::Critical;
                 self.tell(v % n, Event::Point(point, look(3)));
             }
-            Step::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
-            Step::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Waits(look(v))),
-            Step::StopInHlt(v) if self.acts(v % n) => {
+            WorldStep::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
+            WorldStep::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Waits(look(v))),
+            WorldStep::StopInHlt(v) if self.acts(v % n) => {
                 self.tell(v % n, Event::StoppedInHlt(look(v)));
             }
-            Step::KickInHlt(v, by) => {
+            WorldStep::KickInHlt(v, by) => {
                 let by = self.kicker(by);
                 self.tell(v % n, Event::KickedInHlt(by));
                 assert_ne!(self.states()[v % n], State::Idle, "a kicked vCPU stays in HLT");
             }
-            Step::Woken(v) => self.tell(v % n, Event::Woken(look(v))),
-            Step::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
+            WorldStep::Woken(v) => self.tell(v % n, Event::Woken(look(v))),
+            WorldStep::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use base::rng::SplitMix64;
 use base::units::Nanos;
 
-use crate::queue::Queue;
+use crate::queue::EventQueue;
 use crate::random::exponential;
 use crate::{Load, Machine, Picos, Span, Spec, System};
 
@@ -32,8 +32,8 @@ pub fn saturated(system: System, vcpus: usize) -> Spec {
 /// The queue alone: `actors` actors that each wait for an exponential time, again and again. Returns
 /// the last time, so that nothing is left out.
 pub fn actors_in_queue(actors: usize, events: u64) -> Picos {
-    let mut waits = Waits::new(1);
-    let mut queue = Queue::new(actors);
+    let mut waits = ExponentialWaits::new(1);
+    let mut queue = EventQueue::new(actors);
     (0..actors).for_each(|actor| queue.set(actor, waits.draw()));
     for _ in 0..events {
         let (now, actor) = queue.earliest();
@@ -44,7 +44,7 @@ pub fn actors_in_queue(actors: usize, events: u64) -> Picos {
 
 /// The actors of [`actors_in_queue`] with the standard library's heap.
 pub fn actors_in_heap(actors: usize, events: u64) -> Picos {
-    let mut waits = Waits::new(1);
+    let mut waits = ExponentialWaits::new(1);
     let mut heap: BinaryHeap<_> = (0..actors).map(|actor| Reverse((waits.draw(), actor))).collect();
     for _ in 0..events {
         if let Some(mut first) = heap.peek_mut() {
@@ -54,15 +54,15 @@ pub fn actors_in_heap(actors: usize, events: u64) -> Picos {
     heap.peek().map_or(Picos::ZERO, |first| first.0.0)
 }
 
-/// The waits of actors that do nothing else: exponential, with a mean of [`Waits::MEAN`].
+/// The waits of actors that do nothing else: exponential, with a mean of [`ExponentialWaits::MEAN`].
 #[derive(Debug)]
-pub struct Waits(SplitMix64);
+pub struct ExponentialWaits(SplitMix64);
 
-impl Waits {
+impl ExponentialWaits {
     /// The mean wait.
     pub const MEAN: Picos = Picos(1_000_000);
 
-    /// Waits from this seed, or from where [`Waits::state`] left off.
+    /// Waits from this seed, or from where [`ExponentialWaits::state`] left off.
     pub const fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
     }

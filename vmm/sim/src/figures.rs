@@ -9,7 +9,7 @@ use crate::time::Picos;
 
 /// Sums since the start of a simulation; the difference of two is that of a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct SimFigures {
     /// The time of the reading, or the length of the window.
     pub time: Picos,
     /// Operations of each vCPU.
@@ -48,7 +48,7 @@ pub struct Figures {
     pub schedule: Totals,
 }
 
-impl Figures {
+impl SimFigures {
     /// Operations of all vCPUs.
     pub fn all(&self) -> u64 {
         self.operations.iter().sum()
@@ -65,12 +65,12 @@ impl Figures {
     }
 }
 
-impl Sub<&Figures> for Figures {
-    type Output = Figures;
+impl Sub<&SimFigures> for SimFigures {
+    type Output = SimFigures;
 
-    fn sub(self, before: &Figures) -> Figures {
+    fn sub(self, before: &SimFigures) -> SimFigures {
         let pairs = self.operations.iter().zip(&before.operations);
-        Figures {
+        SimFigures {
             time: self.time - before.time,
             operations: pairs.map(|(now, before)| now - before).collect(),
             slow: self.slow - before.slow,

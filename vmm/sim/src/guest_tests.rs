@@ -165,7 +165,7 @@ fn no_shootdown_waits_for_an_idle_vcpu() {
 
 #[test]
 fn sleep_and_shootdowns_break_no_lock() {
-    let host = Host {
+    let host = HostModel {
         ple: Some(Ple::default()),
         halt_poll: Some(HaltPoll::default()),
         noise: Some(Noise { busy: micros(3), idle: micros(40) }),

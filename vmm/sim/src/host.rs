@@ -6,7 +6,7 @@ use crate::time::Picos;
 
 /// What a host does beside the schedule. By default nothing.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub struct Host {
+pub struct HostModel {
     /// Stops guests that spin.
     pub ple: Option<Ple>,
     /// Lets vCPUs poll before they give up a CPU in a halt.
@@ -135,7 +135,7 @@ impl HaltPoll {
 
 /// A vCPU's halts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Halts {
+pub(crate) struct VcpuHalts {
     /// How long it polls.
     pub(crate) window: Picos,
     /// When its halt began.

@@ -33,7 +33,7 @@ pub enum LineLaw {
 const NONE: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
-struct Line {
+struct CacheLine {
     /// The CPU with the only copy.
     owner: u16,
     /// The home's own cache has it, while no CPU has a copy ([`Atomics::Far`]).
@@ -50,7 +50,7 @@ pub(crate) type Start = (usize, Picos);
 
 /// All lines.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct CacheLines {
     levels: Box<[LineCosts]>,
     /// By pair of CPUs: the level of their distance.
     distances: Box<[u8]>,
@@ -64,14 +64,14 @@ pub(crate) struct Lines {
     /// [`LineLaw::LateInvalidations`].
     is_late: bool,
     words: usize,
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
     sharers: Box<[u64]>,
     sleepers: Box<[u64]>,
     rng: SplitMix64,
     transfers: u64,
 }
 
-impl Lines {
+impl CacheLines {
     /// `lines` lines that no cache has, for the first `cpus` CPUs of `machine`.
     pub(crate) fn new(
         machine: &Machine,
@@ -81,7 +81,7 @@ impl Lines {
         seed: u64,
     ) -> Self {
         let words = bits::words(cpus);
-        let line = Line {
+        let line = CacheLine {
             owner: NONE,
             is_home: false,
             served: NONE,

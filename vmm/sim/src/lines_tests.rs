@@ -1,11 +1,11 @@
 use super::*;
 
 /// Cores of 2 CPUs, sockets of 4, 8 in all. Costs tell the kind and the distance apart.
-fn lines() -> Lines {
+fn lines() -> CacheLines {
     lines_with(Atomics::Near)
 }
 
-fn lines_with(atomics: Atomics) -> Lines {
+fn lines_with(atomics: Atomics) -> CacheLines {
     let level = |name: &str, cpus, cost: u64| crate::machine::Level {
         name: name.into(),
         cpus,
@@ -22,7 +22,7 @@ fn lines_with(atomics: Atomics) -> Lines {
     machine.costs.atomic = Picos(100);
     machine.costs.memory = Picos(1_000);
     machine.costs.invalidate = Picos(7);
-    Lines::new(&machine, LineLaw::Physical, 8, 2, 1)
+    CacheLines::new(&machine, LineLaw::Physical, 8, 2, 1)
 }
 
 const LOAD: Access = Access::Load;
@@ -30,7 +30,7 @@ const STORE: Access = Access::Store;
 const RMW: Access = Access::ReadModifyWrite;
 
 /// A request while no CPU sleeps at the line.
-fn ask(lines: &mut Lines, cpu: usize, access: Access) -> Option<Picos> {
+fn ask(lines: &mut CacheLines, cpu: usize, access: Access) -> Option<Picos> {
     let mut woken = Vec::new();
     let cost = lines.request(0, cpu, access, &mut woken);
     assert!(woken.is_empty());
@@ -38,7 +38,7 @@ fn ask(lines: &mut Lines, cpu: usize, access: Access) -> Option<Picos> {
 }
 
 /// The cost of an access that nothing else delays.
-fn access(lines: &mut Lines, cpu: usize, access: Access) -> u64 {
+fn access(lines: &mut CacheLines, cpu: usize, access: Access) -> u64 {
     if let Some(cost) = lines.hit(0, cpu, access) {
         return cost.0;
     }
@@ -80,7 +80,7 @@ fn far_atomics_leave_no_cpu_a_copy() {
 #[test]
 fn a_home_that_serves_in_order_does() {
     let machine = Machine { queue: Queue::Fifo, ..Machine::ideal(8) };
-    let mut lines = Lines::new(&machine, LineLaw::Physical, 8, 1, 1);
+    let mut lines = CacheLines::new(&machine, LineLaw::Physical, 8, 1, 1);
     for cpu in 0..8 {
         assert_eq!(ask(&mut lines, cpu, STORE).is_some(), cpu == 0);
     }
@@ -144,7 +144,7 @@ fn an_owner_shares_its_line_as_soon_as_it_is_asked_to() {
 #[test]
 fn late_invalidations_leave_copies_until_the_end() {
     let law = LineLaw::LateInvalidations;
-    let mut lines = Lines::new(&Machine::ideal(8), law, 8, 1, 1);
+    let mut lines = CacheLines::new(&Machine::ideal(8), law, 8, 1, 1);
     access(&mut lines, 0, STORE);
     access(&mut lines, 1, LOAD);
     lines.sleep(0, 1);

@@ -14,14 +14,14 @@ const NONE: u64 = u64::MAX;
 /// operation depends on how many events are pending. Of events at one time, that of the lower leaf
 /// comes first.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct EventQueue {
     /// The root is at 1, the children of `i` at `2 * i` and `2 * i + 1`.
     keys: Box<[u64]>,
     /// Index of the first leaf.
     first: usize,
 }
 
-impl Queue {
+impl EventQueue {
     /// A queue of `leaves` leaves, at most [`MOST`], without events.
     pub(crate) fn new(leaves: usize) -> Self {
         assert!(leaves <= MOST, "{leaves} are more leaves than a key can name");
@@ -81,7 +81,7 @@ mod tests {
             leaves in 1..70_usize,
             sets in prop::collection::vec((0..70_usize, prop::option::of(0..50_u64)), 0..200),
         ) {
-            let mut queue = Queue::new(leaves);
+            let mut queue = EventQueue::new(leaves);
             let mut model = vec![None; leaves];
             for (leaf, time) in sets {
                 let leaf = leaf % leaves;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_last_time_is_before_never() {
-        let mut queue = Queue::new(2);
+        let mut queue = EventQueue::new(2);
         queue.set(1, Picos::LAST);
         assert_eq!(queue.earliest(), (Picos::LAST, 1));
     }

@@ -7,14 +7,14 @@ use sched::{log::TurnEnd, recording::Recording};
 
 const END: Picos = Picos(5 * MILLI.0);
 
-fn run(spec: &Spec, decisions: Decisions<'_>) -> (Sim, Figures) {
+fn run(spec: &Spec, decisions: Decisions<'_>) -> (Sim, SimFigures) {
     let mut sim = Sim::scheduled(spec, decisions).expect("it can be simulated");
     sim.run_until(END).expect("it goes on");
     let figures = sim.figures();
     (sim, figures)
 }
 
-fn recorded(spec: &Spec) -> (Recording, Figures) {
+fn recorded(spec: &Spec) -> (Recording, SimFigures) {
     let (sim, figures) = run(spec, Decisions { are_kept: true, ..Decisions::default() });
     let recording = sim.recording();
     sim.finish().expect("it ends");
@@ -22,7 +22,7 @@ fn recorded(spec: &Spec) -> (Recording, Figures) {
 }
 
 /// The replay of a simulation by the same guest: how it differs, and its own decisions.
-fn replayed(spec: &Spec, recording: &Recording) -> (sched::policy::Divergence, Figures) {
+fn replayed(spec: &Spec, recording: &Recording) -> (sched::policy::Divergence, SimFigures) {
     let policy = "replay:of-a-test".parse().expect("it is a policy");
     let spec = Spec { policy, ..spec.clone() };
     let (sim, figures) = run(&spec, Decisions { replayed: Some(recording), are_kept: false });
@@ -119,7 +119,7 @@ fn only_a_recording_of_the_same_size_is_replayed() {
     let other = Spec { policy: policy.clone(), ..spec_of(7) };
     let decisions = Decisions { replayed: Some(&recording), are_kept: false };
     let refused = Sim::scheduled(&other, decisions).map(|_| ());
-    assert!(matches!(refused, Err(SpecError::OtherSize { vcpus: 8, slots: 4 })), "{refused:?}");
+    assert!(matches!(refused, Err(SimSpecError::OtherSize { vcpus: 8, slots: 4 })), "{refused:?}");
     let refused = Sim::new(&Spec { policy, ..spec_of(8) }).map(|_| ());
-    assert!(matches!(refused, Err(SpecError::NoRecording)), "{refused:?}");
+    assert!(matches!(refused, Err(SimSpecError::NoRecording)), "{refused:?}");
 }

@@ -12,7 +12,7 @@ use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
 use crate::guest::WIDE;
-use crate::host::{Host, Noise};
+use crate::host::{HostModel, Noise};
 use crate::lines::LineLaw;
 use crate::load::Load;
 use crate::machine::Machine;
@@ -49,7 +49,7 @@ pub struct Spec {
     /// What goes wrong with kicks and halts, drawn from the seed.
     pub faults: FaultSpec,
     /// What the host does beside it.
-    pub host: Host,
+    pub host: HostModel,
     /// Each vCPU starts at a random moment from zero to this; zero: all at once.
     pub starts: Picos,
     /// The seed of all random choices.
@@ -62,7 +62,7 @@ pub struct Spec {
 /// Why a simulation cannot begin.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
-pub enum SpecError {
+pub enum SimSpecError {
     /// More CPUs than the machine has.
     #[error("{} {} more than the {has} of {machine}", count(*.cpus, "CPU"), agree(*.cpus, "is", "are"))]
     Cpus { cpus: usize, has: usize, machine: String },
@@ -99,7 +99,7 @@ impl Spec {
         Self {
             law: LineLaw::Physical,
             cpus: machine.cpus(),
-            host: Host { noise: machine.noise, ..Host::default() },
+            host: HostModel { noise: machine.noise, ..HostModel::default() },
             machine,
             guests: 1,
             vcpus,
@@ -122,31 +122,31 @@ impl Spec {
     }
 
     /// Can it be simulated?
-    pub fn check(&self) -> Result<(), SpecError> {
+    pub fn check(&self) -> Result<(), SimSpecError> {
         let has = self.machine.cpus();
         if self.cpus == 0 || self.cpus > has {
             let machine = self.machine.name.clone();
-            return Err(SpecError::Cpus { cpus: self.cpus, has, machine });
+            return Err(SimSpecError::Cpus { cpus: self.cpus, has, machine });
         }
         if self.vcpus == 0 || self.vcpus > WIDE {
-            return Err(SpecError::Vcpus(self.vcpus));
+            return Err(SimSpecError::Vcpus(self.vcpus));
         }
         let (guests, vcpus) = (self.guests, self.vcpus);
         if !(1..=WIDE).contains(&guests.saturating_mul(vcpus)) {
-            return Err(SpecError::Guests { guests, vcpus });
+            return Err(SimSpecError::Guests { guests, vcpus });
         }
         // A lock with 8-bit tickets has a limit of its own; the others have that of the table.
         let (most, system) = (self.system.most_cpus(), self.system);
         if most < simulated_locks::MAX_CPUS as u32 && vcpus > most as usize {
-            return Err(SpecError::Lock { vcpus, most, system });
+            return Err(SimSpecError::Lock { vcpus, most, system });
         }
         if let Some(Noise { busy, idle }) = self.host.noise
             && (busy == Picos::ZERO || idle == Picos::ZERO)
         {
-            return Err(SpecError::Noise);
+            return Err(SimSpecError::Noise);
         }
         match self.policy.name() {
-            "host" => Err(SpecError::Host),
+            "host" => Err(SimSpecError::Host),
             _ => Ok(()),
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     }
 }
 
-pub(super) fn run(spec: &Spec, end: Picos) -> Figures {
+pub(super) fn run(spec: &Spec, end: Picos) -> SimFigures {
     let mut sim = Sim::new(spec).expect("it can be simulated");
     sim.run_until(end).unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy));
     sim.finish().unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy))
@@ -88,7 +88,7 @@ fn every_system_works_under_every_policy() {
 }
 
 /// The mean over some seeds, and its standard error.
-fn mean(spec: &Spec, quantity: fn(&Figures) -> f64) -> (f64, f64) {
+fn mean(spec: &Spec, quantity: fn(&SimFigures) -> f64) -> (f64, f64) {
     const SEEDS: u64 = 6;
     let figure = |seed| quantity(&run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0)));
     let all: Vec<f64> = (1..=SEEDS).map(figure).collect();
@@ -111,8 +111,8 @@ fn skipping_looks_leaves_the_figures_as_they_are() {
     ] {
         let parked = spec(system, vcpus, policy);
         let spun = Spec { parks: false, ..parked.clone() };
-        let figures: [fn(&Figures) -> f64; 3] =
-            [Figures::rate, |figures| figures.looks as f64, |figures| figures.transfers as f64];
+        let figures: [fn(&SimFigures) -> f64; 3] =
+            [SimFigures::rate, |figures| figures.looks as f64, |figures| figures.transfers as f64];
         for (which, quantity) in figures.into_iter().enumerate() {
             let (parking, error) = mean(&parked, quantity);
             let (spinning, other_error) = mean(&spun, quantity);
@@ -137,12 +137,15 @@ fn a_parked_waiter_pays_its_exits() {
         let parked = Spec {
             spin_threshold: 256,
             slice: Nanos::micros(slice),
-            host: Host { ple: ple.then(Ple::default), ..Host::default() },
+            host: HostModel { ple: ple.then(Ple::default), ..HostModel::default() },
             ..Spec::new(machine.clone(), System::PvTicket, vcpus, load.clone())
         };
         let simulated = Spec { parks: false, ..parked.clone() };
-        let figures: [fn(&Figures) -> f64; 3] =
-            [Figures::rate, |figures| figures.halts as f64, |figures| figures.pause_exits as f64];
+        let figures: [fn(&SimFigures) -> f64; 3] = [
+            SimFigures::rate,
+            |figures| figures.halts as f64,
+            |figures| figures.pause_exits as f64,
+        ];
         for (which, quantity) in figures.into_iter().enumerate() {
             let (parking, error) = mean(&parked, quantity);
             let (spinning, other_error) = mean(&simulated, quantity);
@@ -190,7 +193,7 @@ fn a_standstill_is_noticed() {
 }
 
 /// A run of a PV lock whose vCPUs halt often, under faults.
-fn faulty(faults: &str) -> Result<Figures, Stuck> {
+fn faulty(faults: &str) -> Result<SimFigures, Stuck> {
     let faults = faults.parse().expect("they are faults");
     let spec = Spec { faults, spin_threshold: 4, ..spec(System::PvTicket, 8, "rr") };
     let mut sim = Sim::new(&spec).expect("it can be simulated");
@@ -203,7 +206,7 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
     assert_eq!(faulty("kick-drop:0.01").err(), Some(Stuck::AllHalt));
     let figures = |faults| faulty(faults).expect("it comes to its end");
     let usual = figures("kick-drop:0");
-    let counts = |figures: &Figures| {
+    let counts = |figures: &SimFigures| {
         let faults = figures.faults;
         [faults.delayed, faults.duplicated, faults.spurious, faults.halts_delayed]
     };
@@ -265,7 +268,7 @@ fn what_cannot_be_simulated_is_refused() {
 
 /// Spec with pause-loop exits.
 fn with_ple(spec: Spec) -> Spec {
-    let host = Host { ple: Some(Ple::default()), ..spec.host };
+    let host = HostModel { ple: Some(Ple::default()), ..spec.host };
     Spec { host, ..spec }
 }
 
@@ -273,8 +276,8 @@ fn with_ple(spec: Spec) -> Spec {
 fn pause_loops_exit_whether_looks_are_skipped_or_not() {
     let parked = with_ple(spec(System::NativeTicket, 6, "rr"));
     let spun = Spec { parks: false, ..parked.clone() };
-    let figures: [fn(&Figures) -> f64; 3] =
-        [Figures::rate, |figures| figures.looks as f64, |figures| figures.pause_exits as f64];
+    let figures: [fn(&SimFigures) -> f64; 3] =
+        [SimFigures::rate, |figures| figures.looks as f64, |figures| figures.pause_exits as f64];
     for (which, quantity) in figures.into_iter().enumerate() {
         let (parking, error) = mean(&parked, quantity);
         let (spinning, other_error) = mean(&spun, quantity);
@@ -314,7 +317,7 @@ fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
 /// Adds a thread to each CPU, which is busy for 50 us and idle for 100 us on average; it costs a switch each time.
 fn with_noise(spec: Spec) -> Spec {
     let noise = Noise { busy: Picos::from_nanos(5e4), idle: Picos::from_nanos(1e5) };
-    Spec { host: Host { noise: Some(noise), ..Host::default() }, ..spec }
+    Spec { host: HostModel { noise: Some(noise), ..HostModel::default() }, ..spec }
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn noise_of_the_same_seed_is_the_same_and_breaks_no_lock() {
 fn halts_that_are_short_end_in_a_poll() {
     let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
     blocks.load.locks[0].critical = Span::Fixed(Picos::from_nanos(1e4));
-    let host = Host { halt_poll: Some(HaltPoll::default()), ..Host::default() };
+    let host = HostModel { halt_poll: Some(HaltPoll::default()), ..HostModel::default() };
     let polls = Spec { host, ..blocks.clone() };
     let mut long = polls.clone();
     // Longer than any poll.
@@ -368,7 +371,7 @@ fn halts_that_are_short_end_in_a_poll() {
 /// A vCPU that polls takes no CPU from one that wants it, and no kick is lost.
 #[test]
 fn polls_end_where_others_want_the_cpu() {
-    let host = Host { halt_poll: Some(HaltPoll::default()), ..with_noise_and_ple() };
+    let host = HostModel { halt_poll: Some(HaltPoll::default()), ..with_noise_and_ple() };
     let mut polled = 0;
     for system in System::ALL {
         for policy in ["rr", "host-eevdf:150us", "kick-boost", "gang", "random", "lhp:1000,50us"] {
@@ -384,7 +387,7 @@ fn polls_end_where_others_want_the_cpu() {
     assert!(polled > 1_000, "{polled}");
 }
 
-fn with_noise_and_ple() -> Host {
+fn with_noise_and_ple() -> HostModel {
     with_ple(with_noise(spec(System::PvTicket, 1, "rr"))).host
 }
 
@@ -399,7 +402,7 @@ fn deferred_resumes_a_line_that_the_host_has_stopped() {
         let spec = Spec {
             cpus: 2,
             slice: Nanos::micros(4_000),
-            host: Host { noise: Some(noise), ..Host::default() },
+            host: HostModel { noise: Some(noise), ..HostModel::default() },
             seed,
             ..spec(system, 16, "deferred")
         };

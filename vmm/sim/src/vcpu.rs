@@ -4,7 +4,7 @@ use base::rng::SplitMix64;
 use sim_cell::{Answer, Request};
 
 use crate::engine::Answers;
-use crate::host::{Halts, PauseLoop};
+use crate::host::{PauseLoop, VcpuHalts};
 use crate::time::Picos;
 
 /// No CPU.
@@ -12,7 +12,7 @@ pub(crate) const NOWHERE: u16 = u16::MAX;
 
 /// What a vCPU's event, when it comes, will mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum NextEvent {
     /// The vCPU's request takes place.
     Due,
     /// The vCPU's request has taken place, with [`Vcpu::answer`]; what it takes is over.
@@ -41,7 +41,7 @@ pub(crate) enum State {
     Finished,
 }
 
-impl State {
+impl NextEvent {
     /// Does it wait for a line? Then it cannot be interrupted.
     pub(crate) const fn is_transfer(self) -> bool {
         matches!(self, Self::Transfer | Self::LookTransfer)
@@ -101,7 +101,7 @@ impl Round {
 
 /// A pause that stands for many looks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Park {
+pub(crate) struct LongPause {
     /// When the first look after the pause begins.
     pub(crate) first: Picos,
     /// From one look to the next.
@@ -112,7 +112,7 @@ pub(crate) struct Park {
     pub(crate) out: Picos,
 }
 
-impl Park {
+impl LongPause {
     /// The first look that is not before `now`: the looks that the pause stands for, and when it
     /// begins.
     #[inline(always)]
@@ -141,7 +141,7 @@ impl Park {
 pub(crate) struct Vcpu {
     pub(crate) code: sim_cell::Vcpu,
     pub(crate) request: Request,
-    pub(crate) state: State,
+    pub(crate) state: NextEvent,
     pub(crate) answer: Answer,
     /// The CPU that it has.
     pub(crate) pcpu: u16,
@@ -150,8 +150,8 @@ pub(crate) struct Vcpu {
     /// The address at which its guest's memory would begin if it were the first.
     pub(crate) base: usize,
     pub(crate) round: Round,
-    pub(crate) park: Park,
-    pub(crate) halts: Halts,
+    pub(crate) park: LongPause,
+    pub(crate) halts: VcpuHalts,
     /// For pause-loop exits, if the host has them.
     pub(crate) pauses: Option<PauseLoop>,
     /// What is left until its event, while it has no CPU.
@@ -173,18 +173,19 @@ mod tests {
 
     #[test]
     fn a_look_is_never_before_the_store_that_it_is_to_see() {
-        let park = Park { first: Picos(100), period: Picos(30), most: 5, out: Picos::ZERO };
+        let park = LongPause { first: Picos(100), period: Picos(30), most: 5, out: Picos::ZERO };
         assert_eq!(park.next(Picos(40)), (1, Picos(100)));
         assert_eq!(park.next(Picos(100)), (1, Picos(100)));
         assert_eq!(park.next(Picos(101)), (2, Picos(130)));
         assert_eq!(park.next(Picos(9_000)), (5, Picos(220)), "no more than it may");
         assert_eq!(park.last(), Picos(220));
-        assert_eq!(Park { most: u32::MAX, ..park }.last(), Picos::NEVER);
+        assert_eq!(LongPause { most: u32::MAX, ..park }.last(), Picos::NEVER);
     }
 
     #[test]
     fn a_vcpu_that_is_out_of_its_guest_does_not_look() {
-        let mut park = Park { first: Picos(100), period: Picos(30), most: 50, out: Picos::ZERO };
+        let mut park =
+            LongPause { first: Picos(100), period: Picos(30), most: 50, out: Picos::ZERO };
         // Three looks are over, at 100, 130 and 160; the next one would be at 190.
         park.delay(Picos(175), Picos(1_000));
         assert_eq!(

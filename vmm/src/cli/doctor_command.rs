@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::{FAILURE, print};
 use base::chain::chain;
-use doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls};
+use doctor::{DoctorReport, Facts, GuestRuns, advice, brief::brief, calls};
 use emulated::Pieces;
 use experiments::host::{self, GuestClass, HostKernelChoice, HostMode, Place};
 use kvm::KvmKind;
@@ -41,7 +41,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let guests =
         vec![runs(GuestClass::Ring0, kind, kernel), runs(GuestClass::Payload, kind, kernel)];
     let next = advice::next_steps(&facts, &guests);
-    let report = Report { facts, guests, next };
+    let report = DoctorReport { facts, guests, next };
     if args.json {
         print_json(&(serde_json::to_string_pretty(&report)? + "\n"));
     } else if args.brief {

@@ -3,9 +3,9 @@
 use clap::Command;
 
 /// A group of commands: its title; each command with a line about it.
-type Group = (&'static str, &'static [(&'static str, &'static str)]);
+type HelpGroup = (&'static str, &'static [(&'static str, &'static str)]);
 
-const GROUPS: [Group; 4] = [
+const GROUPS: [HelpGroup; 4] = [
     (
         "Guests",
         &[

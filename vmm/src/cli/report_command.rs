@@ -70,7 +70,7 @@ const REGRESSION: u8 = 1;
 const PAGE: &str = "report.html";
 
 /// What is reported: all runs as one study, or two runs and what differs between them.
-enum Subject {
+enum ReportSubject {
     Study(Box<Study>),
     Diff(Box<Diff>),
 }
@@ -94,7 +94,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
 }
 
 /// Shows what the command line asks for.
-fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
+fn shown(args: &ReportArgs) -> anyhow::Result<ReportSubject> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
         let what = format!("--diff compares two runs, not {count}: give two directories");
@@ -157,8 +157,8 @@ fn brief(records: &[RunRecord], page: Option<&Path>) -> String {
 }
 
 /// The exit status that says whether the second run is worse. A mail lists the regressions itself.
-fn judged(subject: &Subject, is_mail: bool) -> anyhow::Result<u8> {
-    let Subject::Diff(diff) = subject else { return Ok(0) };
+fn judged(subject: &ReportSubject, is_mail: bool) -> anyhow::Result<u8> {
+    let ReportSubject::Diff(diff) = subject else { return Ok(0) };
     let regressions = mail::regressions(diff);
     if !is_mail {
         print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
@@ -183,17 +183,17 @@ pub(super) fn of_run(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-fn subject(records: &[RunRecord], is_diff: bool) -> Subject {
+fn subject(records: &[RunRecord], is_diff: bool) -> ReportSubject {
     let study = |record| Study::new(slice::from_ref(record));
     match records {
         [before, after] if is_diff => {
-            Subject::Diff(Box::new(Diff::new(study(before), study(after))))
+            ReportSubject::Diff(Box::new(Diff::new(study(before), study(after))))
         }
-        _ => Subject::Study(Box::new(Study::new(records))),
+        _ => ReportSubject::Study(Box::new(Study::new(records))),
     }
 }
 
-impl Subject {
+impl ReportSubject {
     fn write_page(&self, file: &Path) -> anyhow::Result<()> {
         let page = match self {
             Self::Study(study) => html::page(study),

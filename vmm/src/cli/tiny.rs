@@ -17,12 +17,12 @@ use machine::{
 #[derive(Debug, Args)]
 pub struct TinyArgs {
     /// What the guest does
-    #[arg(value_enum, default_value_t = Guest::Hello)]
-    guest: Guest,
+    #[arg(value_enum, default_value_t = TinyGuest::Hello)]
+    guest: TinyGuest,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Guest {
+enum TinyGuest {
     /// Prints one byte.
     Hello,
     /// Prints one byte and halts until the machine is killed: an idle VMM, to look at its memory.
@@ -34,9 +34,9 @@ enum Guest {
 /// Runs the guest and returns the exit status.
 pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     let workload = match args.guest {
-        Guest::Hello => Workload::Hello,
-        Guest::Rest => Workload::Rest,
-        Guest::Misuse => Workload::Misuse,
+        TinyGuest::Hello => Workload::Hello,
+        TinyGuest::Rest => Workload::Rest,
+        TinyGuest::Misuse => Workload::Misuse,
     };
     let spec = MachineSpec::tiny(workload);
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);

@@ -22,7 +22,7 @@ pub enum Phase {
 
 /// The machines of a cell at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct View {
+pub struct CellView {
     /// The phase of the cell.
     pub phase: Phase,
     /// When the sample was taken, by the clock of [`LockActivity::Waiting`]'s `since`.
@@ -71,7 +71,7 @@ impl VcpuView {
 pub struct SlotView {
     /// CPU of the slot, on the host that runs the cell.
     pub cpu: usize,
-    /// The vCPU that has it: an index into [`View::vcpus`].
+    /// The vCPU that has it: an index into [`CellView::vcpus`].
     pub vcpu: Option<u32>,
 }
 
@@ -84,5 +84,5 @@ pub struct Live {
     pub seconds: f64,
     /// What its machines do.
     #[serde(flatten)]
-    pub view: View,
+    pub view: CellView,
 }

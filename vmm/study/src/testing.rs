@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{
     findings::RunRecord,
-    live::{Live, Phase, SlotView, VcpuView, View},
+    live::{CellView, Live, Phase, SlotView, VcpuView},
     point::HostKind,
     spec::{Experiment, Setting},
     status::{AtWork, RunState, Status, VERSION},
@@ -62,7 +62,7 @@ pub fn live(cell: u32) -> Live {
         halted,
     };
     let held = LockActivity::Holding { lock: Some(lock), depth: 1 };
-    let view = View {
+    let view = CellView {
         phase: Phase::Measured,
         at: Nanos(1_000_001),
         vcpus: vec![

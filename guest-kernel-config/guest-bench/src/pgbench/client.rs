@@ -52,7 +52,7 @@ impl Client<'_> {
         clients: u32,
         cpus: usize,
         seconds: u32,
-    ) -> io::Result<Option<Figures>> {
+    ) -> io::Result<Option<PgbenchFigures>> {
         let threads = u32::try_from(cpus).unwrap_or(clients).min(clients);
         let report = self.run(
             "pgbench",
@@ -65,7 +65,7 @@ impl Client<'_> {
                 &name(scale),
             ],
         )?;
-        match Figures::of(&report) {
+        match PgbenchFigures::of(&report) {
             Some(figures) => Ok(Some(figures)),
             None if report.contains("actually processed: 0\n") => Ok(None),
             None => Err(io::Error::other(format!("pgbench gave no figures:\n{report}"))),
@@ -96,14 +96,14 @@ fn name(scale: u32) -> String {
 
 /// The figures in pgbench's report on a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
+pub struct PgbenchFigures {
     /// Transactions per second, without the time to connect.
     pub tps: f64,
     /// The time to connect, in seconds.
     pub connecting: f64,
 }
 
-impl Figures {
+impl PgbenchFigures {
     /// Parses a report in the format of PostgreSQL 14 and later.
     fn of(report: &str) -> Option<Self> {
         let line = |start: &str| report.lines().find_map(|line| line.strip_prefix(start));
@@ -117,7 +117,7 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
-    use super::Figures;
+    use super::PgbenchFigures;
 
     const REPORT: &str = "pgbench (15.20 (Debian 15.20-0+deb12u1))\n\
         transaction type: <builtin: select only>\nscaling factor: 1\nquery mode: simple\n\
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn the_figures_are_found_in_a_report() {
-        let figures = Figures::of(REPORT).unwrap();
-        assert_eq!(figures, Figures { tps: 412.006331, connecting: 0.152061 });
+        let figures = PgbenchFigures::of(REPORT).unwrap();
+        assert_eq!(figures, PgbenchFigures { tps: 412.006331, connecting: 0.152061 });
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             REPORT.replace("412.006331", "nan"),
             REPORT.replace("without", "with"),
         ] {
-            assert_eq!(Figures::of(&report), None, "{report}");
+            assert_eq!(PgbenchFigures::of(&report), None, "{report}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use crate::Failure;
+use crate::TableError;
 
 /// The folder with one folder per version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -21,14 +21,14 @@ pub struct Installation {
 
 impl Installation {
     /// Finds the installation.
-    pub fn find() -> Result<Self, Failure> {
+    pub fn find() -> Result<Self, TableError> {
         let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
         versions
             .map(|entry| entry.path().join("bin"))
             .find(|programs| programs.join("postgres").is_file() && Path::new(DATABASE).is_dir())
             .map(|programs| Self { programs })
             .ok_or_else(|| {
-                Failure::Failed(
+                TableError::Failed(
                     "there is no PostgreSQL in this guest; `pvticket boot -- pgbench-table` takes \
                      along what `pvticket setup guest-disk` makes (is the guest's memory too small for it?)"
                         .into(),

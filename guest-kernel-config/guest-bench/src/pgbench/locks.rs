@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::Failure;
+use crate::TableError;
 
 /// A configuration of the guest's ticketlocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -77,7 +77,7 @@ const OUT_OF_REACH: u64 = u32::MAX as u64;
 
 /// The switches of a kernel with PV ticketlocks, which are restored on drop.
 #[derive(Debug)]
-pub struct Locks {
+pub struct LockSwitches {
     folder: PathBuf,
     /// The backend of halts and kicks.
     pub backend: String,
@@ -85,15 +85,15 @@ pub struct Locks {
     pub threshold: u64,
 }
 
-impl Locks {
+impl LockSwitches {
     /// Those of this guest, if its kernel can switch PV.
-    pub fn find() -> Result<Self, Failure> {
+    pub fn find() -> Result<Self, TableError> {
         Self::find_in(Path::new(FOLDER))
     }
 
-    fn find_in(folder: &Path) -> Result<Self, Failure> {
+    fn find_in(folder: &Path) -> Result<Self, TableError> {
         let not_ours = |error: io::Error| {
-            Failure::Usage(format!(
+            TableError::Usage(format!(
                 "{}: {error}: the locks of this kernel cannot be switched; boot that of `pvticket setup kernel`",
                 folder.display()
             ))
@@ -105,7 +105,7 @@ impl Locks {
             return Err(not_ours(io::ErrorKind::InvalidData.into()));
         };
         if backend == "off" {
-            return Err(Failure::Usage(
+            return Err(TableError::Usage(
                 "this guest was booted without PV ticketlocks, so there is nothing to compare: \
                  boot it with --pv vmm, doorbell or kvm"
                     .into(),
@@ -136,7 +136,7 @@ impl Locks {
     }
 }
 
-impl Drop for Locks {
+impl Drop for LockSwitches {
     fn drop(&mut self) {
         // Back to the state at boot. The file was writable before, and an error could not be
         // reported here.
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn configurations_are_switched_and_the_boots_comes_back() {
         let folder = debugfs("on", "vmm");
-        let locks = Locks::find_in(&folder).unwrap();
+        let locks = LockSwitches::find_in(&folder).unwrap();
         assert_eq!((locks.backend.as_str(), locks.threshold), ("vmm", 512));
         for (configuration, enabled, threshold) in [
             (Configuration::NoHalts, "1", "4294967295"),
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn guests_without_pv_are_refused() {
-        let says = |folder: &Path| match Locks::find_in(folder) {
-            Err(Failure::Usage(text)) => text,
+        let says = |folder: &Path| match LockSwitches::find_in(folder) {
+            Err(TableError::Usage(text)) => text,
             other => panic!("{other:?}"),
         };
         assert!(says(&debugfs("off", "off")).contains("--pv vmm, doorbell or kvm"));

@@ -29,21 +29,21 @@ const USAGE: u8 = 2;
 
 /// Why there is no table.
 #[derive(Debug)]
-pub enum Failure {
+pub enum TableError {
     /// This guest cannot be used for it, or the command line is wrong.
     Usage(String),
     /// The measurement failed.
     Failed(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(text) | Self::Failed(text)) = self;
         f.write_str(text)
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for TableError {
     fn from(error: io::Error) -> Self {
         Self::Failed(error.to_string())
     }
@@ -51,21 +51,21 @@ impl From<io::Error> for Failure {
 
 fn main() -> ExitCode {
     match options::parse(std::env::args_os().skip(1))
-        .map_err(|error| Failure::Usage(format!("{error}; see pgbench-table --help")))
+        .map_err(|error| TableError::Usage(format!("{error}; see pgbench-table --help")))
         .and_then(carry_out)
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("pgbench-table: {failure}");
             match failure {
-                Failure::Usage(_) => ExitCode::from(USAGE),
-                Failure::Failed(_) => ExitCode::FAILURE,
+                TableError::Usage(_) => ExitCode::from(USAGE),
+                TableError::Failed(_) => ExitCode::FAILURE,
             }
         }
     }
 }
 
-fn carry_out(asked: Asked) -> Result<(), Failure> {
+fn carry_out(asked: Asked) -> Result<(), TableError> {
     let text = match asked {
         Asked::Help => options::HELP.to_owned(),
         Asked::Run(options) => {

@@ -3,7 +3,7 @@
 
 use std::{fs, io, path::Path};
 
-use crate::{Failure, options::Options};
+use crate::{TableError, options::TableOptions};
 
 /// Bytes of a database's tables and indexes per unit of scale (measured: 14.5 MiB).
 const SCALE: u64 = 16 << 20;
@@ -20,7 +20,7 @@ const SERVER: u64 = 48 << 20;
 
 /// Shared buffers in MiB: 32 MiB per unit of scale, as in 2012 (32 MiB for scale 1, 16 GiB for
 /// scale 500).
-pub fn shared_buffers_mib(options: &Options) -> u32 {
+pub fn shared_buffers_mib(options: &TableOptions) -> u32 {
     32 * options.scales.iter().max().copied().unwrap_or(1)
 }
 
@@ -36,10 +36,10 @@ struct Room {
 }
 
 /// Refuses a run for which the guest has too little memory; the message says how much it needs.
-pub fn check(options: &Options, folder: &Path) -> Result<(), Failure> {
+pub fn check(options: &TableOptions, folder: &Path) -> Result<(), TableError> {
     let room = Room::of(&fs::read_to_string("/proc/meminfo")?, folder)?;
     room.wanted_mib(options).map_or(Ok(()), |mib| {
-        Err(Failure::Usage(format!(
+        Err(TableError::Usage(format!(
             "these databases and clients need more memory: boot with --mem {mib}M or more, \
              or choose smaller --scales"
         )))
@@ -57,7 +57,7 @@ impl Room {
     }
 
     /// The memory that the machine would need; None if its own suffices.
-    fn wanted_mib(&self, options: &Options) -> Option<u64> {
+    fn wanted_mib(&self, options: &TableOptions) -> Option<u64> {
         /// Sizes are rounded up to this many MiB.
         const STEP: u64 = 256;
         let scales: u64 = options.scales.iter().map(|scale| u64::from(*scale)).sum();
@@ -90,8 +90,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn options(scales: &[u32], clients: u32) -> Options {
-        Options { scales: scales.into(), clients: vec![1, clients], ..Options::default() }
+    fn options(scales: &[u32], clients: u32) -> TableOptions {
+        TableOptions { scales: scales.into(), clients: vec![1, clients], ..TableOptions::default() }
     }
 
     #[test]

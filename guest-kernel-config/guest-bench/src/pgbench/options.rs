@@ -7,7 +7,7 @@ use lexopt::{Arg, Parser, ValueExt};
 
 /// The parameters of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct TableOptions {
     /// Numbers of clients: one row each.
     pub clients: Vec<u32>,
     /// Scales of the databases: one block each. One unit is 100 000 rows, about 15 MiB.
@@ -20,7 +20,7 @@ pub struct Options {
     pub json: bool,
 }
 
-impl Default for Options {
+impl Default for TableOptions {
     fn default() -> Self {
         Self {
             clients: vec![1, 2, 4, 8, 16, 32, 64],
@@ -32,7 +32,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl TableOptions {
     /// For machines on which the full measurement would take too long.
     fn small() -> Self {
         Self { clients: vec![1, 2, 4], scales: vec![1, 2], runs: 3, seconds: 1, json: false }
@@ -43,7 +43,7 @@ impl Options {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Measure and print a table.
-    Run(Options),
+    Run(TableOptions),
     /// Print the help.
     Help,
 }
@@ -93,8 +93,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
         return Ok(Asked::Help);
     }
     // Whatever their order, explicit options override what --small stands for.
-    let base = if small { Options::small() } else { Options::default() };
-    Ok(Asked::Run(Options {
+    let base = if small { TableOptions::small() } else { TableOptions::default() };
+    Ok(Asked::Run(TableOptions {
         clients: clients.unwrap_or(base.clients),
         scales: scales.unwrap_or(base.scales),
         runs: runs.unwrap_or(base.runs),
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn words_win_over_small() {
-        let small = Options { runs: 7, json: true, ..Options::small() };
+        let small = TableOptions { runs: 7, json: true, ..TableOptions::small() };
         for words in ["--small --runs 7 --json", "--json --runs=7 --small"] {
             assert_eq!(parsed(words), Ok(Asked::Run(small.clone())), "{words}");
         }

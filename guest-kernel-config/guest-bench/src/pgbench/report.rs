@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::{
     locks::{Configuration, Slow},
-    options::Options,
-    plan::Run,
+    options::TableOptions,
+    plan::PlannedRun,
     statistics::Summary,
 };
 
 /// A row of a block: the runs of one configuration at one scale with one number of clients.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub struct TableRow {
     /// The configuration of the locks.
     pub configuration: Configuration,
     /// The database's scale.
@@ -40,7 +40,7 @@ pub struct Total {
 
 /// Facts about the guest.
 #[derive(Debug, Clone, Serialize)]
-pub struct Guest {
+pub struct GuestFacts {
     /// CPUs online.
     pub cpus: usize,
     /// The kernel's release.
@@ -60,7 +60,7 @@ pub struct Guest {
 pub struct Results {
     /// Facts about the guest.
     #[serde(flatten)]
-    pub guest: Guest,
+    pub guest: GuestFacts,
     /// Runs per row.
     pub runs: u32,
     /// Length of a run in seconds.
@@ -72,16 +72,16 @@ pub struct Results {
     /// Halts and kicks, in the order of [`Configuration::ALL`].
     pub totals: Vec<Total>,
     /// The rows, ordered by configuration, scale and clients.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
 }
 
 impl Results {
     /// Results without runs.
-    pub fn new(guest: Guest, options: &Options) -> Self {
+    pub fn new(guest: GuestFacts, options: &TableOptions) -> Self {
         let mut rows = Vec::new();
         for configuration in Configuration::ALL {
             for &scale in &options.scales {
-                rows.extend(options.clients.iter().map(|&clients| Row {
+                rows.extend(options.clients.iter().map(|&clients| TableRow {
                     configuration,
                     scale,
                     clients,
@@ -107,7 +107,7 @@ impl Results {
     }
 
     /// Adds a run's figure, its length in seconds, and its halts and kicks.
-    pub fn add(&mut self, run: &Run, tps: f64, seconds: f64, slow: Slow) {
+    pub fn add(&mut self, run: &PlannedRun, tps: f64, seconds: f64, slow: Slow) {
         let key = (run.configuration, run.scale, run.clients);
         for row in &mut self.rows {
             if (row.configuration, row.scale, row.clients) == key {
@@ -124,7 +124,11 @@ impl Results {
     }
 
     /// The rows of a block.
-    pub fn block(&self, configuration: Configuration, scale: u32) -> impl Iterator<Item = &Row> {
+    pub fn block(
+        &self,
+        configuration: Configuration,
+        scale: u32,
+    ) -> impl Iterator<Item = &TableRow> {
         self.rows.iter().filter(move |row| (row.configuration, row.scale) == (configuration, scale))
     }
 
@@ -151,8 +155,8 @@ pub mod fixture {
     use super::*;
 
     /// A guest of two CPUs.
-    pub fn guest() -> Guest {
-        Guest {
+    pub fn guest() -> GuestFacts {
+        GuestFacts {
             cpus: 2,
             kernel: "6.1.192-pvticket".into(),
             backend: "vmm".into(),
@@ -165,12 +169,12 @@ pub mod fixture {
     /// Two runs of each row at scales 1 and 2 with 1 and 8 clients. Native: 100 and 200; with PV
     /// and no halts 190 and 210, with PV 300 and 500. Each at scale 2 ten times as much.
     pub fn results() -> Results {
-        let options = Options {
+        let options = TableOptions {
             clients: vec![1, 8],
             scales: vec![1, 2],
             runs: 2,
             seconds: 1,
-            ..Options::default()
+            ..TableOptions::default()
         };
         let mut results = Results::new(guest(), &options);
         for run in crate::plan::order(&options) {

@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, fs, io, thread, time::Instant};
 use guest_bench::{stats, steal, words::count};
 
 use crate::{
-    Failure,
-    client::{Client, Figures},
+    TableError,
+    client::{Client, PgbenchFigures},
     installation::Installation,
-    locks::{Locks, Slow},
+    locks::{LockSwitches, Slow},
     memory,
-    options::Options,
-    plan::{self, Run},
-    report::{Guest, Results},
+    options::TableOptions,
+    plan::{self, PlannedRun},
+    report::{GuestFacts, Results},
     server::Server,
 };
 
@@ -22,12 +22,12 @@ const LEAST_CONNECTIONS: u32 = 100;
 
 /// Makes the whole measurement. Whatever happens, on return the server has ended and the locks are
 /// as before.
-pub fn run(options: &Options) -> Result<Results, Failure> {
-    let locks = Locks::find()?;
+pub fn run(options: &TableOptions) -> Result<Results, TableError> {
+    let locks = LockSwitches::find()?;
     let installation = Installation::find()?;
     memory::check(options, installation.database())?;
     let shared_buffers_mib = memory::shared_buffers_mib(options);
-    let guest = Guest {
+    let guest = GuestFacts {
         cpus: thread::available_parallelism().map_or(1, usize::from),
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().into(),
         backend: locks.backend.clone(),
@@ -44,7 +44,7 @@ pub fn run(options: &Options) -> Result<Results, Failure> {
         say(format_args!("filling a database of scale {scale}"));
         client.create(scale)?;
     }
-    let bench = Bench::new(client, options, guest.cpus)?;
+    let bench = PgbenchRunner::new(client, options, guest.cpus)?;
     let mut results = Results::new(guest, options);
     measure(options, &locks, &bench, &mut results)?;
     server.stop()?;
@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<Results, Failure> {
 }
 
 /// pgbench, and the time that its clients take to connect.
-struct Bench<'a> {
+struct PgbenchRunner<'a> {
     client: Client<'a>,
     cpus: usize,
     seconds: u32,
@@ -60,10 +60,10 @@ struct Bench<'a> {
     connecting: BTreeMap<u32, u32>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> PgbenchRunner<'a> {
     /// Makes one run per row and drops its figure: it fills caches, and has emulated CPUs translate
     /// the code.
-    fn new(client: Client<'a>, options: &Options, cpus: usize) -> io::Result<Self> {
+    fn new(client: Client<'a>, options: &TableOptions, cpus: usize) -> io::Result<Self> {
         let connecting = options.clients.iter().map(|&clients| (clients, 0)).collect();
         let mut bench = Self { client, cpus, seconds: options.seconds, connecting };
         for &scale in &options.scales {
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Makes a run; a longer one if no transaction completes.
-    fn select(&self, scale: u32, clients: u32) -> io::Result<Figures> {
+    fn select(&self, scale: u32, clients: u32) -> io::Result<PgbenchFigures> {
         const TRIES: u32 = 6;
         let besides = self.connecting.get(&clients).copied().unwrap_or(0);
         for doubled in 0..TRIES {
@@ -98,9 +98,9 @@ fn besides(connecting: f64, seconds: u32) -> u32 {
 }
 
 fn measure(
-    options: &Options,
-    locks: &Locks,
-    bench: &Bench<'_>,
+    options: &TableOptions,
+    locks: &LockSwitches,
+    bench: &PgbenchRunner<'_>,
     results: &mut Results,
 ) -> io::Result<()> {
     let runs = plan::order(options);
@@ -112,7 +112,7 @@ fn measure(
     ));
     let (stolen, began) = (steal::seconds(), Instant::now());
     for run in runs {
-        let Run { round, scale, clients, configuration } = run;
+        let PlannedRun { round, scale, clients, configuration } = run;
         locks.set(configuration)?;
         let tps = one(&run, bench, results)?;
         say(format_args!(
@@ -129,9 +129,9 @@ fn measure(
 }
 
 /// Makes a run and adds it to the results.
-fn one(run: &Run, bench: &Bench<'_>, results: &mut Results) -> io::Result<f64> {
+fn one(run: &PlannedRun, bench: &PgbenchRunner<'_>, results: &mut Results) -> io::Result<f64> {
     let (before, began) = (stats::read(), Instant::now());
-    let Figures { tps, .. } = bench.select(run.scale, run.clients)?;
+    let PgbenchFigures { tps, .. } = bench.select(run.scale, run.clients)?;
     let took = began.elapsed().as_secs_f64();
     let counters =
         stats::read().zip(before).and_then(|(after, before)| stats::between(&before, &after));

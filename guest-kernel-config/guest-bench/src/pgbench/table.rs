@@ -6,7 +6,7 @@ use guest_bench::words::count;
 
 use crate::{
     locks::Configuration,
-    report::{Results, Row},
+    report::{Results, TableRow},
     statistics::Summary,
 };
 
@@ -54,7 +54,7 @@ fn head(results: &Results) -> String {
     )
 }
 
-fn block<'a>(out: &mut String, rows: impl Iterator<Item = &'a Row>) {
+fn block<'a>(out: &mut String, rows: impl Iterator<Item = &'a TableRow>) {
     let _ = writeln!(
         out,
         "{:>6}{:>5}{:>12}{:>12}{:>12}{:>12}{:>11}",

@@ -5,7 +5,7 @@ use std::{io, process::Command};
 use serde::Deserialize;
 
 use super::Workload;
-use crate::{options::Options, report::Part};
+use crate::{options::WorkloadOptions, report::WorkloadPart};
 
 pub const WORKLOAD: Workload = Workload {
     name: "lock",
@@ -16,19 +16,19 @@ pub const WORKLOAD: Workload = Workload {
 
 /// The relevant part of `lockbench`'s output.
 #[derive(Debug, Deserialize)]
-struct Outcome {
+struct LockbenchOutput {
     seconds: f64,
     operations: Vec<u64>,
-    stats: Option<Stats>,
+    stats: Option<KernelCounters>,
 }
 
 /// The relevant part of the kernel's counters.
 #[derive(Debug, Deserialize)]
-struct Stats {
+struct KernelCounters {
     steal_ns: Option<u64>,
 }
 
-fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
+fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
     let mut command = Command::new("/pvticket/init");
     command.arg("lockbench");
     for (name, time) in [("warm-up", options.warm_up), ("seconds", options.duration)] {
@@ -46,7 +46,7 @@ fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(io::Error::other(stderr.trim().to_owned()));
     }
-    let Outcome { seconds, operations, stats } = serde_json::from_slice(&output.stdout)?;
+    let LockbenchOutput { seconds, operations, stats } = serde_json::from_slice(&output.stdout)?;
     let steal_seconds = stats.and_then(|stats| Some(stats.steal_ns? as f64 / 1e9));
-    Ok(vec![Part { name: String::new(), seconds, operations, steal_seconds }])
+    Ok(vec![WorkloadPart { name: String::new(), seconds, operations, steal_seconds }])
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::Workload;
-use crate::{crew, options::Options, report::Part};
+use crate::{crew, options::WorkloadOptions, report::WorkloadPart};
 
 pub const WORKLOAD: Workload = Workload {
     name: "open-read-close",
@@ -16,19 +16,19 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
+fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
     let largest = options.sizes.iter().copied().max().unwrap_or(0);
     let file = Scratch::of(largest)?;
     let parts = options.sizes.len().max(1) as u32;
     let (warm_up, duration) = (options.warm_up / parts, options.duration / parts);
-    let options = Options { warm_up, duration, ..options.clone() };
+    let options = WorkloadOptions { warm_up, duration, ..options.clone() };
     options.sizes.iter().map(|size| part(&options, &file, *size)).collect()
 }
 
-fn part(options: &Options, file: &Scratch, size: usize) -> io::Result<Part> {
+fn part(options: &WorkloadOptions, file: &Scratch, size: usize) -> io::Result<WorkloadPart> {
     let once = |buffer: &mut Vec<u8>| File::open(&file.0)?.read_exact(buffer);
     let part = crew::repeat(options, || vec![0; size], once)?;
-    Ok(Part { name: format!("{size} bytes:"), ..part })
+    Ok(WorkloadPart { name: format!("{size} bytes:"), ..part })
 }
 
 /// A file that is deleted when it is dropped.

@@ -3,7 +3,7 @@
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 use crate::{
-    ENGINES, Source, choice::Choice, halt_mutants::HALT_MUTANTS, module, mutate, rewrite, sleep,
+    ENGINES, SourceFile, choice::Choice, halt_mutants::HALT_MUTANTS, module, mutate, rewrite, sleep,
 };
 
 /// As the table names it, before a colon.
@@ -26,7 +26,15 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
     let plain = format!("{SYSTEM}: plain");
     for engine in ENGINES {
         module(&mut code, engine, &plain, &sources, &[], "halts::")?;
-        sleep::row(&mut table, SYSTEM, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
+        sleep::row(
+            &mut table,
+            SYSTEM,
+            &plain,
+            (&plain, ""),
+            engine,
+            "Expectation::Sound",
+            "CHECKS",
+        )?;
     }
     for (place, mutant) in HALT_MUTANTS.iter().enumerate() {
         let changed = mutate(&sources, mutant)?;
@@ -40,13 +48,13 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read() -> Result<Vec<Source>, Box<dyn Error>> {
+fn read() -> Result<Vec<SourceFile>, Box<dyn Error>> {
     let sources: Result<Vec<_>, Box<dyn Error>> = FILES
         .iter()
         .map(|(name, path)| {
             println!("cargo:rerun-if-changed={path}");
             let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-            Ok(Source { name: (*name).to_owned(), text })
+            Ok(SourceFile { name: (*name).to_owned(), text })
         })
         .collect();
     let sources = sources?;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::Source;
+use crate::SourceFile;
 
 /// A text of the product that the model has otherwise: (source, product's text, the model's).
 pub type Edit = (&'static str, &'static str, &'static str);
@@ -35,7 +35,7 @@ pub const COUNTER_EDITS: &[Edit] = &[
 ///
 /// If a text does not occur in the product's part of its source: the source has changed, and what the edit is for would be
 /// in no checked execution.
-pub fn check(sources: &[Source], edits: &[Edit]) -> Result<(), Box<dyn Error>> {
+pub fn check(sources: &[SourceFile], edits: &[Edit]) -> Result<(), Box<dyn Error>> {
     for (name, from, _) in edits {
         let source = sources.iter().find(|source| source.name == *name);
         let source = source.ok_or_else(|| format!("an edit of {name}.rs, which is no source"))?;

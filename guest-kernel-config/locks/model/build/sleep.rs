@@ -6,7 +6,7 @@ use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 use crate::choice::Choice;
 use crate::sleep_mutants::{HOLES, MUTANTS};
 use crate::{
-    ENGINES, LOCKS, PV_TICKET, Source, module,
+    ENGINES, LOCKS, PV_TICKET, SourceFile, module,
     mutants::Mutant,
     mutate,
     rewrite::{self, Edit},
@@ -14,24 +14,24 @@ use crate::{
 };
 
 /// A system: its module, its submodules, and its checks in `src/sleep`.
-struct System {
+struct SystemSources {
     name: &'static str,
     parts: &'static [&'static str],
     edits: &'static [Edit],
 }
 
-const SYSTEMS: [System; 3] = [
-    System {
+const SYSTEMS: [SystemSources; 3] = [
+    SystemSources {
         name: "mutex",
         parts: &["baseline", "one_spinner", "queued", "read_first", "sleepers"],
         edits: rewrite::MUTEX_EDITS,
     },
-    System {
+    SystemSources {
         name: "counter",
         parts: &["gated", "locals", "locked", "sequence"],
         edits: rewrite::COUNTER_EDITS,
     },
-    System { name: "lockref", parts: &["word"], edits: &[] },
+    SystemSources { name: "lockref", parts: &["word"], edits: &[] },
 ];
 
 /// Writes `sleep_variants.rs`: the modules, and a table of them.
@@ -43,7 +43,15 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
         let plain = format!("{}: plain", system.name);
         for engine in ENGINES {
             variant(&mut code, engine, &plain, &sources, system)?;
-            row(&mut table, system.name, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
+            row(
+                &mut table,
+                system.name,
+                &plain,
+                (&plain, ""),
+                engine,
+                "Expectation::Sound",
+                "CHECKS",
+            )?;
         }
         for hole in HOLES.iter().filter(|hole| is_of(hole.name, system)) {
             let named = (hole.name, hole.rule);
@@ -53,7 +61,7 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
                 &plain,
                 named,
                 hole.engine,
-                "Verdict::Caught",
+                "Expectation::Caught",
                 hole.checks,
             )?;
         }
@@ -71,22 +79,22 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn is_of(name: &str, system: &System) -> bool {
+fn is_of(name: &str, system: &SystemSources) -> bool {
     name.split(':').next() == Some(system.name)
 }
 
 /// The row of a mutant of `system`.
 pub fn mutant_row(table: &mut String, system: &str, mutant: &Mutant) -> std::fmt::Result {
     let verdict = match mutant.harmless {
-        Some(why) => format!("Verdict::Harmless({why:?})"),
-        None => "Verdict::Caught".to_owned(),
+        Some(why) => format!("Expectation::Harmless({why:?})"),
+        None => "Expectation::Caught".to_owned(),
     };
     let named = (mutant.name, mutant.rule);
     row(table, system, mutant.name, named, mutant.engine, &verdict, "CHECKS")
 }
 
 /// Reads a system's sources. A mutant names the parts of its system by their path, `mutex/queued`.
-fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
+fn read(system: &SystemSources) -> Result<Vec<SourceFile>, Box<dyn Error>> {
     let root = fs::read_to_string("../src/lib.rs")?;
     let file = |name: &str| (name.to_owned(), format!("../src/{name}.rs"));
     let checks = format!("{}_checks", system.name);
@@ -99,7 +107,7 @@ fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
         .map(|(name, path)| {
             println!("cargo:rerun-if-changed={path}");
             let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-            Ok(Source { name, text: text.replace("#[cfg(test)]\nmod tests;", "") })
+            Ok(SourceFile { name, text: text.replace("#[cfg(test)]\nmod tests;", "") })
         })
         .collect();
     let sources = sources?;
@@ -112,8 +120,8 @@ fn variant(
     code: &mut String,
     engine: &str,
     name: &str,
-    sources: &[Source],
-    system: &System,
+    sources: &[SourceFile],
+    system: &SystemSources,
 ) -> std::fmt::Result {
     let prefix = format!("{}/", system.name);
     let mut parts = String::new();
@@ -133,7 +141,7 @@ fn variant(
                 let own = rewrite::edited(system.name, rewrite::without_tests(&text), system.edits);
                 text = rewrite::root(&own, |_| true) + &parts;
             }
-            Source { name: source.name.clone(), text }
+            SourceFile { name: source.name.clone(), text }
         })
         .collect();
     // What sleeps takes a PV ticketlock for its own word.

@@ -5,7 +5,7 @@
 
 use crate::{
     Engine,
-    sleep::{Variant, Verdict},
+    sleep::{Expectation, Variant},
 };
 
 include!(concat!(env!("OUT_DIR"), "/halt_variants.rs"));

@@ -42,7 +42,7 @@ pub struct Execution {
     /// Is it the lock with cheaper handoffs, and checks of them?
     pub has_handoffs: bool,
     /// Runs a scenario once, inside the engine.
-    pub run: Run,
+    pub run: ScenarioFn,
 }
 
 impl Execution {
@@ -75,6 +75,6 @@ pub enum Engine {
 }
 
 /// Runs a scenario once, inside an engine; panics if it fails.
-pub type Run = fn(&'static Scenario);
+pub type ScenarioFn = fn(&'static Scenario);
 
 include!(concat!(env!("OUT_DIR"), "/variants.rs"));

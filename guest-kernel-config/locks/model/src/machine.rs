@@ -26,15 +26,15 @@ pub trait Checked: RawLock + Send + Sync + 'static {
 pub fn run<L: Checked>(scenario: &'static Scenario) {
     memory::reset();
     engine::disarm();
-    let machine = Arc::new(Machine::<L>::new(scenario));
+    let machine = Arc::new(LockMachine::<L>::new(scenario));
     // CPU 0 is the calling thread.
     let others: Vec<_> = (1..scenario.cpus.len())
         .map(|id| {
             let machine = Arc::clone(&machine);
-            engine::spawn(move || Vcpu::run(machine, id))
+            engine::spawn(move || GuestVcpu::run(machine, id))
         })
         .collect();
-    Vcpu::run(Arc::clone(&machine), 0);
+    GuestVcpu::run(Arc::clone(&machine), 0);
     for other in others {
         other.join().expect("a CPU that failed has ended the execution");
     }
@@ -55,24 +55,24 @@ struct Guarded<L> {
 }
 
 /// A vCPU as the VMM sees it.
-struct Slot {
+struct VmmVcpu {
     latch: WakeLatch,
     /// The futex's lock, and whether an interrupt is pending.
     interrupt: Mutex<bool>,
     wake: Condvar,
 }
 
-struct Machine<L> {
+struct LockMachine<L> {
     scenario: &'static Scenario,
     locks: Vec<Guarded<L>>,
     waiters: WaitTable,
-    slots: Vec<Slot>,
+    slots: Vec<VmmVcpu>,
     /// Numbers that were posted, and CPUs that have answered an interrupt: one bit each.
     said: Mutex<usize>,
     heard: Condvar,
 }
 
-impl<L: Checked> Machine<L> {
+impl<L: Checked> LockMachine<L> {
     fn new(scenario: &'static Scenario) -> Self {
         let ops = scenario.cpus.iter().flat_map(|program| program.ops);
         let uses = ops.filter(|op| matches!(op, Op::Take(0) | Op::Unlock(0))).count();
@@ -81,7 +81,7 @@ impl<L: Checked> Machine<L> {
             if program.pending {
                 latch.kick();
             }
-            Slot { latch, interrupt: Mutex::new(false), wake: Condvar::new() }
+            VmmVcpu { latch, interrupt: Mutex::new(false), wake: Condvar::new() }
         };
         let guarded = |first: &u16| Guarded {
             lock: L::begin(*first),
@@ -152,8 +152,8 @@ impl<L: Checked> Machine<L> {
 }
 
 /// A vCPU as its guest sees it.
-struct Vcpu<L> {
-    machine: Arc<Machine<L>>,
+struct GuestVcpu<L> {
+    machine: Arc<LockMachine<L>>,
     id: usize,
     program: &'static Program,
     /// Interrupts that have not occurred yet.
@@ -162,8 +162,8 @@ struct Vcpu<L> {
     answered: Cell<bool>,
 }
 
-impl<L: Checked> Vcpu<L> {
-    fn run(machine: Arc<Machine<L>>, id: usize) {
+impl<L: Checked> GuestVcpu<L> {
+    fn run(machine: Arc<LockMachine<L>>, id: usize) {
         let program = &machine.scenario.cpus[id];
         let irqs = RefCell::new(program.irqs.to_vec());
         let (in_handler, answered) = (Cell::new(false), Cell::new(false));
@@ -271,7 +271,10 @@ impl<L: Checked> Vcpu<L> {
         let before = guarded.left.load(SeqCst);
         guarded.lock.wait_until_released(&self.cpu());
         let is_over = holder == 0 || guarded.left.load(SeqCst) != before;
-        assert!(is_over, "two CPUs hold the lock, as far as one can tell that waits for its release");
+        assert!(
+            is_over,
+            "two CPUs hold the lock, as far as one can tell that waits for its release"
+        );
     }
 
     /// The handler of an interrupt at any point of this CPU's code.
@@ -311,7 +314,7 @@ impl<L: Checked> Vcpu<L> {
     }
 }
 
-impl<L: Checked> Pv for Vcpu<L> {
+impl<L: Checked> Pv for GuestVcpu<L> {
     fn spin_hint(&self) {
         self.answer();
         engine::pause();
@@ -336,7 +339,7 @@ impl<L: Checked> Pv for Vcpu<L> {
     }
 }
 
-impl<L: Checked> Watch for &Vcpu<L> {
+impl<L: Checked> Watch for &GuestVcpu<L> {
     fn reached(&self, place: Place) {
         let at = match place {
             Place::BeforeFlag => At::BeforeFlag,

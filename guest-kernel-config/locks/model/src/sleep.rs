@@ -14,14 +14,14 @@ pub struct Variant {
     /// The engine that runs it.
     pub engine: Engine,
     /// The expected result.
-    pub verdict: Verdict,
+    pub verdict: Expectation,
     /// Its checks.
     pub checks: &'static [Check],
 }
 
 /// The expected result of a variant's checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Expectation {
     /// It is the product, which passes.
     Sound,
     /// A check catches it.

@@ -12,7 +12,7 @@ use std::{
 
 use pvticket_lock_model::{
     halts,
-    sleep::{self, Variant, Verdict},
+    sleep::{self, Expectation, Variant},
 };
 
 /// The failure of the first check that catches `variant`; the product goes through all checks.
@@ -24,12 +24,12 @@ fn caught_by(variant: &Variant) -> Option<String> {
         if let Err(panic) = panic::catch_unwind(run) {
             let wrong = what(&*panic);
             caught.get_or_insert(format!("{}: {wrong}", check.name));
-            if variant.verdict != Verdict::Sound {
+            if variant.verdict != Expectation::Sound {
                 break;
             }
             println!("FAILED: {}, {:?}, {}: {wrong}", variant.name, variant.engine, check.name);
         }
-        if variant.verdict == Verdict::Sound {
+        if variant.verdict == Expectation::Sound {
             println!("    {}: {:.2} s", check.name, began.elapsed().as_secs_f32());
         }
     }
@@ -45,7 +45,7 @@ fn what(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Checks that all variants of `system` give the expected result.
-fn judge(system: &str, is_chosen: impl Fn(&Verdict) -> bool) {
+fn judge(system: &str, is_chosen: impl Fn(&Expectation) -> bool) {
     // Mutants panic by design.
     panic::set_hook(Box::new(|_| ()));
     let of = |variant: &&Variant| {
@@ -55,7 +55,7 @@ fn judge(system: &str, is_chosen: impl Fn(&Verdict) -> bool) {
     for variant in sleep::VARIANTS.iter().chain(halts::VARIANTS).filter(of) {
         let began = Instant::now();
         let caught = caught_by(variant);
-        let is_right = caught.is_some() == (variant.verdict == Verdict::Caught);
+        let is_right = caught.is_some() == (variant.verdict == Expectation::Caught);
         failures += usize::from(!is_right);
         let verdict = if is_right { "" } else { "FAILED: " };
         let by = caught.unwrap_or_else(|| "nothing".to_owned());
@@ -70,8 +70,8 @@ fn judge(system: &str, is_chosen: impl Fn(&Verdict) -> bool) {
     }
 }
 
-fn is_sound(verdict: &Verdict) -> bool {
-    *verdict == Verdict::Sound
+fn is_sound(verdict: &Expectation) -> bool {
+    *verdict == Expectation::Sound
 }
 
 #[test]

@@ -6,13 +6,13 @@ use sim_cell::{Mark, Request, Work, request};
 use super::locks::lockref::Lockref;
 use super::locks::mutex::RawMutex;
 use super::locks::{Cpu, Handoff, Place, Pv, RawLock, WaitTable, Watch, settle};
-use stepper_crate::{Guest, LOCKS, Subject};
+use stepper_crate::{LOCKS, SteppedLock, VcpuSettings};
 
 /// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
-struct Me;
+struct CallingCpu;
 
-impl Pv for Me {
+impl Pv for CallingCpu {
     #[inline(always)]
     fn spin_hint(&self) {
         request(Request::Pause);
@@ -39,7 +39,7 @@ impl Pv for Me {
     }
 }
 
-impl Watch for Me {
+impl Watch for CallingCpu {
     fn entering(&self, _: Option<usize>) {
         request(Request::Mark(Mark::Draw));
     }
@@ -59,34 +59,34 @@ impl Watch for Me {
     }
 }
 
-fn cpu<'a>(guest: &Guest, waiters: &'a WaitTable) -> Cpu<'a, Me, Me> {
+fn cpu<'a>(guest: &VcpuSettings, waiters: &'a WaitTable) -> Cpu<'a, CallingCpu, CallingCpu> {
     // By name, so that a new option is not forgotten here.
     let stepper_crate::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } =
         guest.handoff;
     Cpu {
         id: guest.id,
         spin_threshold: guest.spin_threshold,
-        pv: &Me,
+        pv: &CallingCpu,
         waiters,
-        watch: Me,
+        watch: CallingCpu,
         handoff: Handoff { far, predecessor, adapt, claim, ahead, fuse, queue },
     }
 }
 
 /// Locks, each in its own cache lines, and the table that their CPUs share.
 #[repr(align(128))]
-pub struct Bound<L> {
+pub struct BoundLocks<L> {
     locks: [L; LOCKS],
     waiters: Box<WaitTable>,
 }
 
-impl<L: Default> Bound<L> {
+impl<L: Default> BoundLocks<L> {
     pub fn new() -> Self {
         Self { locks: Default::default(), waiters: Box::default() }
     }
 }
 
-impl<L> Bound<L> {
+impl<L> BoundLocks<L> {
     fn place(&self, address: usize) -> Option<(&'static str, usize)> {
         let within = |name, from: usize, size| {
             let at = address.checked_sub(from)?;
@@ -100,18 +100,18 @@ impl<L> Bound<L> {
 }
 
 /// As a [`RawLock`].
-pub struct Spinlock<L>(pub Bound<L>);
+pub struct SteppedSpinlock<L>(pub BoundLocks<L>);
 
-impl<L: RawLock> Subject for Spinlock<L> {
-    fn lock(&self, guest: &Guest) {
+impl<L: RawLock> SteppedLock for SteppedSpinlock<L> {
+    fn lock(&self, guest: &VcpuSettings) {
         self.0.locks[guest.lock].lock(&cpu(guest, &self.0.waiters));
     }
 
-    fn unlock(&self, guest: &Guest) {
+    fn unlock(&self, guest: &VcpuSettings) {
         self.0.locks[guest.lock].unlock(&cpu(guest, &self.0.waiters));
     }
 
-    fn settle(&self, guest: &Guest) {
+    fn settle(&self, guest: &VcpuSettings) {
         settle(&cpu(guest, &self.0.waiters));
     }
 
@@ -121,14 +121,14 @@ impl<L: RawLock> Subject for Spinlock<L> {
 }
 
 /// As a [`RawMutex`].
-pub struct Mutex<L>(pub Bound<L>);
+pub struct SteppedMutex<L>(pub BoundLocks<L>);
 
-impl<L: RawMutex> Subject for Mutex<L> {
-    fn lock(&self, guest: &Guest) {
+impl<L: RawMutex> SteppedLock for SteppedMutex<L> {
+    fn lock(&self, guest: &VcpuSettings) {
         self.0.locks[guest.lock].lock(&cpu(guest, &self.0.waiters));
     }
 
-    fn unlock(&self, guest: &Guest) {
+    fn unlock(&self, guest: &VcpuSettings) {
         self.0.locks[guest.lock].unlock(&cpu(guest, &self.0.waiters));
     }
 
@@ -138,18 +138,18 @@ impl<L: RawMutex> Subject for Mutex<L> {
 }
 
 /// The lock of a [`Lockref`], while other operations change its count.
-pub struct Reference<L>(pub Bound<L>);
+pub struct SteppedLockref<L>(pub BoundLocks<L>);
 
-impl<const TRIES: u32> Subject for Reference<Lockref<TRIES>> {
-    fn lock(&self, guest: &Guest) {
+impl<const TRIES: u32> SteppedLock for SteppedLockref<Lockref<TRIES>> {
+    fn lock(&self, guest: &VcpuSettings) {
         self.0.locks[guest.lock].lock(&cpu(guest, &self.0.waiters));
     }
 
-    fn unlock(&self, guest: &Guest) {
+    fn unlock(&self, guest: &VcpuSettings) {
         self.0.locks[guest.lock].unlock(&cpu(guest, &self.0.waiters));
     }
 
-    fn beside(&self, guest: &Guest) {
+    fn beside(&self, guest: &VcpuSettings) {
         let cpu = cpu(guest, &self.0.waiters);
         self.0.locks[guest.lock].get(&cpu);
         request(Request::Work(Work::Critical));

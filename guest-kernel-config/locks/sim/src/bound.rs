@@ -21,14 +21,14 @@ pub enum Since {
 
 /// A promise of a lock: at most this many acquisitions by others before a waiter's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound {
+pub struct BypassBound {
     /// The number of acquisitions.
     pub most: u64,
     /// Where the count begins.
     pub since: Since,
 }
 
-impl Bound {
+impl BypassBound {
     /// The part of `counted` that this bound is about.
     pub fn of(self, counted: Bypassed) -> u64 {
         match self.since {
@@ -46,7 +46,7 @@ impl Bound {
 
 impl Case {
     /// The bounds that its lock promises; empty if it is unbounded by design.
-    pub fn bounds(&self) -> Vec<Bound> {
+    pub fn bounds(&self) -> Vec<BypassBound> {
         let cpus = u32::try_from(self.vcpus).unwrap_or(u32::MAX);
         let Some(bypass) = self.system.bypass() else { return Vec::new() };
         let Some(others) = bypass.most(cpus) else { return Vec::new() };
@@ -56,7 +56,7 @@ impl Case {
         };
         let outside = self.most_outside(cpus).map(|most| (most, Since::Outside));
         let bounds = [Some((others, since)), outside].into_iter().flatten();
-        bounds.map(|(most, since)| Bound { most: most.into(), since }).collect()
+        bounds.map(|(most, since)| BypassBound { most: most.into(), since }).collect()
     }
 
     /// The bound for vCPUs outside, if the queue is limited.

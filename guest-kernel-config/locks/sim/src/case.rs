@@ -6,10 +6,10 @@ use std::rc::Rc;
 use locks::{Handoff, System};
 use sim_cell::Vcpu;
 
-use crate::machine::{Counts, Harness, Machine, MachineSpec, Stuck};
-use crate::subject::{Guest, Subject, rounds, subject};
-use crate::trace::Trace;
-use crate::waits::{Bypassed, Load, Times, Waits};
+use crate::machine::{Harness, Standstill, StepCounts, Stepper, StepperSpec};
+use crate::subject::{SteppedLock, VcpuSettings, rounds, subject};
+use crate::trace::StepTrace;
+use crate::waits::{BypassCounter, Bypassed, StepDuration, StepperLoad};
 
 /// A lock under a load on a machine. Together with a seed it determines a run, step by step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,40 +23,40 @@ pub struct Case {
     /// vCPUs that take the lock.
     pub vcpus: usize,
     /// The machine that they run on.
-    pub machine: MachineSpec,
+    pub machine: StepperSpec,
     /// What they do.
-    pub load: Load,
+    pub load: StepperLoad,
 }
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CaseOutcome {
     /// The most acquisitions by others while one waited.
     pub bypassed: Bypassed,
     /// Acquisitions of each vCPU.
     pub each: Vec<u64>,
     /// The machine's counters.
-    pub counts: Counts,
+    pub counts: StepCounts,
 }
 
 /// A failure of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum BrokenGuarantee {
     /// The lock was acquired this many times while another vCPU held it.
     NotExclusive(u64),
     /// The lock's vCPUs came to a standstill.
-    Stuck(Stuck),
+    Stuck(Standstill),
 }
 
 /// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct CaseFailure {
     /// The kind of failure.
-    pub trouble: Trouble,
+    pub trouble: BrokenGuarantee,
     /// The seed, which repeats it.
     pub seed: u64,
     /// The results until then.
-    pub outcome: Outcome,
+    pub outcome: CaseOutcome,
     /// The run's last events, one per line.
     pub trace: String,
 }
@@ -66,7 +66,7 @@ const TOLD: usize = 120;
 
 impl Case {
     /// Runs it on the product's sources; a system that is not acquired has nothing to run.
-    pub fn run(&self, seed: u64) -> Result<Outcome, Box<Failure>> {
+    pub fn run(&self, seed: u64) -> Result<CaseOutcome, Box<CaseFailure>> {
         self.run_on(|| subject(self.system), seed)
     }
 
@@ -74,20 +74,20 @@ impl Case {
     /// steps.
     pub fn run_on(
         &self,
-        make: impl Fn() -> Option<Rc<dyn Subject>>,
+        make: impl Fn() -> Option<Rc<dyn SteppedLock>>,
         seed: u64,
-    ) -> Result<Outcome, Box<Failure>> {
+    ) -> Result<CaseOutcome, Box<CaseFailure>> {
         let Some(subject) = make() else { return Ok(self.nothing()) };
         let mut waits = self.waits(seed);
         let (counts, end) = self.drive(&subject, &mut waits, seed);
         let outcome = Self::outcome(&waits, counts);
         let trouble = match end {
-            Err(stuck) => Trouble::Stuck(stuck),
-            Ok(()) if waits.violations() > 0 => Trouble::NotExclusive(waits.violations()),
+            Err(stuck) => BrokenGuarantee::Stuck(stuck),
+            Ok(()) if waits.violations() > 0 => BrokenGuarantee::NotExclusive(waits.violations()),
             Ok(()) => return Ok(outcome),
         };
         let trace = make().map_or_else(String::new, |again| self.trace_on(&again, seed, TOLD));
-        Err(Box::new(Failure { trouble, seed, outcome, trace }))
+        Err(Box::new(CaseFailure { trouble, seed, outcome, trace }))
     }
 
     /// The last `keep` events of a run of `seed`, one per line.
@@ -95,44 +95,44 @@ impl Case {
         subject(self.system).map_or_else(String::new, |made| self.trace_on(&made, seed, keep))
     }
 
-    fn trace_on(&self, subject: &Rc<dyn Subject>, seed: u64, keep: usize) -> String {
-        let mut trace = Trace::new(self.waits(seed), keep);
+    fn trace_on(&self, subject: &Rc<dyn SteppedLock>, seed: u64, keep: usize) -> String {
+        let mut trace = StepTrace::new(self.waits(seed), keep);
         // The result is known already.
         let _ = self.drive(subject, &mut trace, seed);
         trace.text(subject)
     }
 
-    fn waits(&self, seed: u64) -> Waits {
+    fn waits(&self, seed: u64) -> BypassCounter {
         // A separate generator: with the machine's own, its draws would depend on the vCPUs'.
-        Waits::new(self.load, self.vcpus, seed ^ 0x6c6f_6164)
+        BypassCounter::new(self.load, self.vcpus, seed ^ 0x6c6f_6164)
     }
 
     fn drive(
         &self,
-        subject: &Rc<dyn Subject>,
+        subject: &Rc<dyn SteppedLock>,
         harness: &mut impl Harness,
         seed: u64,
-    ) -> (Counts, Result<(), Stuck>) {
+    ) -> (StepCounts, Result<(), Standstill>) {
         let codes = (0..self.vcpus).map(|id| self.code(subject, id)).collect();
-        let mut machine = Machine::new(self.machine, codes, seed);
+        let mut machine = Stepper::new(self.machine, codes, seed);
         let end = machine.run(harness);
         (machine.counts(), end)
     }
 
-    fn code(&self, subject: &Rc<dyn Subject>, id: usize) -> Vcpu {
+    fn code(&self, subject: &Rc<dyn SteppedLock>, id: usize) -> Vcpu {
         let subject = Rc::clone(subject);
         let (spin_threshold, handoff) = (self.spin_threshold, self.handoff);
-        let guest = Guest { id, lock: 0, spin_threshold, handoff };
+        let guest = VcpuSettings { id, lock: 0, spin_threshold, handoff };
         let locks = self.load.locks;
         Vcpu::new(move || rounds(&*subject, guest, locks)).expect("memory for a stack of 128 KiB")
     }
 
-    fn outcome(waits: &Waits, counts: Counts) -> Outcome {
-        Outcome { bypassed: waits.most(), each: waits.each().to_vec(), counts }
+    fn outcome(waits: &BypassCounter, counts: StepCounts) -> CaseOutcome {
+        CaseOutcome { bypassed: waits.most(), each: waits.each().to_vec(), counts }
     }
 
-    fn nothing(&self) -> Outcome {
-        Self::outcome(&Waits::new(self.load, self.vcpus, 0), Counts::default())
+    fn nothing(&self) -> CaseOutcome {
+        Self::outcome(&BypassCounter::new(self.load, self.vcpus, 0), StepCounts::default())
     }
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for HandoffName {
     }
 }
 
-impl fmt::Display for Times {
+impl fmt::Display for StepDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(steps) => write!(f, "{steps}"),
@@ -189,16 +189,18 @@ impl fmt::Display for Case {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CaseFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.trouble {
-            Trouble::NotExclusive(times) => write!(f, "held by two vCPUs, {times} times")?,
-            Trouble::Stuck(Stuck::Deadlock) => write!(f, "all vCPUs halt: a wakeup was lost")?,
-            Trouble::Stuck(Stuck::NoProgress) => write!(f, "no acquisition any more")?,
+            BrokenGuarantee::NotExclusive(times) => write!(f, "held by two vCPUs, {times} times")?,
+            BrokenGuarantee::Stuck(Standstill::Deadlock) => {
+                write!(f, "all vCPUs halt: a wakeup was lost")?
+            }
+            BrokenGuarantee::Stuck(Standstill::NoProgress) => write!(f, "no acquisition any more")?,
         }
         writeln!(f, " (seed {}, step {})", self.seed, self.outcome.counts.steps)?;
         f.write_str(&self.trace)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for CaseFailure {}

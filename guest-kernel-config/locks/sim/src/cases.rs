@@ -2,7 +2,7 @@
 
 use locks::{Handoff, Needs, System};
 
-use crate::{Case, Load, MachineSpec, Times};
+use crate::{Case, StepDuration, StepperLoad, StepperSpec};
 
 /// The seed that `make test` uses.
 pub const SEED: u64 = 14;
@@ -58,8 +58,8 @@ const HANDOFFS: &[Handoff] = &[
     },
 ];
 
-fn machine((_, pcpus, strangers): Ratio) -> MachineSpec {
-    MachineSpec {
+fn machine((_, pcpus, strangers): Ratio) -> StepperSpec {
+    StepperSpec {
         pcpus,
         strangers,
         in_turn: false,
@@ -72,14 +72,14 @@ fn machine((_, pcpus, strangers): Ratio) -> MachineSpec {
 }
 
 fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), acquisitions: u64) -> Case {
-    let (critical, think) = (Times::About(critical), Times::About(think));
+    let (critical, think) = (StepDuration::About(critical), StepDuration::About(think));
     Case {
         system,
         handoff: PLAIN,
         spin_threshold: 20,
         vcpus: ratio.0,
         machine: machine(ratio),
-        load: Load { acquisitions, locks: 1, think, critical },
+        load: StepperLoad { acquisitions, locks: 1, think, critical },
     }
 }
 
@@ -107,7 +107,7 @@ pub fn handoffs(acquisitions: u64) -> impl Iterator<Item = Case> {
     HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
         // Constant times: a releaser always returns before the next release.
         let mut long = case(System::PvTicket, RATIOS[0], TIMES[2], acquisitions);
-        (long.load.critical, long.load.think) = (Times::Fixed(60), Times::Fixed(5));
+        (long.load.critical, long.load.think) = (StepDuration::Fixed(60), StepDuration::Fixed(5));
         let over = case(System::PvTicket, RATIOS[1], TIMES[turn % TIMES.len()], acquisitions);
         let more = case(System::SmallPvTicket, RATIOS[3], TIMES[1], acquisitions);
         let mut late = case(System::PvTicket, RATIOS[2], TIMES[2], acquisitions);
@@ -126,13 +126,13 @@ pub fn outside(acquisitions: u64) -> impl Iterator<Item = Case> {
     const Q2: Handoff = Handoff { queue: 2, ..PLAIN };
     let in_turn_case = move |system, vcpus, handoff, (spin_threshold, critical, think), locks| {
         let plain = case(system, (vcpus, vcpus, 0), (critical, think), acquisitions);
-        let (critical, think) = (Times::Fixed(critical), Times::Fixed(think));
-        let machine = MachineSpec { in_turn: true, ..plain.machine };
+        let (critical, think) = (StepDuration::Fixed(critical), StepDuration::Fixed(think));
+        let machine = StepperSpec { in_turn: true, ..plain.machine };
         Case {
             handoff,
             spin_threshold,
             machine,
-            load: Load { locks, critical, think, ..plain.load },
+            load: StepperLoad { locks, critical, think, ..plain.load },
             ..plain
         }
     };

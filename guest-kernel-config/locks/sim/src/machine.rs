@@ -52,7 +52,7 @@ pub enum Fate {
 
 /// The parameters of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachineSpec {
+pub struct StepperSpec {
     /// pCPUs: this many vCPUs run at once.
     pub pcpus: usize,
     /// vCPUs of other guests, which never halt and only occupy pCPUs.
@@ -73,7 +73,7 @@ pub struct MachineSpec {
 
 /// The machine's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StepCounts {
     /// Steps of all vCPUs.
     pub steps: u64,
     /// Halts that did not end at once.
@@ -88,15 +88,15 @@ pub struct Counts {
 
 /// Why a machine cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stuck {
+pub enum Standstill {
     /// All unfinished vCPUs halt, and no kick is on its way.
     Deadlock,
-    /// Steps are made without progress ([`MachineSpec::patience`]).
+    /// Steps are made without progress ([`StepperSpec::patience`]).
     NoProgress,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum VcpuState {
     /// Has a pCPU.
     Running,
     /// Waits for a pCPU.
@@ -105,14 +105,14 @@ enum State {
     Finished,
 }
 
-struct Cpu {
+struct ScheduledVcpu {
     /// `None`: a vCPU of another guest.
     code: Option<Vcpu>,
     /// The vCPU's next step.
     next: Request,
     /// Steps left of a [`Request::Work`].
     work: u32,
-    state: State,
+    state: VcpuState,
     /// A kick is pending.
     latch: bool,
     slice: u32,
@@ -121,10 +121,10 @@ struct Cpu {
 }
 
 /// The simulated machine.
-pub struct Machine {
-    spec: MachineSpec,
+pub struct Stepper {
+    spec: StepperSpec,
     rng: Rng,
-    cpus: Vec<Cpu>,
+    cpus: Vec<ScheduledVcpu>,
     /// The vCPU on each pCPU.
     running: Vec<usize>,
     ready: VecDeque<usize>,
@@ -135,21 +135,21 @@ pub struct Machine {
     /// vCPUs with code that are neither halted nor finished.
     awake: usize,
     now: u64,
-    counts: Counts,
+    counts: StepCounts,
 }
 
 const NEVER: u64 = u64::MAX;
 
-impl Machine {
+impl Stepper {
     /// A machine whose vCPUs will run `codes`, and whose random choices are all drawn from `seed`.
-    pub fn new(spec: MachineSpec, codes: Vec<Vcpu>, seed: u64) -> Self {
+    pub fn new(spec: StepperSpec, codes: Vec<Vcpu>, seed: u64) -> Self {
         let awake = codes.len();
         let strangers = (0..spec.strangers).map(|_| None);
-        let cpu = |code| Cpu {
+        let cpu = |code| ScheduledVcpu {
             code,
             next: Request::Pause,
             work: 0,
-            state: State::Ready,
+            state: VcpuState::Ready,
             latch: false,
             slice: 0,
             ticket: None,
@@ -165,17 +165,17 @@ impl Machine {
             due: NEVER,
             awake,
             now: 0,
-            counts: Counts::default(),
+            counts: StepCounts::default(),
         }
     }
 
     /// The counters so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StepCounts {
         self.counts
     }
 
     /// Runs until all vCPUs have finished, or none can continue.
-    pub fn run(&mut self, harness: &mut impl Harness) -> Result<(), Stuck> {
+    pub fn run(&mut self, harness: &mut impl Harness) -> Result<(), Standstill> {
         while self.running.len() < self.spec.pcpus && self.dispatch(harness) {}
         let mut progress = harness.progress();
         let mut limit = self.spec.patience;
@@ -200,7 +200,7 @@ impl Machine {
             if self.now >= limit {
                 let done = harness.progress();
                 if done == progress {
-                    return Err(Stuck::NoProgress);
+                    return Err(Standstill::NoProgress);
                 }
                 (progress, limit) = (done, self.now + self.spec.patience);
             }
@@ -208,9 +208,9 @@ impl Machine {
     }
 
     /// No vCPU is awake, and none will be woken.
-    fn end(&self) -> Result<(), Stuck> {
-        let is_halted = |cpu: &Cpu| cpu.code.is_some() && cpu.state == State::Halted;
-        if self.cpus.iter().any(is_halted) { Err(Stuck::Deadlock) } else { Ok(()) }
+    fn end(&self) -> Result<(), Standstill> {
+        let is_halted = |cpu: &ScheduledVcpu| cpu.code.is_some() && cpu.state == VcpuState::Halted;
+        if self.cpus.iter().any(is_halted) { Err(Standstill::Deadlock) } else { Ok(()) }
     }
 
     /// One step of the vCPU on `slot`.
@@ -295,7 +295,7 @@ impl Machine {
             return;
         }
         self.counts.preemptions += 1;
-        self.cpus[me].state = State::Ready;
+        self.cpus[me].state = VcpuState::Ready;
         harness.fate(me, Fate::Preempted);
         self.running.swap_remove(slot);
         self.dispatch(harness);
@@ -305,7 +305,7 @@ impl Machine {
     fn halt(&mut self, slot: usize, harness: &mut impl Harness) {
         let me = self.running.swap_remove(slot);
         let cpu = &mut self.cpus[me];
-        cpu.state = State::Halted;
+        cpu.state = VcpuState::Halted;
         // After its wakeup, its next step is the return from the halt.
         cpu.next = Request::Pause;
         self.counts.halts += 1;
@@ -320,7 +320,7 @@ impl Machine {
 
     fn finish(&mut self, slot: usize, harness: &mut impl Harness) {
         let me = self.running.swap_remove(slot);
-        self.cpus[me].state = State::Finished;
+        self.cpus[me].state = VcpuState::Finished;
         self.awake -= 1;
         harness.fate(me, Fate::Finished);
         self.dispatch(harness);
@@ -329,7 +329,7 @@ impl Machine {
     /// Gives a free pCPU to the next vCPU in the queue; `false`: the queue is empty.
     fn dispatch(&mut self, harness: &mut impl Harness) -> bool {
         let Some(next) = self.ready.pop_front() else { return false };
-        self.cpus[next].state = State::Running;
+        self.cpus[next].state = VcpuState::Running;
         self.cpus[next].slice = self.draw_slice();
         self.running.push(next);
         harness.fate(next, Fate::Dispatched);
@@ -341,7 +341,7 @@ impl Machine {
     }
 
     fn is_off(&self, target: usize) -> bool {
-        self.cpus[target].state != State::Running
+        self.cpus[target].state != VcpuState::Running
     }
 
     /// Is the vCPU with the ticket before `ticket` off? Only one lock has tickets.

@@ -10,7 +10,7 @@ use stepper::{cases, verdicts};
 /// Run the lock sources on simulated vCPUs, step by step, and count how often a waiter is bypassed
 #[derive(Debug, Parser)]
 #[command(name = "pvticket-stepper")]
-struct Args {
+struct StepperArgs {
     /// Acquisitions of each case
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     acquisitions: u64,
@@ -32,7 +32,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = StepperArgs::parse();
     let mut chosen = cases::all(args.acquisitions);
     chosen.retain(|case| args.words.iter().all(|word| case.to_string().contains(word)));
     chosen.iter_mut().for_each(|case| case.machine.lost_kicks = args.lose_kicks);

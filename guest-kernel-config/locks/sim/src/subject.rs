@@ -5,12 +5,12 @@ use std::rc::Rc;
 use locks::{Handoff, System};
 use sim_cell::{Mark, Request, Work, request};
 
-/// Locks per [`Subject`]; they share the table of their CPUs.
+/// Locks per [`SteppedLock`]; they share the table of their CPUs.
 pub const LOCKS: usize = 2;
 
 /// A vCPU's settings for taking locks.
 #[derive(Debug, Clone, Copy)]
-pub struct Guest {
+pub struct VcpuSettings {
     /// The vCPU's index.
     pub id: usize,
     /// The lock's index, below [`LOCKS`].
@@ -22,18 +22,18 @@ pub struct Guest {
 }
 
 /// A lock with everything that it needs.
-pub trait Subject {
+pub trait SteppedLock {
     /// Acquires it.
-    fn lock(&self, guest: &Guest);
+    fn lock(&self, guest: &VcpuSettings);
 
     /// Releases it.
-    fn unlock(&self, guest: &Guest);
+    fn unlock(&self, guest: &VcpuSettings);
 
     /// Sends the kick that `guest` owes, if any, before longer work.
-    fn settle(&self, _: &Guest) {}
+    fn settle(&self, _: &VcpuSettings) {}
 
     /// Uses it in other ways than locking, if there are any.
-    fn beside(&self, _: &Guest) {}
+    fn beside(&self, _: &VcpuSettings) {}
 
     /// The name and the offset of the part of it at `address`.
     fn place(&self, address: usize) -> Option<(&'static str, usize)>;
@@ -41,7 +41,7 @@ pub trait Subject {
 
 /// What a vCPU runs: it thinks, acquires the lock, works and releases it, until it is told to end.
 /// It takes the `locks` locks in turn.
-pub(crate) fn rounds(subject: &dyn Subject, mut guest: Guest, locks: usize) {
+pub(crate) fn rounds(subject: &dyn SteppedLock, mut guest: VcpuSettings, locks: usize) {
     while request(Request::Mark(Mark::Round)) != 0 {
         request(Request::Work(Work::Think));
         request(Request::Mark(Mark::Enter));
@@ -66,17 +66,17 @@ mod product {
         include!("bind.rs");
     }
 }
-use product::bind::{Bound, Mutex, Reference, Spinlock};
+use product::bind::{BoundLocks, SteppedLockref, SteppedMutex, SteppedSpinlock};
 
 macro_rules! bound {
     (Spinlock $lock:ty) => {
-        Some(Rc::new(Spinlock(Bound::<$lock>::new())))
+        Some(Rc::new(SteppedSpinlock(BoundLocks::<$lock>::new())))
     };
     (Mutex $lock:ty) => {
-        Some(Rc::new(Mutex(Bound::<$lock>::new())))
+        Some(Rc::new(SteppedMutex(BoundLocks::<$lock>::new())))
     };
     (Lockref $lock:ty) => {
-        Some(Rc::new(Reference(Bound::<$lock>::new())))
+        Some(Rc::new(SteppedLockref(BoundLocks::<$lock>::new())))
     };
     (Counter $lock:ty) => {
         None
@@ -86,7 +86,7 @@ macro_rules! bound {
 macro_rules! subjects {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// A free lock of the library; `None` if `system` is not acquired.
-        pub fn subject(system: System) -> Option<Rc<dyn Subject>> {
+        pub fn subject(system: System) -> Option<Rc<dyn SteppedLock>> {
             match system {
                 $(System::$system => bound!($family $lock),)*
             }

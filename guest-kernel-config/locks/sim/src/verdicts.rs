@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::{Case, Failure, Outcome};
+use crate::{Case, CaseFailure, CaseOutcome};
 
 /// The result of a case.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct CaseVerdict {
     /// The configuration that was run.
     pub case: Case,
     /// The seed of the run.
     pub seed: u64,
     /// The outcome.
-    pub outcome: Result<Outcome, Box<Failure>>,
+    pub outcome: Result<CaseOutcome, Box<CaseFailure>>,
 }
 
-impl Verdict {
+impl CaseVerdict {
     /// Runs `case`.
     pub fn of(case: Case, seed: u64) -> Self {
         Self { case, seed, outcome: case.run(seed) }
@@ -33,7 +33,7 @@ impl Verdict {
 }
 
 /// One line; more if it failed.
-impl fmt::Display for Verdict {
+impl fmt::Display for CaseVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { case, seed, outcome } = self;
         let outcome = match outcome {
@@ -69,7 +69,7 @@ pub fn each<E>(
     cases: &[Case],
     seed: u64,
     jobs: usize,
-    mut then: impl FnMut(Verdict) -> Result<(), E>,
+    mut then: impl FnMut(CaseVerdict) -> Result<(), E>,
 ) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
@@ -78,7 +78,7 @@ pub fn each<E>(
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 while let Some((place, case)) = take(cases, next) {
-                    if sender.send((place, Verdict::of(*case, seed))).is_err() {
+                    if sender.send((place, CaseVerdict::of(*case, seed))).is_err() {
                         return;
                     }
                 }
@@ -96,8 +96,8 @@ fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> 
 
 /// Passes results that arrive in any order to `then`, in the order of their index.
 fn in_order<E>(
-    arrivals: mpsc::Receiver<(usize, Verdict)>,
-    then: &mut impl FnMut(Verdict) -> Result<(), E>,
+    arrivals: mpsc::Receiver<(usize, CaseVerdict)>,
+    then: &mut impl FnMut(CaseVerdict) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut early = std::collections::BTreeMap::new();
     let mut due = 0;

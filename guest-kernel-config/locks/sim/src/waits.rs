@@ -8,14 +8,14 @@ use crate::machine::{Fate, Harness};
 
 /// A duration in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Times {
+pub enum StepDuration {
     /// Always this many.
     Fixed(u32),
     /// Uniformly from zero to twice as many.
     About(u32),
 }
 
-impl Times {
+impl StepDuration {
     fn draw(self, rng: &mut Rng) -> u32 {
         match self {
             Self::Fixed(steps) => steps,
@@ -26,15 +26,15 @@ impl Times {
 
 /// What the vCPUs do with the lock: think, acquire, work, release, again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
+pub struct StepperLoad {
     /// Total acquisitions, at least.
     pub acquisitions: u64,
     /// Number of locks, which each vCPU takes in turn: up to [`LOCKS`].
     pub locks: usize,
     /// Steps between two acquisitions of a vCPU.
-    pub think: Times,
+    pub think: StepDuration,
     /// Steps with the lock held.
-    pub critical: Times,
+    pub critical: StepDuration,
 }
 
 /// The most acquisitions by others before a waiter's own.
@@ -51,7 +51,7 @@ pub struct Bypassed {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Wait {
+struct WaiterProgress {
     /// The vCPU's next step is the first one in `lock`.
     is_entering: bool,
     /// The vCPU has made that step.
@@ -72,10 +72,10 @@ struct Wait {
 
 /// A harness that counts bypasses.
 #[derive(Debug)]
-pub struct Waits {
-    load: Load,
+pub struct BypassCounter {
+    load: StepperLoad,
     rng: Rng,
-    waits: Vec<Wait>,
+    waits: Vec<WaiterProgress>,
     acquisitions: u64,
     /// Acquisitions of each lock.
     per_lock: [u64; LOCKS],
@@ -86,13 +86,13 @@ pub struct Waits {
     violations: u64,
 }
 
-impl Waits {
+impl BypassCounter {
     /// For `vcpus` vCPUs with this load; random times are drawn from `seed`.
-    pub fn new(load: Load, vcpus: usize, seed: u64) -> Self {
+    pub fn new(load: StepperLoad, vcpus: usize, seed: u64) -> Self {
         Self {
             load,
             rng: Rng::with_seed(seed),
-            waits: vec![Wait::default(); vcpus],
+            waits: vec![WaiterProgress::default(); vcpus],
             acquisitions: 0,
             per_lock: [0; LOCKS],
             each: vec![0; vcpus],
@@ -175,7 +175,7 @@ impl Waits {
     }
 }
 
-impl Harness for Waits {
+impl Harness for BypassCounter {
     fn mark(&mut self, vcpu: usize, mark: Mark) -> Answer {
         match mark {
             Mark::Round => return u32::from(self.acquisitions < self.load.acquisitions),
@@ -200,7 +200,7 @@ impl Harness for Waits {
 
     #[inline]
     fn step(&mut self, vcpu: usize, _: Request) {
-        let Wait { is_entering, is_drawing, .. } = self.waits[vcpu];
+        let WaiterProgress { is_entering, is_drawing, .. } = self.waits[vcpu];
         if !is_entering && !is_drawing {
             return;
         }

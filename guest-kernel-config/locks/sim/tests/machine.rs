@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use sim_cell::{Answer, Mark, Request, Vcpu, Work, request};
-use stepper::{Counts, Fate, Harness, Machine, MachineSpec, Stuck, Trouble, cases};
+use stepper::{
+    BrokenGuarantee, Fate, Harness, Standstill, StepCounts, Stepper, StepperSpec, cases,
+};
 
-const SPEC: MachineSpec = MachineSpec {
+const SPEC: StepperSpec = StepperSpec {
     pcpus: 2,
     strangers: 0,
     in_turn: false,
@@ -61,9 +63,13 @@ fn vcpu(code: impl FnOnce() + 'static) -> Vcpu {
     Vcpu::new(code).expect("memory for a stack")
 }
 
-fn run(spec: MachineSpec, codes: Vec<Vcpu>, seed: u64) -> (Notes, Counts, Result<(), Stuck>) {
+fn run(
+    spec: StepperSpec,
+    codes: Vec<Vcpu>,
+    seed: u64,
+) -> (Notes, StepCounts, Result<(), Standstill>) {
     let mut notes = Notes::default();
-    let mut machine = Machine::new(spec, codes, seed);
+    let mut machine = Stepper::new(spec, codes, seed);
     let end = machine.run(&mut notes);
     (notes, machine.counts(), end)
 }
@@ -93,7 +99,7 @@ fn two_kicks_before_a_halt_are_one() {
         request(Request::Halt(0));
         request(Request::Halt(0));
     })];
-    assert_eq!(run(SPEC, codes, 1).2, Err(Stuck::Deadlock));
+    assert_eq!(run(SPEC, codes, 1).2, Err(Standstill::Deadlock));
 }
 
 #[test]
@@ -113,7 +119,7 @@ fn a_kick_wakes_whoever_halts_at_once_or_late() {
                     request(Request::Kick(0));
                 }),
             ];
-            let (_, _, end) = run(MachineSpec { kick_delay, ..SPEC }, codes, seed);
+            let (_, _, end) = run(StepperSpec { kick_delay, ..SPEC }, codes, seed);
             assert_eq!((end, &order.borrow()[..]), (Ok(()), &["kicked", "woken"][..]));
         }
     }
@@ -122,7 +128,7 @@ fn a_kick_wakes_whoever_halts_at_once_or_late() {
 #[test]
 fn preempted_vcpus_make_no_step_and_no_more_run_than_there_are_pcpus() {
     for strangers in [0, 2] {
-        let spec = MachineSpec { slice: 5, strangers, ..SPEC };
+        let spec = StepperSpec { slice: 5, strangers, ..SPEC };
         let codes = (0..5).map(|_| pauses(300)).collect();
         let (notes, counts, end) = run(spec, codes, 7);
         assert_eq!(end, Ok(()));
@@ -142,20 +148,20 @@ fn preempted_vcpus_make_no_step_and_no_more_run_than_there_are_pcpus() {
 fn a_deadlock_is_found() {
     let codes = (0..3).map(|_| vcpu(|| _ = request(Request::Halt(0)))).collect();
     let (notes, _, end) = run(SPEC, codes, 1);
-    assert_eq!(end, Err(Stuck::Deadlock));
+    assert_eq!(end, Err(Standstill::Deadlock));
     assert!(notes.on.is_empty());
 }
 
 #[test]
 fn strangers_do_not_hide_a_deadlock() {
     let codes = vec![vcpu(|| _ = request(Request::Halt(0)))];
-    assert_eq!(run(MachineSpec { strangers: 1, ..SPEC }, codes, 1).2, Err(Stuck::Deadlock));
+    assert_eq!(run(StepperSpec { strangers: 1, ..SPEC }, codes, 1).2, Err(Standstill::Deadlock));
 }
 
 #[test]
 fn a_halt_that_ends_for_no_reason_is_no_deadlock() {
     let codes = vec![vcpu(|| _ = request(Request::Halt(0)))];
-    assert_eq!(run(MachineSpec { spurious: 1, ..SPEC }, codes, 1).2, Ok(()));
+    assert_eq!(run(StepperSpec { spurious: 1, ..SPEC }, codes, 1).2, Ok(()));
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn vcpus_that_spin_and_get_nothing_done_are_stuck() {
             request(Request::Pause);
         }
     });
-    assert_eq!(run(SPEC, vec![endless], 1).2, Err(Stuck::NoProgress));
+    assert_eq!(run(SPEC, vec![endless], 1).2, Err(Standstill::NoProgress));
 }
 
 #[test]
@@ -214,7 +220,7 @@ fn a_kick_that_is_lost_is_a_deadlock_with_a_trace() {
     let mut case = halting.expect("there are such cases");
     case.machine.lost_kicks = 50;
     let failure = case.run(1).expect_err("a lost kick is lost forever");
-    assert_eq!(failure.trouble, Trouble::Stuck(Stuck::Deadlock));
+    assert_eq!(failure.trouble, BrokenGuarantee::Stuck(Standstill::Deadlock));
     assert!(failure.trace.contains("== Halted"), "{failure}");
     assert_eq!(case.run(1).expect_err("again").trace, failure.trace);
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use locks::{Handoff, System};
-use stepper::{Case, Failure, Outcome, Subject, Trouble, cases};
+use stepper::{BrokenGuarantee, Case, CaseFailure, CaseOutcome, SteppedLock, cases};
 
 /// How a mutant is caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ struct Mutant {
     /// Part of the names of the cases that are run.
     word: &'static str,
     caught: Caught,
-    make: fn() -> Option<Rc<dyn Subject>>,
+    make: fn() -> Option<Rc<dyn SteppedLock>>,
 }
 
 include!(concat!(env!("OUT_DIR"), "/mutants.rs"));
@@ -46,15 +46,15 @@ fn cases_of(lock: &str) -> Vec<Case> {
     cases
 }
 
-fn caught(case: &Case, outcome: &Result<Outcome, Box<Failure>>) -> Option<Caught> {
+fn caught(case: &Case, outcome: &Result<CaseOutcome, Box<CaseFailure>>) -> Option<Caught> {
     match outcome {
         Ok(outcome) => {
             let is_kept = case.bounds().iter().all(|bound| bound.holds(outcome.bypassed));
             (!is_kept).then_some(Caught::Bypass)
         }
         Err(failure) => Some(match failure.trouble {
-            Trouble::Stuck(_) => Caught::Stuck,
-            Trouble::NotExclusive(_) => Caught::NotExclusive,
+            BrokenGuarantee::Stuck(_) => Caught::Stuck,
+            BrokenGuarantee::NotExclusive(_) => Caught::NotExclusive,
         }),
     }
 }

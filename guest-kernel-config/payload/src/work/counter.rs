@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use locks::counter::{Counter, usual_batch};
 use locks::{Cpu, Family, MAX_CPUS, Pv};
 
-use super::{Done, Load, Work};
-use crate::telemetry::Report;
+use super::{Done, OperationParams, Work};
+use crate::telemetry::WorkloadWatch;
 
 /// Number of per-CPU parts of each counter.
 pub(super) const CPUS: usize = MAX_CPUS;
@@ -15,13 +15,17 @@ pub(super) const CPUS: usize = MAX_CPUS;
 pub(super) const BATCH: i32 = usual_batch(16);
 
 /// Adds to a counter.
-pub(super) struct Adds<C>(pub(super) C);
+pub(super) struct CounterWork<C>(pub(super) C);
 
-impl<C: Counter> Work for Adds<C> {
+impl<C: Counter> Work for CounterWork<C> {
     const FAMILY: Family = Family::Counter;
 
     #[inline]
-    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+    fn operate<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Done {
         let since = load.waits();
         let added = self.0.add(cpu, load.critical.into());
         let ticks = load.waited(since);
@@ -46,10 +50,14 @@ impl<C: Counter> Work for Adds<C> {
 /// The error of a sum exceeds the counter's bound.
 struct TooFarOff;
 
-impl<C: Counter> Adds<C> {
+impl<C: Counter> CounterWork<C> {
     /// Sums, and compares the result with the adds that the vCPUs report.
     #[cold]
-    fn sum<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Result<(), TooFarOff> {
+    fn sum<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Result<(), TooFarOff> {
         let slots = load.vcpu.slots();
         let adds = |order| slots.iter().map(|slot| slot.adds.load(order)).sum::<u64>() as i64;
         let amount = i64::from(load.critical);

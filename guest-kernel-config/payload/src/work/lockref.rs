@@ -3,20 +3,24 @@
 use locks::lockref::{Counted, Lockref};
 use locks::{Cpu, Family, MAX_CPUS, Pv};
 
-use super::{Done, Line, Load, Work};
-use crate::telemetry::Report;
+use super::{CachePadded, Done, OperationParams, Work};
+use crate::telemetry::WorkloadWatch;
 
 /// References that exist from the beginning.
 pub(super) const FIRST: i32 = 1;
 
 /// A lockref under test.
-pub(super) struct References<R>(pub(super) Line<R>);
+pub(super) struct LockrefWork<R>(pub(super) CachePadded<R>);
 
-impl<const TRIES: u32> Work for References<Lockref<TRIES>> {
+impl<const TRIES: u32> Work for LockrefWork<Lockref<TRIES>> {
     const FAMILY: Family = Family::Lockref;
 
     #[inline]
-    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+    fn operate<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Done {
         let lockref = &self.0.0;
         let since = load.waits();
         let got: Counted = lockref.get(cpu);

@@ -2,26 +2,26 @@
 
 use locks::Pv;
 
-use crate::telemetry::Report;
-use crate::transport::Transport;
-use crate::vcpu::Vcpu;
+use crate::telemetry::WorkloadWatch;
+use crate::transport::TransportPorts;
+use crate::vcpu::CallingVcpu;
 
 /// Halts and kicks, and the VMM's information on other vCPUs.
-pub(super) struct Machine<'a, W> {
-    transport: Transport,
+pub(super) struct HypercallPv<'a, W> {
+    transport: TransportPorts,
     watch: &'a W,
     vcpus: usize,
 }
 
-impl<'a, W: Report> Machine<'a, W> {
+impl<'a, W: WorkloadWatch> HypercallPv<'a, W> {
     /// The machine that the parameters describe.
-    pub(super) fn of(vcpu: &Vcpu, watch: &'a W) -> Self {
+    pub(super) fn of(vcpu: &CallingVcpu, watch: &'a W) -> Self {
         let vcpus = vcpu.param(|params| &params.vcpus) as usize;
-        Self { transport: Transport::of(vcpu), watch, vcpus }
+        Self { transport: TransportPorts::of(vcpu), watch, vcpus }
     }
 }
 
-impl<W: Report> Pv for Machine<'_, W> {
+impl<W: WorkloadWatch> Pv for HypercallPv<'_, W> {
     #[inline]
     fn spin_hint(&self) {
         core::hint::spin_loop();

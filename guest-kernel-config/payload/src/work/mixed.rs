@@ -5,17 +5,17 @@ use locks::lockref::UnboundedLockref;
 use locks::mutex::BaselineMutex;
 use locks::{Cpu, Family, NativeTicketLock, Pv};
 
-use super::{Done, Line, Load, Work, counter, lockref, mutex, spinlock};
-use crate::telemetry::Report;
-use crate::vcpu::Vcpu;
+use super::{CachePadded, Done, OperationParams, Work, counter, lockref, mutex, spinlock};
+use crate::telemetry::WorkloadWatch;
+use crate::vcpu::CallingVcpu;
 
-static SPINLOCK: spinlock::Section<NativeTicketLock> =
-    spinlock::Section::under(NativeTicketLock::new());
-static MUTEX: mutex::Section<BaselineMutex> = mutex::Section::under(BaselineMutex::new());
-static COUNTER: counter::Adds<LockedCounter> =
-    counter::Adds(LockedCounter::new(counter::CPUS, counter::BATCH));
-static LOCKREF: lockref::References<UnboundedLockref> =
-    lockref::References(Line(UnboundedLockref::new(lockref::FIRST)));
+static SPINLOCK: spinlock::SpinlockWork<NativeTicketLock> =
+    spinlock::SpinlockWork::under(NativeTicketLock::new());
+static MUTEX: mutex::MutexWork<BaselineMutex> = mutex::MutexWork::under(BaselineMutex::new());
+static COUNTER: counter::CounterWork<LockedCounter> =
+    counter::CounterWork(LockedCounter::new(counter::CPUS, counter::BATCH));
+static LOCKREF: lockref::LockrefWork<UnboundedLockref> =
+    lockref::LockrefWork(CachePadded(UnboundedLockref::new(lockref::FIRST)));
 
 const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
 
@@ -25,7 +25,11 @@ pub(super) struct Mixed<'a, O>(pub(super) &'a O);
 impl<O: Work> Work for Mixed<'_, O> {
     const FAMILY: Family = O::FAMILY;
 
-    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+    fn operate<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Done {
         let family = FAMILIES[draw(load.vcpu)];
         if family == O::FAMILY {
             return self.0.operate(cpu, load);
@@ -45,7 +49,7 @@ impl<O: Work> Work for Mixed<'_, O> {
 
 /// An index into [`FAMILIES`]: the same in every run for the same vCPU and operation number
 /// (SplitMix64's finalizer; Steele, Lea, Flood, 2014).
-fn draw(vcpu: &Vcpu) -> usize {
+fn draw(vcpu: &CallingVcpu) -> usize {
     let mut bits = vcpu.operations() ^ (vcpu.index as u64) << 48;
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

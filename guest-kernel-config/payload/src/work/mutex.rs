@@ -3,26 +3,30 @@
 use locks::mutex::RawMutex;
 use locks::{Cpu, Family, Pv, Section as Increments};
 
-use super::{Done, Line, Load, Work};
-use crate::telemetry::Report;
+use super::{CachePadded, Done, OperationParams, Work};
+use crate::telemetry::WorkloadWatch;
 
 /// A critical section under a mutex.
-pub(super) struct Section<M> {
-    mutex: Line<M>,
+pub(super) struct MutexWork<M> {
+    mutex: CachePadded<M>,
     section: Increments,
 }
 
-impl<M> Section<M> {
+impl<M> MutexWork<M> {
     pub(super) const fn under(mutex: M) -> Self {
-        Self { mutex: Line(mutex), section: Increments::new() }
+        Self { mutex: CachePadded(mutex), section: Increments::new() }
     }
 }
 
-impl<M: RawMutex> Work for Section<M> {
+impl<M: RawMutex> Work for MutexWork<M> {
     const FAMILY: Family = Family::Mutex;
 
     #[inline]
-    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+    fn operate<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Done {
         let mutex = &self.mutex.0;
         let since = load.waits();
         let taken = mutex.lock(cpu);

@@ -2,26 +2,30 @@
 
 use locks::{Cpu, Family, Pv, RawLock, Section as Increments};
 
-use super::{Done, Line, Load, Work};
-use crate::telemetry::Report;
+use super::{CachePadded, Done, OperationParams, Work};
+use crate::telemetry::WorkloadWatch;
 
 /// A critical section under a spinlock.
-pub(super) struct Section<L> {
-    lock: Line<L>,
+pub(super) struct SpinlockWork<L> {
+    lock: CachePadded<L>,
     section: Increments,
 }
 
-impl<L> Section<L> {
+impl<L> SpinlockWork<L> {
     pub(super) const fn under(lock: L) -> Self {
-        Self { lock: Line(lock), section: Increments::new() }
+        Self { lock: CachePadded(lock), section: Increments::new() }
     }
 }
 
-impl<L: RawLock> Work for Section<L> {
+impl<L: RawLock> Work for SpinlockWork<L> {
     const FAMILY: Family = Family::Spinlock;
 
     #[inline]
-    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+    fn operate<P: Pv, W: WorkloadWatch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        load: &OperationParams<'_>,
+    ) -> Done {
         let lock = &self.lock.0;
         let since = load.waits();
         let taken = lock.lock(cpu);

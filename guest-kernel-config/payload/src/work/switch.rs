@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use hypercalls::payload::Stamp;
 
 use crate::telemetry::tsc;
-use crate::vcpu::Vcpu;
+use crate::vcpu::CallingVcpu;
 
 /// Stamps one word again and again. Who finds another vCPU's stamp there has been switched to; the
 /// switch took from that stamp until now. A vCPU that is preempted between its look and its own stamp
 /// finds the word changed when it is back, and looks again: no sample has the turn of another in it.
 #[inline(never)]
-pub(super) fn time(vcpu: &Vcpu) {
+pub(super) fn time(vcpu: &CallingVcpu) {
     let stamp = vcpu.stamp();
     vcpu.wait_for_go();
     while !vcpu.stopped() {

@@ -1,6 +1,6 @@
 //! The control socket: both ends of it.
 
-use lab::run::control::{Answer, LONGEST_REQUEST, Lines, Request, Wish};
+use lab::run::control::{Answer, LONGEST_REQUEST, LineReader, Request, Wish};
 use pvticket::cli::testing::heard;
 
 use crate::input::{Input, is_one_line};
@@ -10,7 +10,7 @@ pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (step, limit) = (1 + input.below(256), 1 + usize::from(input.half()));
     let stream = input.rest();
-    let mut lines = Lines::new(limit.min(LONGEST_REQUEST));
+    let mut lines = LineReader::new(limit.min(LONGEST_REQUEST));
     let mut found = Vec::new();
     'stream: for piece in stream.chunks(step) {
         lines.add(piece);

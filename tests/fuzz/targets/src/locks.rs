@@ -1,7 +1,7 @@
 //! The lock library on simulated vCPUs, on arbitrary machines with arbitrary loads.
 
 use simulated_locks::System;
-use stepper::{Case, Handoff, Load, MachineSpec, Times, Verdict};
+use stepper::{Case, CaseVerdict, Handoff, StepDuration, StepperLoad, StepperSpec};
 
 use crate::input::Input;
 
@@ -19,9 +19,13 @@ fn handoff(input: &mut Input<'_>) -> Handoff {
     }
 }
 
-fn times(input: &mut Input<'_>) -> Times {
+fn times(input: &mut Input<'_>) -> StepDuration {
     let steps = 1 + u32::from(input.byte());
-    if input.byte().is_multiple_of(2) { Times::About(steps) } else { Times::Fixed(steps) }
+    if input.byte().is_multiple_of(2) {
+        StepDuration::About(steps)
+    } else {
+        StepDuration::Fixed(steps)
+    }
 }
 
 /// Any lock must be exclusive, come to an end, and keep its bound on bypasses.
@@ -35,7 +39,7 @@ pub fn locks(bytes: &[u8]) {
         handoff: if is_pv { options } else { Handoff::default() },
         spin_threshold: 1 + u32::from(input.byte()),
         vcpus: 2 + input.below(6),
-        machine: MachineSpec {
+        machine: StepperSpec {
             pcpus: 1 + input.below(6),
             strangers: input.below(3),
             in_turn: input.byte().is_multiple_of(4),
@@ -45,7 +49,7 @@ pub fn locks(bytes: &[u8]) {
             lost_kicks: 0,
             patience: 4_000_000,
         },
-        load: Load {
+        load: StepperLoad {
             locks: 1 + input.below(2),
             think: times(&mut input),
             critical: times(&mut input),
@@ -53,7 +57,7 @@ pub fn locks(bytes: &[u8]) {
             acquisitions: input.one_of(&[24, 24, 24, 48, 48, 200]),
         },
     };
-    let verdict = Verdict::of(case, input.double());
+    let verdict = CaseVerdict::of(case, input.double());
     assert!(verdict.is_kept(), "{verdict}");
 }
 

@@ -5,7 +5,7 @@ use sched::{
     LockActivity, Mode, Observation, VcpuIndex,
     policy::POLICIES,
     recording::Recording,
-    world::{Step, World, make_core},
+    world::{World, WorldStep, make_core},
 };
 
 use crate::input::{Input, is_one_line};
@@ -13,26 +13,26 @@ use crate::input::{Input, is_one_line};
 /// As many steps as a history may have: some milliseconds of work.
 const MOST_STEPS: usize = 2000;
 
-fn step(input: &mut Input<'_>) -> Step {
+fn step(input: &mut Input<'_>) -> WorldStep {
     let kind = input.below(16);
     let (a, b) = (usize::from(input.byte()), usize::from(input.byte()));
     match kind {
-        0 => Step::Due(a),
-        1 => Step::Spurious(a),
-        2 => Step::Park(a),
-        3 => Step::Halted(a),
-        4 => Step::Kick(a, b),
-        5 => Step::HandOver(a, b),
-        6 => Step::Yield(a),
-        7 => Step::Spin(a, b),
-        8 => Step::Point(a),
-        9 => Step::Idle(a),
-        10 => Step::StopInHlt(a),
-        11 => Step::KickInHlt(a, b),
-        12 => Step::Woken(a),
-        13 => Step::Exit(a),
-        14 => Step::Wait(a),
-        _ => Step::Pass((a << 8 | b) as u64),
+        0 => WorldStep::Due(a),
+        1 => WorldStep::Spurious(a),
+        2 => WorldStep::Park(a),
+        3 => WorldStep::Halted(a),
+        4 => WorldStep::Kick(a, b),
+        5 => WorldStep::HandOver(a, b),
+        6 => WorldStep::Yield(a),
+        7 => WorldStep::Spin(a, b),
+        8 => WorldStep::Point(a),
+        9 => WorldStep::Idle(a),
+        10 => WorldStep::StopInHlt(a),
+        11 => WorldStep::KickInHlt(a, b),
+        12 => WorldStep::Woken(a),
+        13 => WorldStep::Exit(a),
+        14 => WorldStep::Wait(a),
+        _ => WorldStep::Pass((a << 8 | b) as u64),
     }
 }
 
@@ -121,15 +121,15 @@ fn live(world: &mut World, n: usize) {
     world.due(n);
     let v = n / 8;
     let step = match n % 8 {
-        0 => Step::Park(v),
-        1 => Step::Halted(v),
-        2 => Step::Kick(v, v + 1),
-        3 => Step::Yield(v),
-        4 => Step::Spin(v, n),
-        5 => Step::Point(v),
-        6 => Step::HandOver(v, v + 1),
-        _ if v % 40 == 39 => Step::Exit(v),
-        _ => Step::Pass(300),
+        0 => WorldStep::Park(v),
+        1 => WorldStep::Halted(v),
+        2 => WorldStep::Kick(v, v + 1),
+        3 => WorldStep::Yield(v),
+        4 => WorldStep::Spin(v, n),
+        5 => WorldStep::Point(v),
+        6 => WorldStep::HandOver(v, v + 1),
+        _ if v % 40 == 39 => WorldStep::Exit(v),
+        _ => WorldStep::Pass(300),
     };
     world.step(step);
 }

@@ -1,8 +1,8 @@
 //! The protocol between supervisor and agent of the emulated host.
 
 use emulated::wire::{
-    Beat, Decoder, Done, FromAgent, Job, MAX_FRAME, ToAgent, decode, decode_to_agent, encode,
-    encode_to_agent, frame, read_frame,
+    AgentJob, Beat, Decoder, ErrandEnd, FromAgent, MAX_FRAME, ToAgent, decode, decode_to_agent,
+    encode, encode_to_agent, frame, read_frame,
 };
 
 use crate::input::Input;
@@ -58,7 +58,7 @@ fn message(body: &[u8]) {
 
 pub fn message_seeds() -> Vec<Vec<u8>> {
     let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
-    let job = Job {
+    let job = AgentJob {
         args: vec![b"boot".to_vec(), vec![0xff, b'\n']],
         env: vec![(b"A".to_vec(), b"b=c".to_vec())],
         files_out: vec![b"/tmp/out".to_vec()],
@@ -71,7 +71,7 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
         FromAgent::Piece { index: 2, bytes: vec![0, 255, b'{'] },
         FromAgent::FileEnd { index: 2 },
         FromAgent::FileFailed { index: 1, error: "gone".into() },
-        FromAgent::Done(Done { status: 137, oom_kills: 1 }),
+        FromAgent::Done(ErrandEnd { status: 137, oom_kills: 1 }),
         FromAgent::NoneSpared { online: 2, wanted: 2 },
         FromAgent::Failed { error: "no module".into() },
     ];

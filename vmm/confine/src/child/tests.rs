@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use kvm::sys::spawn::{self, Cell};
+use kvm::sys::spawn::{self, ChildLimits};
 use tempfile::TempDir;
 
 use super::*;
@@ -16,7 +16,7 @@ fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
     fs::write(folder.path().join("file"), "contents").unwrap();
     let mut command = Command::new(PERL);
     command.arg(SCRIPT).arg(folder.path());
-    spawn::confine(&mut command, Cell { files: None, memory: 1 << 30, calls });
+    spawn::confine(&mut command, ChildLimits { files: None, memory: 1 << 30, calls });
     let ended = command.output().unwrap();
     let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(ended.status.success(), "{stdout}{}", String::from_utf8_lossy(&ended.stderr));

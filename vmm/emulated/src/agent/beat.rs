@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     super::wire::{Beat, FromAgent},
-    Line,
+    ControlSender,
 };
 
 /// The time between two heartbeats.
@@ -60,7 +60,7 @@ impl Pulse {
 }
 
 /// Starts the thread that sends heartbeats.
-pub fn start(line: &Line) -> io::Result<Arc<Pulse>> {
+pub fn start(line: &ControlSender) -> io::Result<Arc<Pulse>> {
     let pulse = Arc::new(Pulse::default());
     let (line, beating) = (line.clone(), pulse.clone());
     thread::Builder::new().name("heartbeat".into()).spawn(move || {

@@ -17,15 +17,15 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{
-    super::wire::{self, Done, FromAgent, Job, OUTPUT_PIECE},
-    Failure, Line,
+    super::wire::{self, AgentJob, ErrandEnd, FromAgent, OUTPUT_PIECE},
+    AgentError, ControlSender,
     beat::Pulse,
     when,
 };
 
 /// The ports of the errand's streams.
 #[derive(Debug)]
-pub struct Ports {
+pub struct StreamPorts {
     /// The host's input for it.
     pub stdin: File,
     pub stdout: File,
@@ -34,12 +34,12 @@ pub struct Ports {
 
 /// Runs it to its end, hands back its result files, and returns how it ended.
 pub fn run(
-    job: &Job,
+    job: &AgentJob,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,
-    ports: Ports,
-    line: &Line,
+    ports: StreamPorts,
+    line: &ControlSender,
     pulse: &Arc<Pulse>,
-) -> Result<(), Failure> {
+) -> Result<(), AgentError> {
     let mut child = start(&mut command(job)).map_err(when("cannot start the command"))?;
     pulse.errand_is(child.id());
     let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
@@ -58,11 +58,11 @@ pub fn run(
         hand_back(index as u32, path, line).map_err(when("control port"))?;
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    let done = Done { status: code.unwrap_or(1), oom_kills: oom_kills() };
+    let done = ErrandEnd { status: code.unwrap_or(1), oom_kills: oom_kills() };
     line.send(&FromAgent::Done(done)).map_err(when("control port"))
 }
 
-fn command(job: &Job) -> Command {
+fn command(job: &AgentJob) -> Command {
     let text = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
     let mut command = Command::new("/proc/self/exe");
     command
@@ -82,7 +82,7 @@ fn command(job: &Job) -> Command {
 type Carrier = JoinHandle<io::Result<()>>;
 
 /// Starts one thread per stream; returns those of the outputs, to be joined.
-fn carry(child: &mut Child, ports: Ports, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
+fn carry(child: &mut Child, ports: StreamPorts, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
     if let Some(to) = child.stdin.take() {
         let pulse = pulse.clone();
         named("stdin", move || carry_in(ports.stdin, to, &pulse))?;
@@ -136,7 +136,7 @@ fn carry_out(mut from: impl Read, mut port: File, stream: usize, pulse: &Pulse) 
     }
 }
 
-fn hand_back(index: u32, path: &[u8], line: &Line) -> io::Result<()> {
+fn hand_back(index: u32, path: &[u8], line: &ControlSender) -> io::Result<()> {
     let path = PathBuf::from(OsString::from_vec(path.to_vec()));
     let failed = |error: io::Error| {
         let error = format!("{}: {error}", path.display());

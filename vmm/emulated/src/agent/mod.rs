@@ -24,7 +24,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use spare::{Group, Share};
+use spare::{CommandCgroup, Share};
 use steady::Steady;
 
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
@@ -50,31 +50,32 @@ pub fn run() -> ! {
     process::exit(1)
 }
 
-type Failure = String;
+type AgentError = String;
 
 /// Adds to an error what was tried.
-fn when<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
+fn when<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> AgentError {
     move |error| format!("{what}: {error}")
 }
 
 /// The sending side of the control port, shared by all threads.
 #[derive(Debug, Clone)]
-struct Line(Arc<Mutex<File>>);
+struct ControlSender(Arc<Mutex<File>>);
 
-impl Line {
+impl ControlSender {
     fn send(&self, message: &FromAgent) -> io::Result<()> {
         let bytes = wire::encode(message)?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)
     }
 }
 
-fn serve() -> Result<(), Failure> {
+fn serve() -> Result<(), AgentError> {
     setup::mounts()?;
     let modules = setup::modules()?;
     let (transport, hypervisor) = setup::split(modules);
     setup::load(&transport)?;
     let [control, stdin, stdout, stderr] = setup::ports()?;
-    let line = Line(Arc::new(Mutex::new(control.try_clone().map_err(when("control port"))?)));
+    let line =
+        ControlSender(Arc::new(Mutex::new(control.try_clone().map_err(when("control port"))?)));
     if let Err(error) = setup::load(&hypervisor) {
         return tell(&line, error);
     }
@@ -82,7 +83,7 @@ fn serve() -> Result<(), Failure> {
         Ok(steady) => steady,
         Err(error) => return tell(&line, error),
     };
-    let group = match Group::make() {
+    let group = match CommandCgroup::make() {
         Ok(group) => group,
         Err(error) => return tell(&line, error),
     };
@@ -107,7 +108,7 @@ fn serve() -> Result<(), Failure> {
         line.send(&told).map_err(when("control port"))?;
     }
     let start = |command: &mut Command| group.spawn(command, &share);
-    let ports = errand::Ports { stdin, stdout, stderr };
+    let ports = errand::StreamPorts { stdin, stdout, stderr };
     if let Err(error) = errand::run(&job, start, ports, &line, &pulse) {
         return tell(&line, error);
     }
@@ -118,7 +119,7 @@ fn serve() -> Result<(), Failure> {
 }
 
 /// Reports a failure to the supervisor and gives it time to read the message.
-fn tell(line: &Line, error: Failure) -> Result<(), Failure> {
+fn tell(line: &ControlSender, error: AgentError) -> Result<(), AgentError> {
     line.send(&FromAgent::Failed { error: error.clone() }).map_err(when("control port"))?;
     thread::sleep(Duration::from_secs(10));
     Err(error)

@@ -18,7 +18,7 @@ use rustix::{
 
 use super::{
     super::{qemu::image::MODULES, wire::PORTS},
-    Failure, when,
+    AgentError, when,
 };
 
 /// How long the ports may take to appear after their driver is loaded. The supervisor gives up earlier,
@@ -26,7 +26,7 @@ use super::{
 const PORTS_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Mounts the file systems that programs expect.
-pub fn mounts() -> Result<(), Failure> {
+pub fn mounts() -> Result<(), AgentError> {
     let mounts = [
         ("devtmpfs", "/dev", "devtmpfs", "mode=0755"),
         ("proc", "/proc", "proc", ""),
@@ -51,7 +51,7 @@ pub fn mounts() -> Result<(), Failure> {
 }
 
 /// The modules in the initramfs, in the order of loading, by which they are named.
-pub fn modules() -> Result<Vec<PathBuf>, Failure> {
+pub fn modules() -> Result<Vec<PathBuf>, AgentError> {
     let folder = Path::new("/").join(MODULES);
     let entries = fs::read_dir(&folder).map_err(when(folder.display()))?;
     let mut files: Vec<PathBuf> =
@@ -70,7 +70,7 @@ pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
 }
 
 /// Loads modules.
-pub fn load(modules: &[PathBuf]) -> Result<(), Failure> {
+pub fn load(modules: &[PathBuf]) -> Result<(), AgentError> {
     for path in modules {
         let file = File::open(path).map_err(when(path.display()))?;
         match finit_module(&file, c"", 0) {
@@ -98,7 +98,7 @@ pub fn all_cpus() {
 }
 
 /// Opens the ports in the order of [`PORTS`], each one once its other end is connected.
-pub fn ports() -> Result<[File; PORTS.len()], Failure> {
+pub fn ports() -> Result<[File; PORTS.len()], AgentError> {
     let deadline = Instant::now() + PORTS_PATIENCE;
     let mut files = Vec::with_capacity(PORTS.len());
     for name in PORTS {

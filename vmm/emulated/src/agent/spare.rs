@@ -18,7 +18,7 @@ use rustix::{
     process::nice,
 };
 
-use super::{Failure, when};
+use super::{AgentError, when};
 use base::units::CpuList;
 use kvm::{cpus, signal, sys::fpu};
 
@@ -27,12 +27,12 @@ const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The control group of commands: they run on its CPUs, whatever affinity they ask for.
 #[derive(Debug)]
-pub struct Group(PathBuf);
+pub struct CommandCgroup(PathBuf);
 
-impl Group {
+impl CommandCgroup {
     /// Creates it, empty. Must be called while only one CPU is up, because it switches static keys
     /// (see `steady.rs`).
-    pub fn make() -> Result<Self, Failure> {
+    pub fn make() -> Result<Self, AgentError> {
         let failed = || "the control group of commands";
         mount("cgroup2", GROUPS, "cgroup2", MountFlags::empty(), None).map_err(when(failed()))?;
         let controls = Path::new(GROUPS).join("cgroup.subtree_control");
@@ -91,7 +91,7 @@ pub enum Share {
 
 impl Share {
     /// The share of the CPUs that are up, for a command that is to have `wanted`.
-    pub fn of_online(wanted: u32) -> Result<Self, Failure> {
+    pub fn of_online(wanted: u32) -> Result<Self, AgentError> {
         let file = "/sys/devices/system/cpu/online";
         let online = fs::read_to_string(file).map_err(when(file))?;
         Ok(Self::of(&online.parse().map_err(when(file))?, wanted))

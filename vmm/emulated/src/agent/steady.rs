@@ -11,7 +11,7 @@
 //! one is destroyed, and when local APICs are enabled. With one machine of each kind always
 //! present, none of them changes once the second CPU is up.
 
-use super::{Failure, when};
+use super::{AgentError, when};
 use base::units::VcpuId;
 use boot::layout;
 use kvm::{KvmVm, Vcpu, Wiring, sys::ram::Ram};
@@ -25,12 +25,12 @@ pub struct Steady {
 impl Steady {
     /// Creates one with local APICs, whose vCPU leaves its own disabled as at reset, and one
     /// without. Must be called while only one CPU is up.
-    pub fn hold() -> Result<Self, Failure> {
+    pub fn hold() -> Result<Self, AgentError> {
         Ok(Self { _machines: [machine(Wiring::Full)?, machine(Wiring::Bare)?] })
     }
 }
 
-fn machine(wiring: Wiring) -> Result<(KvmVm, Vcpu), Failure> {
+fn machine(wiring: Wiring) -> Result<(KvmVm, Vcpu), AgentError> {
     let memory = Ram::default();
     let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)
         .map_err(when("a machine that holds KVM's static keys"))?;

@@ -3,9 +3,9 @@
 
 use std::{path::PathBuf, process::Command};
 
-use super::{MachineError, Pieces, Size};
+use super::{MachineSize, Pieces, QemuError};
 use confine::{Files, filter_of_child, rules_of_child};
-use kvm::sys::spawn::{self, Cell};
+use kvm::sys::spawn::{self, ChildLimits};
 
 /// QEMU's own filter of system calls: no obsolete ones, no new privileges, no processes, no changes
 /// to its threads' priorities and limits.
@@ -20,12 +20,12 @@ const MEMORY: u64 = 8 << 30;
 pub(super) fn confine(
     command: &mut Command,
     pieces: &Pieces,
-    size: Size,
-) -> Result<(), MachineError> {
-    let files = rules_of_child(&files(pieces)).map_err(MachineError::Confine)?;
-    let calls = filter_of_child().map_err(MachineError::Calls)?;
+    size: MachineSize,
+) -> Result<(), QemuError> {
+    let files = rules_of_child(&files(pieces)).map_err(QemuError::Confine)?;
+    let calls = filter_of_child().map_err(QemuError::Calls)?;
     let memory = size.memory.0.saturating_add(MEMORY);
-    spawn::confine(command, Cell { files, memory, calls });
+    spawn::confine(command, ChildLimits { files, memory, calls });
     Ok(())
 }
 
@@ -71,7 +71,7 @@ mod tests {
         let kills = |calls| {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "kill -0 $PPID"]);
-            spawn::confine(&mut command, Cell { files: None, memory: 1 << 30, calls });
+            spawn::confine(&mut command, ChildLimits { files: None, memory: 1 << 30, calls });
             let ended = command.output().unwrap();
             (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
         };

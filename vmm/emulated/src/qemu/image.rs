@@ -26,7 +26,7 @@ pub const MODULES: &str = "pvticket/modules";
 
 /// Why the initramfs cannot be made.
 #[derive(Debug, Error)]
-pub enum ImageError {
+pub enum InitramfsError {
     /// This binary cannot be found.
     #[error("cannot find this program's own file")]
     OwnBinary(#[source] io::Error),
@@ -49,21 +49,21 @@ pub enum ImageError {
 
 /// The initramfs in anonymous memory, which needs no cleanup.
 #[derive(Debug)]
-pub struct Image {
+pub struct Initramfs {
     file: File,
 }
 
-impl Image {
+impl Initramfs {
     /// Packs this binary, the modules, and what the errand takes along.
-    pub fn pack(modules: &[Module], errand: &Errand) -> Result<Self, ImageError> {
-        let own = env::current_exe().map_err(ImageError::OwnBinary)?;
+    pub fn pack(modules: &[Module], errand: &Errand) -> Result<Self, InitramfsError> {
+        let own = env::current_exe().map_err(InitramfsError::OwnBinary)?;
         // The link, not its target: that path goes stale when the binary is rebuilt.
         if !is_static(Path::new("/proc/self/exe")) {
-            return Err(ImageError::NotStatic(own));
+            return Err(InitramfsError::NotStatic(own));
         }
         let memory =
             memfd_create("pvticket-initramfs", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-                .map_err(|errno| ImageError::Memory(errno.into()))?;
+                .map_err(|errno| InitramfsError::Memory(errno.into()))?;
         let mut packer = Packer::new(File::from(memory));
         packer.skeleton()?;
         packer.add(Path::new("/proc/self/exe"), "init")?;
@@ -79,7 +79,7 @@ impl Image {
         let file = packer.finish()?;
         // QEMU gets a writable descriptor, and the next life of the machine the same file.
         let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, all).map_err(|errno| ImageError::Memory(errno.into()))?;
+        fcntl_add_seals(&file, all).map_err(|errno| InitramfsError::Memory(errno.into()))?;
         Ok(Self { file })
     }
 
@@ -94,15 +94,15 @@ impl Image {
     }
 }
 
-impl From<Image> for OwnedFd {
-    fn from(image: Image) -> Self {
+impl From<Initramfs> for OwnedFd {
+    fn from(image: Initramfs) -> Self {
         image.file.into()
     }
 }
 
 /// An absolute path in the form that cpio needs.
-fn relative(inside: &Path) -> Result<String, ImageError> {
-    let bad = || ImageError::Place(inside.into());
+fn relative(inside: &Path) -> Result<String, InitramfsError> {
+    let bad = || InitramfsError::Place(inside.into());
     let mut parts = Vec::new();
     for part in inside.components() {
         match part {
@@ -140,7 +140,7 @@ impl Packer {
         Self { archive: Archive::new(buffered), folders: BTreeSet::new() }
     }
 
-    fn skeleton(&mut self) -> Result<(), ImageError> {
+    fn skeleton(&mut self) -> Result<(), InitramfsError> {
         for folder in ["dev", "proc", "sys", "tmp", "run", "root"] {
             self.folder(folder)?;
         }
@@ -148,27 +148,27 @@ impl Packer {
         Ok(self.archive.character_device("dev/console", 0o600, 5, 1)?)
     }
 
-    fn folder(&mut self, path: &str) -> Result<(), ImageError> {
+    fn folder(&mut self, path: &str) -> Result<(), InitramfsError> {
         if !self.folders.insert(path.into()) {
             return Ok(());
         }
         Ok(self.archive.directory(path, if path == "tmp" { 0o1777 } else { 0o755 })?)
     }
 
-    fn folders_of(&mut self, path: &str) -> Result<(), ImageError> {
+    fn folders_of(&mut self, path: &str) -> Result<(), InitramfsError> {
         path.match_indices('/').try_for_each(|(slash, _)| self.folder(&path[..slash]))
     }
 
-    fn module(&mut self, module: &Module, to: &str) -> Result<(), ImageError> {
+    fn module(&mut self, module: &Module, to: &str) -> Result<(), InitramfsError> {
         self.folders_of(to)?;
         let bytes = fs::read(&module.path)
-            .map_err(|source| ImageError::Open { path: module.path.clone(), source })?;
+            .map_err(|source| InitramfsError::Open { path: module.path.clone(), source })?;
         Ok(self.archive.file(to, 0o644, unsigned(&bytes))?)
     }
 
-    fn add(&mut self, from: &Path, to: &str) -> Result<(), ImageError> {
+    fn add(&mut self, from: &Path, to: &str) -> Result<(), InitramfsError> {
         self.folders_of(to)?;
-        let failed = |source| ImageError::Open { path: from.into(), source };
+        let failed = |source| InitramfsError::Open { path: from.into(), source };
         let mut file = files::regular(from).map_err(|error| match error {
             FileError::Io(error) => failed(error),
             other => failed(io::Error::other(other.to_string())),
@@ -177,16 +177,16 @@ impl Packer {
         Ok(self.archive.file_from(to, 0o755, data.len(), &mut file)?)
     }
 
-    fn contents(&mut self, bytes: &[u8], to: &str) -> Result<(), ImageError> {
+    fn contents(&mut self, bytes: &[u8], to: &str) -> Result<(), InitramfsError> {
         self.folders_of(to)?;
         Ok(self.archive.file(to, 0o644, bytes)?)
     }
 
-    fn finish(self) -> Result<File, ImageError> {
+    fn finish(self) -> Result<File, InitramfsError> {
         let buffered = self.archive.finish()?;
         let mut file =
-            buffered.into_inner().map_err(|error| ImageError::Memory(error.into_error()))?;
-        file.rewind().map_err(ImageError::Memory)?;
+            buffered.into_inner().map_err(|error| InitramfsError::Memory(error.into_error()))?;
+        file.rewind().map_err(InitramfsError::Memory)?;
         Ok(file)
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     fn places_inside_are_absolute() {
         assert_eq!(relative(Path::new("/in/kernel")).unwrap(), "in/kernel");
         for bad in ["in/kernel", "/", "/in/../x", "", "."] {
-            assert!(matches!(relative(Path::new(bad)), Err(ImageError::Place(_))), "{bad}");
+            assert!(matches!(relative(Path::new(bad)), Err(InitramfsError::Place(_))), "{bad}");
         }
     }
 }

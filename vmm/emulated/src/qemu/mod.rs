@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::wire::PORTS;
-use image::Image;
+use image::Initramfs;
 use pieces::Pieces;
 
 pub(super) mod confinement;
@@ -54,7 +54,7 @@ fn clock_line(tsc_khz: u64) -> String {
 
 /// Why QEMU cannot be started.
 #[derive(Debug, Error)]
-pub enum MachineError {
+pub enum QemuError {
     /// A socket pair cannot be made.
     #[error("cannot make a socket for the emulated host")]
     Socket(#[source] io::Error),
@@ -74,7 +74,7 @@ pub enum MachineError {
 
 /// The size of the machine and its clock rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct MachineSize {
     /// Emulated CPUs, including the one that is kept free of commands.
     pub cpus: u32,
     pub memory: ByteSize,
@@ -84,7 +84,7 @@ pub struct Size {
 
 /// A running QEMU. Dropping it kills QEMU.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Qemu {
     /// The QEMU process.
     pub child: Child,
     /// QEMU's own messages.
@@ -99,9 +99,9 @@ pub struct Machine {
     pub command_line: String,
 }
 
-impl Machine {
+impl Qemu {
     /// Starts QEMU. The calling thread must live as long as the machine.
-    pub fn start(pieces: &Pieces, image: &Image, size: Size) -> Result<Self, MachineError> {
+    pub fn start(pieces: &Pieces, image: &Initramfs, size: MachineSize) -> Result<Self, QemuError> {
         let mut sockets = Sockets::default();
         let [control, stdin, stdout, stderr] = sockets.pairs()?;
         let [console, monitor] = sockets.pairs()?;
@@ -120,11 +120,11 @@ impl Machine {
         let command_line = format!("{command:?}");
         let spawned = Command::from(command).kill_on_drop(true).spawn();
         let qemu = || pieces.qemu.display().to_string();
-        let mut child = spawned.map_err(|error| MachineError::Spawn {
+        let mut child = spawned.map_err(|error| QemuError::Spawn {
             qemu: qemu(),
             source: io_errors::of_start(error),
         })?;
-        let words = child.stderr.take().ok_or_else(|| MachineError::NoStderr(qemu()))?;
+        let words = child.stderr.take().ok_or_else(|| QemuError::NoStderr(qemu()))?;
         let ports = [control, stdin, stdout, stderr];
         Ok(Self { child, stderr: words, ports, console, monitor, command_line })
     }
@@ -136,7 +136,7 @@ const fn whole_mib(memory: ByteSize) -> u64 {
     memory.0.div_ceil(1 << 20)
 }
 
-fn base(command: &mut StdCommand, pieces: &Pieces, size: Size) {
+fn base(command: &mut StdCommand, pieces: &Pieces, size: MachineSize) {
     command
         .args(["-sandbox", confinement::SANDBOX])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
@@ -173,12 +173,12 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn pairs<const N: usize>(&mut self) -> Result<[UnixStream; N], MachineError> {
+    fn pairs<const N: usize>(&mut self) -> Result<[UnixStream; N], QemuError> {
         let mut ours = Vec::with_capacity(N);
         for _ in 0..N {
-            ours.push(self.pair().map_err(MachineError::Socket)?);
+            ours.push(self.pair().map_err(QemuError::Socket)?);
         }
-        ours.try_into().map_err(|_| MachineError::Socket(io::ErrorKind::Other.into()))
+        ours.try_into().map_err(|_| QemuError::Socket(io::ErrorKind::Other.into()))
     }
 
     fn pair(&mut self) -> io::Result<UnixStream> {

@@ -98,7 +98,7 @@ impl Pieces {
             .ok()
             .and_then(|real| real.file_name().map(|name| name.to_string_lossy().into_owned()))
             .unwrap_or_default();
-        let modules = Folder::open(&folder)?.in_order()?;
+        let modules = ModuleFolder::open(&folder)?.in_order()?;
         Ok(Self { qemu, kernel: image, modules, release, tsc })
     }
 }
@@ -157,14 +157,14 @@ fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
 }
 
 /// The modules of a kernel.
-struct Folder {
+struct ModuleFolder {
     /// Where their files are.
     modules: PathBuf,
     /// The names of those that are built into the kernel.
     built_in: Vec<String>,
 }
 
-impl Folder {
+impl ModuleFolder {
     /// A kernel's folder. One that was made by hand may have no list of built-in modules.
     fn open(folder: &Path) -> Result<Self, PiecesError> {
         let path = folder.join("modules.builtin");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn order(folder: &TempDir) -> Result<Vec<String>, PiecesError> {
-        let modules = Folder::open(folder.path())?.in_order()?;
+        let modules = ModuleFolder::open(folder.path())?.in_order()?;
         Ok(modules.into_iter().map(|module| module.name).collect())
     }
 

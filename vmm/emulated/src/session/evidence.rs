@@ -25,11 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A log of which only the end is kept.
 #[derive(Debug, Default)]
-pub struct Log {
+pub struct LogTail {
     bytes: Vec<u8>,
 }
 
-impl Log {
+impl LogTail {
     /// Appends to the log.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
@@ -65,9 +65,9 @@ pub struct Evidence<'a> {
     /// What happened, line by line.
     pub summary: &'a str,
     /// The kernel's console.
-    pub console: &'a Log,
+    pub console: &'a LogTail,
     /// QEMU's stderr.
-    pub qemu: &'a Log,
+    pub qemu: &'a LogTail,
     /// The monitor's answers.
     pub monitor: &'a [u8],
 }
@@ -152,19 +152,19 @@ mod tests {
 
     #[test]
     fn lines_are_found_in_logs() {
-        let mut log = Log::default();
+        let mut log = LogTail::default();
         log.push(b"[    1.2] hello\r\n[    3.4] Kernel panic - not syncing: no\r\n\n");
         let panic = log.line_with(&["Kernel panic"]);
         assert_eq!(panic.as_deref(), Some("Kernel panic - not syncing: no"));
         assert_eq!(log.line_with(&["agent:"]), None);
-        let mut log = Log::default();
+        let mut log = LogTail::default();
         log.push(b"qemu: cannot set up memory\nqemu: warning: TCG doesn't\n");
         assert_eq!(log.last_complaint().as_deref(), Some("qemu: cannot set up memory"));
     }
 
     #[test]
     fn a_long_log_keeps_its_end() {
-        let mut log = Log::default();
+        let mut log = LogTail::default();
         for _ in 0..10 {
             log.push(&vec![b'.'; CONSOLE / 2]);
         }
@@ -178,7 +178,7 @@ mod tests {
         for number in 0..KEPT + 3 {
             fs::create_dir_all(place.join(format!("{number:014}-1"))).unwrap();
         }
-        let log = Log::default();
+        let log = LogTail::default();
         let evidence = Evidence { summary: "why\n", console: &log, qemu: &log, monitor: b"" };
         let folder = evidence.keep(&place).unwrap();
         assert_eq!(fs::read(folder.join("summary.txt")).unwrap(), b"why\n");

@@ -6,13 +6,13 @@ use rustix::process::Signal;
 use tokio::time::timeout;
 
 use super::{
-    Event, Outcome, Session,
+    Session, SessionEnd, SessionEvent,
     evidence::{Evidence, interrogate},
 };
 use crate::{
     EmulatedError, Freeze,
-    error::{Kept, LargestFile},
-    streams::{output::Seen, stdin::Input},
+    error::{KeptEvidence, LargestFile},
+    streams::{output::PassedOutput, stdin::Input},
 };
 use os::memory::Memory;
 
@@ -24,10 +24,10 @@ const KILL: i32 = Signal::KILL.as_raw();
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl Session<'_> {
-    pub(super) async fn frozen(&mut self, freeze: Freeze) -> Outcome {
+    pub(super) async fn frozen(&mut self, freeze: Freeze) -> SessionEnd {
         let monitor = interrogate(&mut self.monitor, self.cpus).await;
         let evidence = self.keep(&format!("frozen: {freeze}"), &monitor);
-        Outcome::Frozen(freeze, evidence)
+        SessionEnd::Frozen(freeze, evidence)
     }
 
     /// QEMU has exited: determines the reason, unless the errand had just ended.
@@ -35,15 +35,15 @@ impl Session<'_> {
         &mut self,
         status: io::Result<ExitStatus>,
         input: &Input,
-        seen: &Seen,
-    ) -> Result<Outcome, EmulatedError> {
+        seen: &PassedOutput,
+    ) -> Result<SessionEnd, EmulatedError> {
         let status = status.map_err(EmulatedError::Wait)?;
         self.exited = Some(status);
         if let Ok(drained) = timeout(DRAIN, self.drain(input, seen)).await {
             drained?;
         }
         if let Some(finished) = self.finished()? {
-            return Ok(Outcome::Finished(finished));
+            return Ok(SessionEnd::Finished(finished));
         }
         let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
         // Checked first: a RAM disk without some of its files may end as any of the failures below, too.
@@ -77,21 +77,21 @@ impl Session<'_> {
     }
 
     /// Reads what is left in the sockets.
-    async fn drain(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
+    async fn drain(&mut self, input: &Input, seen: &PassedOutput) -> Result<(), EmulatedError> {
         while self.control.open || self.console.open || self.words.open || !self.tasks.is_empty() {
             match self.event().await {
-                Event::Control(read) => self.heard(read, input, seen).await?,
-                Event::Console(read) => self.console_log.push(self.console.taken(read)),
-                Event::Words(read) => self.words_log.push(self.words.taken(read)),
-                Event::Task(task) => self.task_ended(task)?,
-                Event::Exited(_) | Event::Look => {}
+                SessionEvent::Control(read) => self.heard(read, input, seen).await?,
+                SessionEvent::Console(read) => self.console_log.push(self.console.taken(read)),
+                SessionEvent::Words(read) => self.words_log.push(self.words.taken(read)),
+                SessionEvent::Task(task) => self.task_ended(task)?,
+                SessionEvent::Exited(_) | SessionEvent::Look => {}
             }
         }
         Ok(())
     }
 
-    pub(super) fn keep(&self, what: &str, monitor: &[u8]) -> Kept {
-        let Some(place) = &self.supervision.evidence else { return Kept(None) };
+    pub(super) fn keep(&self, what: &str, monitor: &[u8]) -> KeptEvidence {
+        let Some(place) = &self.supervision.evidence else { return KeptEvidence(None) };
         let summary = format!(
             "{what}\n{:.3} s after its start; the agent was up at {:.3} s\nlast sign of life: {:?}\nerrand: {:?}\n{}\n",
             self.clock.now().as_secs_f64(),
@@ -107,6 +107,6 @@ impl Session<'_> {
             monitor,
         };
         // A failure to keep evidence must not hide the failure itself.
-        Kept(evidence.keep(place).ok())
+        KeptEvidence(evidence.keep(place).ok())
     }
 }

@@ -19,33 +19,33 @@ use tokio::{
 
 use super::{
     Clock, EmulatedError, Errand, Finished, Freeze, Supervision,
-    error::Kept,
-    qemu::{Machine, Size, image::Image, pieces::Pieces},
+    error::KeptEvidence,
+    qemu::{MachineSize, Qemu, image::Initramfs, pieces::Pieces},
     streams::{
-        output::{self, Seen, Stream, UserStream},
-        results::Results,
-        source::Source,
+        output::{self, PassedOutput, Stream, UserStream},
+        results::ResultFiles,
+        source::StreamReader,
         stdin::Input,
     },
     supervise::tell,
-    wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
+    wire::{self, AgentJob, Beat, Decoder, ErrandEnd, FromAgent, Injection, ToAgent},
 };
 use base::units::ByteSize;
-use evidence::Log;
+use evidence::LogTail;
 use spared::Spared;
 use starvation::Starvation;
-use watch::Watch;
+use watch::LivenessWatch;
 
 /// How often the watch is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How a session ended.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum SessionEnd {
     /// The errand has ended.
     Finished(Finished),
     /// The machine froze.
-    Frozen(Freeze, Kept),
+    Frozen(Freeze, KeptEvidence),
 }
 
 /// A running machine with its streams and its watch.
@@ -57,27 +57,27 @@ pub struct Session<'a> {
     cpus: u32,
     child: Child,
     exited: Option<ExitStatus>,
-    control: Source<UnixStream>,
+    control: StreamReader<UnixStream>,
     decoder: Decoder,
-    console: Source<UnixStream>,
-    words: Source<ChildStderr>,
+    console: StreamReader<UnixStream>,
+    words: StreamReader<ChildStderr>,
     monitor: UnixStream,
     /// stdin, stdout and stderr until the errand starts.
     streams: Option<[UnixStream; 3]>,
-    tasks: JoinSet<Task>,
+    tasks: JoinSet<StreamEnd>,
     /// The port of stdin once all input has been sent.
     given: Option<UnixStream>,
     ticker: Interval,
     clock: Clock,
-    watch: Watch,
+    watch: LivenessWatch,
     starvation: Starvation,
     beat: Beat,
-    console_log: Log,
-    words_log: Log,
-    results: Results,
+    console_log: LogTail,
+    words_log: LogTail,
+    results: ResultFiles,
     /// Output streams of the errand that have ended.
     outputs_ended: usize,
-    done: Option<Done>,
+    done: Option<ErrandEnd>,
     spared: Spared,
     agent_up: Duration,
     command_line: String,
@@ -85,7 +85,7 @@ pub struct Session<'a> {
 
 /// The result of a stream's task.
 #[derive(Debug)]
-enum Task {
+enum StreamEnd {
     /// All input has been sent, or the machine died, which is noticed elsewhere. The port is
     /// returned to be kept open: QEMU drops unread data of a socket that closes (measured).
     Input(UnixStream),
@@ -93,11 +93,11 @@ enum Task {
 }
 
 #[derive(Debug)]
-enum Event {
+enum SessionEvent {
     Control(io::Result<usize>),
     Console(io::Result<usize>),
     Words(io::Result<usize>),
-    Task(Option<Result<Task, JoinError>>),
+    Task(Option<Result<StreamEnd, JoinError>>),
     Exited(io::Result<ExitStatus>),
     Look,
 }
@@ -108,13 +108,13 @@ impl<'a> Session<'a> {
         errand: &'a Errand,
         supervision: &'a Supervision,
         pieces: &Pieces,
-        image: &Image,
+        image: &Initramfs,
         inject: Option<Injection>,
     ) -> Result<Self, EmulatedError> {
         let clock = Clock::start();
         let cpus = errand.cpus.saturating_add(supervision.spare.into());
-        let size = Size { cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
-        let machine = Machine::start(pieces, image, size)?;
+        let size = MachineSize { cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
+        let machine = Qemu::start(pieces, image, size)?;
         let [control, stdin, stdout, stderr] = machine.ports;
         let mut ticker = interval(LOOK);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -125,22 +125,22 @@ impl<'a> Session<'a> {
             cpus,
             child: machine.child,
             exited: None,
-            control: Source::new(control),
+            control: StreamReader::new(control),
             decoder: Decoder::default(),
-            console: Source::new(machine.console),
-            words: Source::new(machine.stderr),
+            console: StreamReader::new(machine.console),
+            words: StreamReader::new(machine.stderr),
             monitor: machine.monitor,
             streams: Some([stdin, stdout, stderr]),
             tasks: JoinSet::new(),
             given: None,
             ticker,
             clock,
-            watch: Watch::new(supervision.limits, clock.now()),
+            watch: LivenessWatch::new(supervision.limits, clock.now()),
             starvation: Starvation::default(),
             beat: Beat::default(),
-            console_log: Log::default(),
-            words_log: Log::default(),
-            results: Results::expect(
+            console_log: LogTail::default(),
+            words_log: LogTail::default(),
+            results: ResultFiles::expect(
                 errand.files_out.iter().map(|(_, host)| host.as_path()),
                 errand.memory,
             ),
@@ -153,15 +153,19 @@ impl<'a> Session<'a> {
     }
 
     /// Serves it until the errand has ended, or the machine has frozen or failed.
-    pub async fn live(&mut self, input: &Input, seen: &Seen) -> Result<Outcome, EmulatedError> {
+    pub async fn live(
+        &mut self,
+        input: &Input,
+        seen: &PassedOutput,
+    ) -> Result<SessionEnd, EmulatedError> {
         loop {
             match self.event().await {
-                Event::Control(read) => self.heard(read, input, seen).await?,
-                Event::Console(read) => self.console_log.push(self.console.taken(read)),
-                Event::Words(read) => self.words_log.push(self.words.taken(read)),
-                Event::Task(task) => self.task_ended(task)?,
-                Event::Exited(status) => return self.obituary(status, input, seen).await,
-                Event::Look => {
+                SessionEvent::Control(read) => self.heard(read, input, seen).await?,
+                SessionEvent::Console(read) => self.console_log.push(self.console.taken(read)),
+                SessionEvent::Words(read) => self.words_log.push(self.words.taken(read)),
+                SessionEvent::Task(task) => self.task_ended(task)?,
+                SessionEvent::Exited(status) => return self.obituary(status, input, seen).await,
+                SessionEvent::Look => {
                     let starved = self.starved();
                     if let Some(freeze) = self.watch.check(self.clock.now(), starved) {
                         return Ok(self.frozen(freeze).await);
@@ -169,7 +173,7 @@ impl<'a> Session<'a> {
                 }
             }
             if let Some(finished) = self.finished()? {
-                return Ok(Outcome::Finished(finished));
+                return Ok(SessionEnd::Finished(finished));
             }
         }
     }
@@ -183,14 +187,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> SessionEvent {
         tokio::select! {
-            read = self.control.read() => Event::Control(read),
-            read = self.console.read() => Event::Console(read),
-            read = self.words.read() => Event::Words(read),
-            task = self.tasks.join_next(), if !self.tasks.is_empty() => Event::Task(task),
-            status = self.child.wait(), if self.exited.is_none() => Event::Exited(status),
-            _ = self.ticker.tick() => Event::Look,
+            read = self.control.read() => SessionEvent::Control(read),
+            read = self.console.read() => SessionEvent::Console(read),
+            read = self.words.read() => SessionEvent::Words(read),
+            task = self.tasks.join_next(), if !self.tasks.is_empty() => SessionEvent::Task(task),
+            status = self.child.wait(), if self.exited.is_none() => SessionEvent::Exited(status),
+            _ = self.ticker.tick() => SessionEvent::Look,
         }
     }
 
@@ -198,7 +202,7 @@ impl<'a> Session<'a> {
         &mut self,
         read: io::Result<usize>,
         input: &Input,
-        seen: &Seen,
+        seen: &PassedOutput,
     ) -> Result<(), EmulatedError> {
         self.decoder.push(self.control.taken(read));
         while let Some(body) = self.decoder.next_frame()? {
@@ -236,7 +240,7 @@ impl<'a> Session<'a> {
     }
 
     /// The agent is up: sends it the errand.
-    async fn begin(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
+    async fn begin(&mut self, input: &Input, seen: &PassedOutput) -> Result<(), EmulatedError> {
         self.agent_up = self.clock.now();
         self.watch.hello(self.agent_up);
         let Some([mut stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
@@ -246,7 +250,7 @@ impl<'a> Session<'a> {
         let input = input.clone();
         self.tasks.spawn(async move {
             let _ = input.feed(&mut stdin).await;
-            Task::Input(stdin)
+            StreamEnd::Input(stdin)
         });
         let outputs = [
             (Stream::Stdout, self.errand.stdout, stdout),
@@ -254,17 +258,18 @@ impl<'a> Session<'a> {
         ];
         for (stream, mode, port) in outputs {
             let seen = seen.clone();
-            self.tasks
-                .spawn(async move { Task::Output(output::take(port, stream, mode, seen).await) });
+            self.tasks.spawn(async move {
+                StreamEnd::Output(output::take(port, stream, mode, seen).await)
+            });
         }
         self.cause_fault();
         Ok(())
     }
 
-    fn job(&self) -> Job {
+    fn job(&self) -> AgentJob {
         use std::os::unix::ffi::OsStrExt;
         let bytes = |text: &std::ffi::OsStr| text.as_bytes().to_vec();
-        Job {
+        AgentJob {
             args: self.errand.args.iter().map(|arg| bytes(arg)).collect(),
             env: self.errand.env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             files_out: self.errand.files_out.iter().map(|(path, _)| bytes(path.as_ref())).collect(),
@@ -289,16 +294,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn task_ended(&mut self, task: Option<Result<Task, JoinError>>) -> Result<(), EmulatedError> {
+    fn task_ended(
+        &mut self,
+        task: Option<Result<StreamEnd, JoinError>>,
+    ) -> Result<(), EmulatedError> {
         match task {
-            Some(Ok(Task::Output(Ok(())))) => self.outputs_ended += 1,
-            Some(Ok(Task::Output(Err(error)))) if is_users(&error) => {
+            Some(Ok(StreamEnd::Output(Ok(())))) => self.outputs_ended += 1,
+            Some(Ok(StreamEnd::Output(Err(error)))) if is_users(&error) => {
                 return Err(EmulatedError::Output(error));
             }
             // A port fails when the machine dies, which is noticed elsewhere.
-            Some(Ok(Task::Output(Err(_)))) => {}
+            Some(Ok(StreamEnd::Output(Err(_)))) => {}
             Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
-            Some(Ok(Task::Input(port))) => self.given = Some(port),
+            Some(Ok(StreamEnd::Input(port))) => self.given = Some(port),
             None => {}
         }
         Ok(())
@@ -309,8 +317,10 @@ impl<'a> Session<'a> {
         if done.oom_kills > 0 && done.status == 128 + 9 {
             return Err(EmulatedError::Memory { memory: self.errand.memory });
         }
-        let results =
-            std::mem::replace(&mut self.results, Results::expect(std::iter::empty(), ByteSize(0)));
+        let results = std::mem::replace(
+            &mut self.results,
+            ResultFiles::expect(std::iter::empty(), ByteSize(0)),
+        );
         Ok(Some(Finished {
             status: done.status,
             missing: results.commit().map_err(EmulatedError::Result)?,

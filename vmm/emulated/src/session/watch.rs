@@ -14,7 +14,7 @@ use crate::wire::Beat;
 
 /// How long the emulated host may go without a sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct SilenceLimits {
     /// From the start of the emulator to the agent's first message.
     pub boot: Duration,
     /// Between heartbeats, and between timer interrupts of any one CPU.
@@ -63,8 +63,8 @@ fn seconds(time: &Duration) -> f64 {
 
 /// Watches one session of the emulated host.
 #[derive(Debug)]
-pub struct Watch {
-    limits: Limits,
+pub struct LivenessWatch {
+    limits: SilenceLimits,
     started: Duration,
     last_check: Duration,
     last_beat: Option<Duration>,
@@ -81,9 +81,9 @@ struct CpuSign {
 /// (Ctrl-Z, a suspended or starved machine), and that time does not count as silence.
 const OWN_PAUSE: Duration = Duration::from_secs(2);
 
-impl Watch {
+impl LivenessWatch {
     /// The emulator has just been started.
-    pub fn new(limits: Limits, now: Duration) -> Self {
+    pub fn new(limits: SilenceLimits, now: Duration) -> Self {
         Self { limits, started: now, last_check: now, last_beat: None, cpus: Vec::new() }
     }
 
@@ -183,15 +183,15 @@ pub fn after_freeze(used: u32, allowed: u32, repeatable: Repeatable) -> Decision
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) };
+    const LIMITS: SilenceLimits =
+        SilenceLimits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) };
 
     fn at(seconds: f64) -> Duration {
         Duration::from_secs_f64(100.0 + seconds)
     }
 
     /// Checks every quarter of a second up to `until`, as the supervisor does.
-    fn look(watch: &mut Watch, from: f64, until: f64) -> Option<(f64, Freeze)> {
+    fn look(watch: &mut LivenessWatch, from: f64, until: f64) -> Option<(f64, Freeze)> {
         let steps = ((until - from) / 0.25) as u32;
         (1..=steps).find_map(|step| {
             let now = from + f64::from(step) * 0.25;
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_does_not_come_up_is_frozen() {
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         let (when, freeze) = look(&mut watch, 0.0, 100.0).unwrap();
         assert_eq!(when, 60.25);
         assert!(matches!(freeze, Freeze::Boot { .. }));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn silence_is_counted_from_the_last_sign() {
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(2.0));
         assert_eq!(look(&mut watch, 0.0, 10.0), None);
         watch.beat(&beat(1, &[5, 5]), at(10.0));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn one_stopped_cpu_among_living_ones_is_a_freeze() {
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(0.0));
         let found = (0..200u64).find_map(|quarter| {
             let now = quarter as f64 * 0.25;
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_idle_errand_is_no_freeze() {
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(0.0));
         for quarter in 0..4000u64 {
             let now = at(quarter as f64 * 0.25);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn our_own_pause_is_not_its_silence() {
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(1.0));
         watch.beat(&beat(1, &[9]), at(2.0));
         assert_eq!(look(&mut watch, 0.0, 15.0), None);
@@ -259,7 +259,7 @@ mod tests {
         let (when, _) = look(&mut watch, 3615.0, 3700.0).unwrap();
         assert_eq!(when, 3622.25);
         // The order of a heartbeat that waited in the socket during the pause does not matter.
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.beat(&beat(1, &[9]), at(1.0));
         watch.beat(&beat(2, &[10]), at(3600.0));
         assert_eq!(watch.check(at(3600.0), Duration::ZERO), None);
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_starved_machine_gets_more_time_and_a_frozen_one_does_not() {
         let half = Duration::from_millis(125);
-        let mut watch = Watch::new(LIMITS, at(0.0));
+        let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         let when = (1..1000u32).map(|quarter| f64::from(quarter) * 0.25).find(|&now| {
             let starved = if now < 100.0 { half } else { Duration::ZERO };
             watch.check(at(now), starved).is_some()

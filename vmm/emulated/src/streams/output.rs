@@ -34,9 +34,9 @@ pub enum OutputMode {
 
 /// Has any output been passed on that must not appear twice?
 #[derive(Debug, Clone, Default)]
-pub struct Seen(Arc<AtomicBool>);
+pub struct PassedOutput(Arc<AtomicBool>);
 
-impl Seen {
+impl PassedOutput {
     pub fn any(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -51,7 +51,7 @@ pub async fn take(
     mut port: impl AsyncRead + Unpin,
     stream: Stream,
     mode: OutputMode,
-    seen: Seen,
+    seen: PassedOutput,
 ) -> io::Result<()> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
@@ -121,7 +121,7 @@ mod tests {
 
     fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<()>, bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let seen = Seen::default();
+        let seen = PassedOutput::default();
         let taken = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
         (taken, seen.any())
     }

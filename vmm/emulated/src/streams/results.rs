@@ -6,7 +6,7 @@ use std::{
 };
 
 use base::units::ByteSize;
-use os::results::Pending;
+use os::results::PendingResult;
 
 /// A result file that the errand did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Missing {
 
 /// The result files of one session.
 #[derive(Debug)]
-pub struct Results {
+pub struct ResultFiles {
     files: Vec<Partial>,
     /// Bytes that are still accepted.
     room: u64,
@@ -28,12 +28,12 @@ pub struct Results {
 #[derive(Debug)]
 struct Partial {
     host: PathBuf,
-    file: Option<Pending>,
+    file: Option<PendingResult>,
     complete: bool,
     error: Option<String>,
 }
 
-impl Results {
+impl ResultFiles {
     /// Expects these files, with at most `most` bytes in all: the machine holds them in its memory.
     pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>, most: ByteSize) -> Self {
         Self { files: hosts.map(Partial::new).collect(), room: most.0 }
@@ -90,10 +90,10 @@ impl Partial {
         Self { host: host.into(), file: None, complete: false, error: None }
     }
 
-    fn open(&mut self) -> io::Result<&mut Pending> {
+    fn open(&mut self) -> io::Result<&mut PendingResult> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => Pending::new(&self.host)?,
+            None => PendingResult::new(&self.host)?,
         };
         Ok(self.file.insert(file))
     }
@@ -109,7 +109,7 @@ mod tests {
     fn files_appear_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = ["whole", "empty", "half", "failed"].map(|name| folder.path().join(name));
-        let mut results = Results::expect(hosts.iter().map(PathBuf::as_path), ByteSize(4));
+        let mut results = ResultFiles::expect(hosts.iter().map(PathBuf::as_path), ByteSize(4));
         results.piece(0, b"ab").unwrap();
         results.piece(2, b"x").unwrap();
         results.piece(0, b"c").unwrap();

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// A stream to read from, which stays silent once it has ended.
 #[derive(Debug)]
-pub struct Source<R> {
+pub struct StreamReader<R> {
     /// The stream, also for writing.
     pub stream: R,
     /// Has it not ended?
@@ -14,7 +14,7 @@ pub struct Source<R> {
     buffer: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Source<R> {
+impl<R: AsyncRead + Unpin> StreamReader<R> {
     /// A source that has not ended.
     pub fn new(stream: R) -> Self {
         Self { stream, buffer: vec![0; 64 << 10], open: true }

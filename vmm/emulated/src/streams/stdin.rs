@@ -18,7 +18,7 @@ use tokio::{
     sync::{Mutex, mpsc},
 };
 
-use super::output::Seen;
+use super::output::PassedOutput;
 use crate::wire::frame;
 use base::escape::EscapeFilter;
 use os::{streams, terminal};
@@ -50,13 +50,13 @@ pub enum StdinMode {
 /// The errand's input, shared by all sessions.
 #[derive(Debug, Clone)]
 pub struct Input {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<InputState>>,
     // Dropping the last clone ends the reading thread: its poll sees the pipe close.
     _reader: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct InputState {
     seen: Vec<u8>,
     forgotten: bool,
     ended: bool,
@@ -65,12 +65,12 @@ struct Shared {
 
 impl Input {
     /// Opens the input.
-    pub fn open(mode: &StdinMode, seen: &Seen) -> io::Result<Self> {
+    pub fn open(mode: &StdinMode, seen: &PassedOutput) -> io::Result<Self> {
         let (from, reader, seen) = match mode {
             StdinMode::Null => (None, None, Vec::new()),
             StdinMode::Bytes(bytes) => (None, None, bytes.clone()),
             StdinMode::Inherit | StdinMode::Keys => {
-                let keys = (*mode == StdinMode::Keys).then(|| Keys::new(seen.clone()));
+                let keys = (*mode == StdinMode::Keys).then(|| KeyFilter::new(seen.clone()));
                 let (pipe_read, pipe_write) = pipe_with(PipeFlags::CLOEXEC)?;
                 let (to, from) = mpsc::channel(4);
                 thread::Builder::new()
@@ -80,7 +80,7 @@ impl Input {
             }
         };
         let ended = from.is_none();
-        let shared = Shared { seen, forgotten: false, ended, from };
+        let shared = InputState { seen, forgotten: false, ended, from };
         Ok(Self { shared: Arc::new(Mutex::new(shared)), _reader: reader })
     }
 
@@ -102,7 +102,7 @@ impl Input {
     }
 }
 
-impl Shared {
+impl InputState {
     async fn next(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
@@ -122,13 +122,13 @@ impl Shared {
 }
 
 /// Filters the keys that are handled here.
-struct Keys {
+struct KeyFilter {
     filter: EscapeFilter,
-    seen: Seen,
+    seen: PassedOutput,
 }
 
-impl Keys {
-    fn new(seen: Seen) -> Self {
+impl KeyFilter {
+    fn new(seen: PassedOutput) -> Self {
         Self { filter: EscapeFilter::default(), seen }
     }
 
@@ -144,7 +144,7 @@ impl Keys {
 }
 
 /// Reads stdin until its end, or until the other end of `closed` closes.
-fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<Keys>) {
+fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<KeyFilter>) {
     let stdin = io::stdin();
     loop {
         // While another job has the terminal, what is typed is for that.
@@ -199,12 +199,13 @@ mod tests {
 
     #[test]
     fn input_is_given_whole_and_again() {
-        let input = Input::open(&StdinMode::Bytes(vec![7; PIECE + 1]), &Seen::default()).unwrap();
+        let input =
+            Input::open(&StdinMode::Bytes(vec![7; PIECE + 1]), &PassedOutput::default()).unwrap();
         for _ in 0..2 {
             assert_eq!(given(&input), [vec![7u8; PIECE], vec![7], vec![]]);
         }
         assert_eq!(
-            given(&Input::open(&StdinMode::Null, &Seen::default()).unwrap()),
+            given(&Input::open(&StdinMode::Null, &PassedOutput::default()).unwrap()),
             [Vec::<u8>::new()]
         );
     }
@@ -213,7 +214,7 @@ mod tests {
     fn what_is_too_much_to_keep_cannot_be_repeated() {
         let (to, from) = mpsc::channel(4);
         let seen = vec![1; KEPT];
-        let shared = Shared { seen, forgotten: false, ended: false, from: Some(from) };
+        let shared = InputState { seen, forgotten: false, ended: false, from: Some(from) };
         let input = Input { shared: Arc::new(Mutex::new(shared)), _reader: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         to.blocking_send(vec![2]).unwrap();

@@ -47,13 +47,13 @@ pub mod pairs {
     use super::*;
 
     /// A name and its value.
-    type Pair = (Vec<u8>, Vec<u8>);
+    type NameValue = (Vec<u8>, Vec<u8>);
 
-    pub fn serialize<S: Serializer>(all: &[Pair], to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(all: &[NameValue], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(all.iter().map(|(name, value)| (Text::of(name), Text::of(value))))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Pair>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NameValue>, D::Error> {
         let all = Vec::<(Text, Text)>::deserialize(from)?;
         all.iter().map(|(name, value)| Ok((name.bytes()?, value.bytes()?))).collect()
     }

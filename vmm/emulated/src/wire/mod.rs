@@ -57,12 +57,12 @@ impl From<WireError> for io::Error {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
     /// Run this job.
-    Start(Job),
+    Start(AgentJob),
 }
 
 /// What the agent runs. System strings are bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct AgentJob {
     /// Arguments after the binary's name.
     #[serde(with = "bytes::list")]
     pub args: Vec<Vec<u8>>,
@@ -108,25 +108,25 @@ pub enum FromAgent {
     /// The next bytes of a result file. Never in JSON: see [`encode`].
     #[serde(skip)]
     Piece {
-        /// The file's place in [`Job::files_out`].
+        /// The file's place in [`AgentJob::files_out`].
         index: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// A result file is complete.
     FileEnd {
-        /// The file's place in [`Job::files_out`].
+        /// The file's place in [`AgentJob::files_out`].
         index: u32,
     },
     /// A result file cannot be read.
     FileFailed {
-        /// The file's place in [`Job::files_out`].
+        /// The file's place in [`AgentJob::files_out`].
         index: u32,
         /// Why not.
         error: String,
     },
     /// The errand and its result files are done.
-    Done(Done),
+    Done(ErrandEnd),
     /// The errand needs all CPUs that are up: none can be kept free of guests.
     NoneSpared {
         /// CPUs that are up.
@@ -143,7 +143,7 @@ pub enum FromAgent {
 
 /// How the errand ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct ErrandEnd {
     /// Exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
     /// How many processes the emulated host's kernel has killed for lack of memory.

@@ -17,13 +17,13 @@ fn every_message_survives() {
         FromAgent::Piece { index: 2, bytes: vec![0, 255, b'{'] },
         FromAgent::FileEnd { index: 2 },
         FromAgent::FileFailed { index: 1, error: "gone".into() },
-        FromAgent::Done(Done { status: 137, oom_kills: 1 }),
+        FromAgent::Done(ErrandEnd { status: 137, oom_kills: 1 }),
         FromAgent::NoneSpared { online: 2, wanted: 2 },
         FromAgent::Failed { error: "no module".into() },
     ] {
         assert_eq!(through(message.clone()), message);
     }
-    let job = Job {
+    let job = AgentJob {
         args: vec![b"boot".to_vec(), vec![0xff, b'\n']],
         env: vec![(b"A".to_vec(), b"b=c".to_vec())],
         files_out: vec![b"/tmp/out".to_vec()],
@@ -58,11 +58,11 @@ fn frames_are_found_however_the_bytes_arrive() {
 
 #[test]
 fn a_command_line_takes_hardly_more_than_its_bytes() {
-    let job = Job { args: vec![vec![b'a'; 128 << 10]; 7], ..Job::default() };
+    let job = AgentJob { args: vec![vec![b'a'; 128 << 10]; 7], ..AgentJob::default() };
     let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
     assert!(framed.len() < ((7 * 128) << 10) + 1000, "{}", framed.len());
     assert_eq!(decode_to_agent(&framed[LENGTH..]).unwrap(), ToAgent::Start(job));
-    let job = Job { args: vec![vec![b'a'; 128 << 10]; 8], ..Job::default() };
+    let job = AgentJob { args: vec![vec![b'a'; 128 << 10]; 8], ..AgentJob::default() };
     assert!(matches!(encode_to_agent(&ToAgent::Start(job)), Err(WireError::TooLong(_))));
     let odd = br#"{"Start":{"args":["\u0100"],"env":[],"files_out":[],"inject":null}}"#;
     assert!(matches!(decode_to_agent(&[b"{", &odd[..]].concat()), Err(WireError::Json(_))));
@@ -102,7 +102,7 @@ proptest! {
         cut: prop::sample::Index,
         args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..4),
     ) {
-        let job = Job { args, env: vec![(vec![0xff], vec![b'x'])], ..Job::default() };
+        let job = AgentJob { args, env: vec![(vec![0xff], vec![b'x'])], ..AgentJob::default() };
         let start = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
         prop_assert_eq!(decode_to_agent(&start[LENGTH..]).unwrap(), ToAgent::Start(job));
         let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };

@@ -3,7 +3,7 @@
 use super::{Guard, Preparation};
 use crate::Usage;
 #[cfg(feature = "bpf")]
-use doctor::{files::Files, sched_ext::SchedExtFacts};
+use doctor::{files::HostFiles, sched_ext::SchedExtFacts};
 use sched::driver::DriverKind;
 use study::point::{HostKernel, Point};
 
@@ -50,7 +50,7 @@ pub fn check_here(driver: DriverKind) -> Result<(), Usage> {
     check_built(driver)?;
     #[cfg(feature = "bpf")]
     if driver == DriverKind::Bpf
-        && let Some(obstacle) = SchedExtFacts::read(&Files::host()).obstacles().first()
+        && let Some(obstacle) = SchedExtFacts::read(&HostFiles::host()).obstacles().first()
     {
         return Err(Usage(format!("driver bpf: this host needs: {obstacle}")));
     }

@@ -12,7 +12,7 @@ use super::ram::Ram;
 
 /// Memory behind a descriptor.
 #[derive(Debug, Clone, Copy)]
-pub struct Shared<'a> {
+pub struct FileRegion<'a> {
     /// What is mapped.
     pub file: BorrowedFd<'a>,
     /// Where in it, in bytes; a multiple of a page.
@@ -21,7 +21,7 @@ pub struct Shared<'a> {
 
 /// Replaces `size` bytes of guest memory by the shared memory. Both are to begin and end at page
 /// boundaries. The guest must not run yet.
-pub fn lay_over(memory: &Ram, at: Gpa, size: usize, shared: Shared<'_>) -> io::Result<()> {
+pub fn lay_over(memory: &Ram, at: Gpa, size: usize, shared: FileRegion<'_>) -> io::Result<()> {
     let range = memory.get_slice(GuestAddress(at.0), size).map_err(io::Error::other)?;
     let start = range.ptr_guard_mut();
     let offset = libc::off_t::try_from(shared.offset).map_err(io::Error::other)?;
@@ -57,7 +57,7 @@ mod tests {
         let mut file = std::fs::File::from(memfd_create("lines", MemfdFlags::CLOEXEC).unwrap());
         file.write_all(&[7; 3 * 4096]).unwrap();
         let memory = ram::map(&[(GuestAddress(0), 16 * 4096)], 4096).unwrap();
-        let shared = Shared { file: file.as_fd(), offset: 4096 };
+        let shared = FileRegion { file: file.as_fd(), offset: 4096 };
         lay_over(&memory, Gpa(2 * 4096), 2 * 4096, shared).unwrap();
         let byte = |page: u64| memory.read_obj::<u8>(GuestAddress(page * 4096)).unwrap();
         assert_eq!([byte(1), byte(2), byte(3), byte(4)], [0, 7, 7, 0]);

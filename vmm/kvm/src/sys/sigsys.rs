@@ -151,7 +151,7 @@ fn end(reporter: Option<&Reporter>, number: i64, request: u32) -> ! {
 
 /// Writes one line, if the descriptor takes it at once.
 fn report(reporter: &Reporter, number: i64, request: u32) {
-    let mut line = Line::default();
+    let mut line = LineBuffer::default();
     let call = usize::try_from(number).ok().and_then(|number| reporter.calls.get(number));
     let call = call.filter(|name| !name.is_empty());
     let is_note = reporter.then == Then::Note;
@@ -189,18 +189,18 @@ fn report(reporter: &Reporter, number: i64, request: u32) {
 }
 
 /// A line made without allocation; what does not fit is left out.
-struct Line {
+struct LineBuffer {
     bytes: [u8; 192],
     len: usize,
 }
 
-impl Default for Line {
+impl Default for LineBuffer {
     fn default() -> Self {
         Self { bytes: [0; 192], len: 0 }
     }
 }
 
-impl Line {
+impl LineBuffer {
     fn add(&mut self, text: &str) {
         for byte in text.bytes() {
             if let Some(room) = self.bytes.get_mut(self.len) {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn lines_have_a_limit() {
-        let mut line = Line::default();
+        let mut line = LineBuffer::default();
         line.add_hex(0xae80);
         line.add_hex(0);
         assert_eq!(&line.bytes[..line.len], b"0xae800x0");

@@ -80,7 +80,7 @@ fn restrict_calls(filter: &mut [libc::sock_filter]) -> io::Result<()> {
 
 /// Limits of a process that is to run confined.
 #[derive(Debug)]
-pub struct Cell {
+pub struct ChildLimits {
     /// What it may open: a Landlock ruleset; None where the kernel has no Landlock.
     pub files: Option<OwnedFd>,
     /// Limit of the address space, in bytes.
@@ -92,7 +92,7 @@ pub struct Cell {
 
 /// Confines `command` from its start: no capabilities and no way to get any, no core dumps, no
 /// regular files written, and the limits of `cell`. Call it after [`keep_and_die_with_us`].
-pub fn confine(command: &mut Command, mut cell: Cell) {
+pub fn confine(command: &mut Command, mut cell: ChildLimits) {
     let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, cell.memory)];
     let before_exec = move || {
         for (resource, limit) in limits {

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::{
     boot_times::{BenchError, Binary, Pages},
-    hypercall_times::{self, Case, HyperError, HyperPlan},
+    hypercall_times::{self, HyperCase, HyperError, HyperPlan},
     thread_wakeup::Placement,
 };
 use crate::Interrupt;
@@ -37,22 +37,28 @@ pub struct ConfinementPlan {
 
 /// What is measured confined and not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
+pub enum ConfinedOperation {
     /// A hypercall: the median of its samples.
-    Call(Case),
+    Call(HyperCase),
     /// From the start of a process to the first byte of the tiny guest's output.
     FirstOutput,
     /// From the start of a process to the Linux guest's init.
     ToInit,
 }
 
-impl Subject {
+impl ConfinedOperation {
     fn all(plan: &ConfinementPlan) -> Vec<Self> {
         let vmm = PvBackend::Vmm;
-        let mut calls =
-            vec![Case::Exit(vmm), Case::PendingHalt(vmm), Case::KickToRun(vmm, Placement::SameCpu)];
+        let mut calls = vec![
+            HyperCase::Exit(vmm),
+            HyperCase::PendingHalt(vmm),
+            HyperCase::KickToRun(vmm, Placement::SameCpu),
+        ];
         if plan.cpus.cpus().len() > 1 {
-            calls.extend([Case::KickRunning(vmm), Case::KickToRun(vmm, Placement::OtherCpu)]);
+            calls.extend([
+                HyperCase::KickRunning(vmm),
+                HyperCase::KickToRun(vmm, Placement::OtherCpu),
+            ]);
         }
         let linux = plan.kernel.as_ref().map(|_| Self::ToInit);
         calls.into_iter().map(Self::Call).chain([Self::FirstOutput]).chain(linux).collect()
@@ -70,7 +76,7 @@ impl Subject {
 
 /// Nanoseconds of one operation, measured in direct succession.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pair {
+pub struct ConfinedPair {
     /// By confined threads.
     pub confined: f64,
     /// By threads with no limits; of a boot, by a process without filters (`--seccomp off`).
@@ -81,9 +87,9 @@ pub struct Pair {
 #[derive(Debug)]
 pub struct SubjectPairs {
     /// What the pairs have in common.
-    pub subject: Subject,
+    pub subject: ConfinedOperation,
     /// In the order of the runs.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<ConfinedPair>,
 }
 
 /// All figures of the bench.
@@ -109,7 +115,7 @@ pub enum ConfinementError {
     Confine(#[from] ConfineError),
 }
 
-struct Bench {
+struct ConfinementBench {
     calls: HyperPlan,
     khz: u64,
     confined: Binary,
@@ -133,9 +139,9 @@ pub fn run(
     };
     let confined = Binary::new(kernel.clone(), confine::chosen())?;
     let bare = Binary::new(kernel, Seccomp::Off)?;
-    let bench = Bench { calls, khz: rate.khz(), confined, bare };
+    let bench = ConfinementBench { calls, khz: rate.khz(), confined, bare };
     let none = |subject| SubjectPairs { subject, pairs: Vec::new() };
-    let mut subjects: Vec<_> = Subject::all(plan).into_iter().map(none).collect();
+    let mut subjects: Vec<_> = ConfinedOperation::all(plan).into_iter().map(none).collect();
     for run in 0..plan.runs {
         started(run + 1);
         for entry in &mut subjects {
@@ -148,32 +154,38 @@ pub fn run(
     Ok(ConfinementFigures { subjects, interrupted: false })
 }
 
-impl Bench {
-    fn pair(&self, subject: Subject, confined_first: bool) -> Result<Pair, ConfinementError> {
+impl ConfinementBench {
+    fn pair(
+        &self,
+        subject: ConfinedOperation,
+        confined_first: bool,
+    ) -> Result<ConfinedPair, ConfinementError> {
         if confined_first {
             let confined = self.confined(subject)?;
-            Ok(Pair { confined, bare: self.bare(subject)? })
+            Ok(ConfinedPair { confined, bare: self.bare(subject)? })
         } else {
             let bare = self.bare(subject)?;
-            Ok(Pair { confined: self.confined(subject)?, bare })
+            Ok(ConfinedPair { confined: self.confined(subject)?, bare })
         }
     }
 
-    fn confined(&self, subject: Subject) -> Result<f64, ConfinementError> {
+    fn confined(&self, subject: ConfinedOperation) -> Result<f64, ConfinementError> {
         match subject {
-            Subject::Call(case) => confine::within(&Files::of_guests(), || self.call(case))?,
+            ConfinedOperation::Call(case) => {
+                confine::within(&Files::of_guests(), || self.call(case))?
+            }
             _ => boot(&self.confined, subject),
         }
     }
 
-    fn bare(&self, subject: Subject) -> Result<f64, ConfinementError> {
+    fn bare(&self, subject: ConfinedOperation) -> Result<f64, ConfinementError> {
         match subject {
-            Subject::Call(case) => confine::without(|| self.call(case))?,
+            ConfinedOperation::Call(case) => confine::without(|| self.call(case))?,
             _ => boot(&self.bare, subject),
         }
     }
 
-    fn call(&self, case: Case) -> Result<f64, ConfinementError> {
+    fn call(&self, case: HyperCase) -> Result<f64, ConfinementError> {
         let round =
             hypercall_times::patiently(|| hypercall_times::measure(&self.calls, case, self.khz))?;
         let samples: Vec<f64> = round.samples.iter().map(|sample| *sample as f64).collect();
@@ -182,9 +194,9 @@ impl Bench {
     }
 }
 
-fn boot(binary: &Binary, subject: Subject) -> Result<f64, ConfinementError> {
+fn boot(binary: &Binary, subject: ConfinedOperation) -> Result<f64, ConfinementError> {
     let Nanos(nanos) = match subject {
-        Subject::ToInit => binary.to_init(VcpuCount::ONE, Pages::AsGranted)?,
+        ConfinedOperation::ToInit => binary.to_init(VcpuCount::ONE, Pages::AsGranted)?,
         _ => binary.first_output()?,
     };
     Ok(nanos as f64)

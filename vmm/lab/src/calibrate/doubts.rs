@@ -6,7 +6,7 @@ use sim::{Noise, Picos};
 
 /// The costs of a machine with one level, and what else was measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measured {
+pub(super) struct MeasuredCosts {
     pub(super) costs: Costs,
     pub(super) lines: LineCosts,
     /// A load that hits in the second-level cache.
@@ -22,7 +22,7 @@ pub(super) struct Measured {
 }
 
 /// The cost `greater` is at least `times` the cost `less`.
-struct Bound {
+struct CostBound {
     greater: &'static str,
     times: f64,
     less: &'static str,
@@ -36,8 +36,8 @@ const fn bound(
     times: f64,
     less: &'static str,
     reason: &'static str,
-) -> Bound {
-    Bound { greater, times, less, reason, is_of_cores: false }
+) -> CostBound {
+    CostBound { greater, times, less, reason, is_of_cores: false }
 }
 
 const fn of_cores(
@@ -45,8 +45,8 @@ const fn of_cores(
     times: f64,
     less: &'static str,
     reason: &'static str,
-) -> Bound {
-    Bound { is_of_cores: true, ..bound(greater, times, less, reason) }
+) -> CostBound {
+    CostBound { is_of_cores: true, ..bound(greater, times, less, reason) }
 }
 
 const BETWEEN_CPUS: &str = "a line that another core has is beyond the second-level cache";
@@ -66,7 +66,7 @@ const A_CALL: &str = "it takes hundreds of instructions";
 /// The noise has no lower bound: gaps are counted only from a certain length on, so that a bound below it could not fail, and
 /// counted gaps that are shorter than a `switch` are interrupts, and right. A fifth of the time is too much: one other
 /// thread at work on one of two CPUs takes a quarter, and the measured costs then include its turns.
-const BOUNDS: [Bound; 17] = [
+const BOUNDS: [CostBound; 17] = [
     bound("second-level hit", 1.5, "hit", "a larger cache is slower"),
     of_cores("load-modified", 2.0, "second-level hit", BETWEEN_CPUS),
     of_cores("load-shared", 2.0, "second-level hit", BETWEEN_CPUS),
@@ -96,7 +96,7 @@ const BOUNDS: [Bound; 17] = [
     ),
 ];
 
-impl Measured {
+impl MeasuredCosts {
     /// The cost of this name; `None` if it was not measured.
     fn of(&self, key: &str) -> Option<Picos> {
         let Self { costs, lines, second, first_memory, hop, noise, .. } = self;
@@ -124,9 +124,9 @@ impl Measured {
 
     /// The bounds that do not hold, each in a line.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let is_asked = |bound: &&Bound| self.has_cores || !bound.is_of_cores;
-        let doubt = |bound: &Bound| {
-            let Bound { greater, times, less, reason, .. } = bound;
+        let is_asked = |bound: &&CostBound| self.has_cores || !bound.is_of_cores;
+        let doubt = |bound: &CostBound| {
+            let CostBound { greater, times, less, reason, .. } = bound;
             let (cost, other) = self.of(greater).zip(self.of(less))?;
             let holds = cost > Picos::ZERO && cost.0 as f64 >= times * other.0 as f64;
             (!holds).then(|| {
@@ -143,9 +143,9 @@ mod tests {
 
     /// Two virtual CPUs of an Intel Xeon (Golden Cove): hits, lines and memory as measured in a review,
     /// exits as under PVM.
-    fn measured() -> Measured {
+    fn measured() -> MeasuredCosts {
         let ns = Picos::from_nanos;
-        Measured {
+        MeasuredCosts {
             costs: Costs {
                 hit: ns(1.4),
                 atomic: ns(4.6),
@@ -179,15 +179,15 @@ mod tests {
         // 3 % are taken by others.
         for (line, hop) in [(26.0, 33.3), (150.0, 163.0)] {
             let noise = Some(Noise { busy: ns(50_585.0), idle: ns(1_604_087.0) });
-            let mut machine = Measured { hop: Some(ns(hop)), noise, ..measured() };
+            let mut machine = MeasuredCosts { hop: Some(ns(hop)), noise, ..measured() };
             (machine.lines.load_modified, machine.lines.load_shared) = (ns(line), ns(line));
             assert_eq!(machine.doubts(), [""; 0]);
         }
         // One CPU, of a host that takes nothing.
-        let alone = Measured { hop: None, noise: None, has_cores: false, ..measured() };
+        let alone = MeasuredCosts { hop: None, noise: None, has_cores: false, ..measured() };
         assert_eq!(alone.doubts(), [""; 0]);
         // Two hyperthreads of one core, whose lines take what hits do, with the pauses of a Skylake in each hop.
-        let mut threads = Measured { hop: Some(ns(45.0)), has_cores: false, ..measured() };
+        let mut threads = MeasuredCosts { hop: Some(ns(45.0)), has_cores: false, ..measured() };
         threads.lines = LineCosts {
             load_modified: ns(1.4),
             load_shared: ns(1.4),
@@ -213,7 +213,7 @@ mod tests {
         let by_hop = "load-modified 4.254ns is less than 0.1 times hop 66ns";
         assert!(doubts.iter().any(|doubt| doubt.starts_with(by_hop)), "{doubts:?}");
         assert_eq!(doubts.len(), 5, "{doubts:?}");
-        assert_eq!(Measured { has_cores: false, ..wrong }.doubts().len(), 1, "the memory");
+        assert_eq!(MeasuredCosts { has_cores: false, ..wrong }.doubts().len(), 1, "the memory");
     }
 
     /// Regression: loads of the same two megabytes in each round took 195 116 60 55 61 60 54 51 50 ns, which passed by its median.
@@ -235,12 +235,12 @@ mod tests {
             (20.0, "hop 20ns is less than 0.5 times load-modified 45ns"),
             (900.0, "load-modified 45ns is less than 0.1 times hop 900ns"),
         ] {
-            let doubts = Measured { hop: Some(ns(hop)), ..measured() }.doubts();
+            let doubts = MeasuredCosts { hop: Some(ns(hop)), ..measured() }.doubts();
             assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
         }
         // Another thread, for a quarter of the time.
         let noise = Noise { busy: ns(4e6), idle: ns(12e6) };
-        let doubts = Measured { noise: Some(noise), ..measured() }.doubts();
+        let doubts = MeasuredCosts { noise: Some(noise), ..measured() }.doubts();
         let doubt = "noise.idle 12ms is less than 4 times noise.busy 4ms";
         assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
     }
@@ -263,7 +263,7 @@ mod tests {
         let all = BOUNDS.iter().flat_map(|bound| [bound.greater, bound.less]);
         assert!(all.map(|name| measured().of(name)).all(|cost| cost.is_some()), "each is a cost");
         let nothing = Noise { busy: Picos::ZERO, idle: Picos::ZERO };
-        let zero = Measured {
+        let zero = MeasuredCosts {
             costs: Costs::default(),
             lines: LineCosts::default(),
             hop: Some(Picos::ZERO),

@@ -4,7 +4,7 @@ use kvm::cpus::kernels;
 
 use super::pairs::LINE;
 use base::units::{ByteSize, CpuList};
-use doctor::files::Files;
+use doctor::files::HostFiles;
 use os::memory::{Memory, in_mib};
 
 /// The shortest chain, unless there is no memory for it.
@@ -30,7 +30,7 @@ pub(super) struct Far {
 
 impl Far {
     /// For the caches of these CPUs, and the memory that there is now.
-    pub(super) fn of(files: &Files, cpus: &CpuList) -> Self {
+    pub(super) fn of(files: &HostFiles, cpus: &CpuList) -> Self {
         let most = Memory::here().size;
         let free = available(files).map_or(most, |free| free.min(most));
         Self::within(largest_cache(files, cpus.cpus()), free)
@@ -70,7 +70,7 @@ impl Far {
 }
 
 /// The memory that new work can have without swapping.
-fn available(files: &Files) -> Option<ByteSize> {
+fn available(files: &HostFiles) -> Option<ByteSize> {
     let info = files.text("/proc/meminfo")?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
@@ -78,7 +78,7 @@ fn available(files: &Files) -> Option<ByteSize> {
 }
 
 /// Of all levels of all these CPUs.
-fn largest_cache(files: &Files, cpus: &[usize]) -> Option<ByteSize> {
+fn largest_cache(files: &HostFiles, cpus: &[usize]) -> Option<ByteSize> {
     let sizes = |cpu: &usize| -> Vec<ByteSize> {
         let folder = format!("/sys/devices/system/cpu/cpu{}/cache", kernels(*cpu));
         let indices = files.names(&folder);

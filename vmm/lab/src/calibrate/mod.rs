@@ -28,11 +28,11 @@ use super::{
     },
 };
 use crate::{bench::boot_times::BenchError, host::hop};
-use doctor::{cpu::CpuFacts, files::Files};
-use doubts::Measured;
+use doctor::{cpu::CpuFacts, files::HostFiles};
+use doubts::MeasuredCosts;
 use far::Far;
 use gaps::Gaps;
-use pairs::Pair;
+use pairs::PairCosts;
 use study::{findings::is_elsewhere, spec::SpecError, stats};
 
 /// The name of the machine.
@@ -112,7 +112,7 @@ impl Cost {
 /// Measures the machine that `cpus` are. Takes some seconds; other work on them spoils it, of which the machine's
 /// doubts may tell.
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
-    let far = Far::of(&Files::host(), cpus);
+    let far = Far::of(&HostFiles::host(), cpus);
     let (OfPlace { mut own, second, lines }, place) = costs_of_a_place(cpus, far, interrupt)?;
     let picos =
         |key: &str| own.iter().find(|cost| cost.key == key).map_or(Picos::ZERO, Cost::picos);
@@ -134,14 +134,14 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
         store_modified: line(2),
         store_shared: line(3),
     };
-    let has_cores = CpuFacts::read(&Files::host(), cpus.cpus()).one_per_core.len() > 1;
+    let has_cores = CpuFacts::read(&HostFiles::host(), cpus.cpus()).one_per_core.len() > 1;
     let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;
     let hop = place.cost().as_ref().map(Cost::picos);
     let rounds = own.iter().find(|cost| cost.key == "memory").map(|cost| cost.nanos.as_slice());
     let first_memory =
         rounds.and_then(<[f64]>::first).copied().map_or(Picos::ZERO, Picos::from_nanos);
     let measured =
-        Measured { costs, lines: line_costs, second, first_memory, hop, noise, has_cores };
+        MeasuredCosts { costs, lines: line_costs, second, first_memory, hop, noise, has_cores };
     let mut doubts =
         if cfg!(debug_assertions) { vec![NOT_OPTIMISED.to_owned()] } else { measured.doubts() };
     doubts.extend(far.doubt());
@@ -249,9 +249,9 @@ struct OfPlace {
 }
 
 /// The hops before, between and after what was measured of a place.
-struct Place(Vec<f64>);
+struct HopSamples(Vec<f64>);
 
-impl Place {
+impl HopSamples {
     fn is_one(&self) -> bool {
         let Some((first, others)) = self.0.split_first() else { return true };
         others.iter().all(|other| !is_elsewhere(*other, *first))
@@ -278,7 +278,7 @@ fn costs_of_a_place(
     cpus: &CpuList,
     far: Far,
     interrupt: &Interrupt,
-) -> Result<(OfPlace, Place), CalibrateError> {
+) -> Result<(OfPlace, HopSamples), CalibrateError> {
     let measure = || {
         let mut hops = vec![hop::measure(cpus)];
         let (mut own, second) = alone_costs(cpus, far)?;
@@ -287,7 +287,7 @@ fn costs_of_a_place(
         hops.push(hop::measure(cpus));
         own.extend(host_costs(cpus, interrupt)?);
         hops.push(hop::measure(cpus));
-        let place = Place(hops.into_iter().flatten().collect());
+        let place = HopSamples(hops.into_iter().flatten().collect());
         Ok((OfPlace { own, second, lines }, place))
     };
     let mut found = measure()?;
@@ -303,14 +303,14 @@ fn costs_of_a_place(
 /// In the order of [`LineCosts`].
 fn line_costs(cpus: &CpuList, interrupt: &Interrupt) -> Result<[Cost; 4], CalibrateError> {
     let all = cpus.cpus();
-    let mut found: Vec<Pair> = Vec::new();
+    let mut found: Vec<PairCosts> = Vec::new();
     for other in all.iter().skip(1).take(MOST_PAIRS) {
         if interrupt.raised() {
             return Err(CalibrateError::Interrupted);
         }
         found.extend(pairs::measure([all[0], *other], ROUNDS).map_err(CalibrateError::Threads)?);
     }
-    let each = |part: fn(&Pair) -> f64| found.iter().map(part).collect::<Vec<_>>();
+    let each = |part: fn(&PairCosts) -> f64| found.iter().map(part).collect::<Vec<_>>();
     let loaded = each(|pair| pair.load_modified);
     Ok([
         Cost::measured(
@@ -368,12 +368,12 @@ mod tests {
     /// 0.30 ns beside 0.19 ns where the two CPUs shared a core.
     #[test]
     fn all_costs_are_of_one_place() {
-        assert!(Place(vec![]).is_one() && Place(vec![33.0]).is_one());
-        assert!(Place(vec![33.0, 31.0, 35.0, 33.0]).is_one());
+        assert!(HopSamples(vec![]).is_one() && HopSamples(vec![33.0]).is_one());
+        assert!(HopSamples(vec![33.0, 31.0, 35.0, 33.0]).is_one());
         for moved in [[15.0, 33.0, 33.0], [33.0, 15.0, 33.0], [33.0, 33.0, 160.0]] {
-            let place = Place(moved.to_vec());
+            let place = HopSamples(moved.to_vec());
             assert!(!place.is_one() && place.doubt().is_some_and(|doubt| doubt.contains("33")));
         }
-        assert_eq!(Place(vec![33.0, 33.0]).doubt(), None);
+        assert_eq!(HopSamples(vec![33.0, 33.0]).doubt(), None);
     }
 }

@@ -13,11 +13,11 @@ use std::{
 use base::{rng::SplitMix64, units::CpuList};
 use kvm::signal::pin_this_thread;
 
-use crate::two_threads::{Line, both};
+use crate::two_threads::{PaddedAtomicU64, both};
 
 /// Nanoseconds, each, of which those of stores are without the locked instruction itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pair {
+pub(super) struct PairCosts {
     /// A load of a line that the other CPU has modified.
     pub(super) load_modified: f64,
     /// A store to a line that the other CPU has modified.
@@ -31,14 +31,14 @@ pub(super) struct Pair {
 const LINES: usize = 128;
 
 /// Bytes of a line of a chain.
-pub(super) const LINE: usize = size_of::<Line>();
+pub(super) const LINE: usize = size_of::<PaddedAtomicU64>();
 
 /// How often they do in a round.
 const TIMES: usize = 40;
 
 /// Lines, each of which names the next in a random order that no prefetcher knows. Loads through
 /// them wait for each other. The upper half of a word counts its writes.
-pub(super) struct Chain(Box<[Line]>);
+pub(super) struct Chain(Box<[PaddedAtomicU64]>);
 
 /// One write of a line. A read-modify-write that changes nothing would be compiled to a load, for which a line
 /// need not move.
@@ -49,7 +49,7 @@ impl Chain {
     pub(super) fn new(lines: usize, seed: u64) -> Self {
         let mut order: Vec<u64> = (0..lines as u64).collect();
         SplitMix64::new(seed).shuffle(&mut order);
-        let chain = (0..lines).map(|_| Line(AtomicU64::new(0))).collect::<Box<[_]>>();
+        let chain = (0..lines).map(|_| PaddedAtomicU64(AtomicU64::new(0))).collect::<Box<[_]>>();
         for (at, line) in order.iter().enumerate() {
             chain[*line as usize].0.store(order[(at + 1) % lines], SeqCst);
         }
@@ -85,7 +85,7 @@ pub(super) fn nanos_each(began: Instant, count: usize) -> f64 {
 }
 
 /// Measures between these two CPUs `rounds` times.
-pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> {
+pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<PairCosts>> {
     let (chain, barrier) = (Chain::new(LINES, 3), Barrier::new(2));
     let (chain, barrier) = (&chain, &barrier);
     // Both are pinned before the first barrier, or none comes to it.
@@ -120,7 +120,7 @@ pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> 
 ///
 /// Both have to read before a store to what both have: some processors hand a written line to its first reader
 /// for good, as who reads it often writes it next. (Measured without the other's look, such a store cost nothing on an AMD EPYC.)
-fn round(chain: &Chain, barrier: &Barrier) -> Pair {
+fn round(chain: &Chain, barrier: &Barrier) -> PairCosts {
     let each = |operation: &dyn Fn()| {
         let began = Instant::now();
         operation();
@@ -141,7 +141,7 @@ fn round(chain: &Chain, barrier: &Barrier) -> Pair {
     }
     let [loads, shared, modified, own] =
         [loads, shared, modified, own].map(|all| super::median(&all));
-    Pair {
+    PairCosts {
         load_modified: loads,
         store_modified: (modified - own).max(0.0),
         store_shared: (shared - own).max(0.0),

@@ -11,8 +11,8 @@ use std::{
 use study::guest::workload::GuestWorkload;
 
 use super::{
-    linux_outcome::Outcome,
-    machines::{Ended, Machines},
+    linux_outcome::BenchmarkOutcome,
+    machines::{MachineResults, Machines},
     window::Windows,
 };
 use crate::{
@@ -129,7 +129,7 @@ impl Cell for LinuxCell {
         }
         let (in_time, times) = (is_over(), machines.times());
         let windows = machines.gathering.windows();
-        let Ended { reports, schedule, timeline } = machines.stop(run)?;
+        let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
         }
@@ -155,8 +155,8 @@ impl Cell for LinuxCell {
 /// The outputs of one machine.
 #[derive(Debug, Default)]
 struct Outputs {
-    stdout: Kept,
-    messages: Kept,
+    stdout: KeptOutput,
+    messages: KeptOutput,
 }
 
 impl Outputs {
@@ -173,8 +173,8 @@ impl Outputs {
     fn figures(&self, run: &RunSpec<'_>, report: &Report) -> Result<Figures, CellError> {
         match &report.end {
             End::Exit(0) => {
-                let stdout = self.stdout.whole().ok_or(CellError::Flooded(Kept::LIMIT))?;
-                let outcome = Outcome::parse(&stdout)?;
+                let stdout = self.stdout.whole().ok_or(CellError::Flooded(KeptOutput::LIMIT))?;
+                let outcome = BenchmarkOutcome::parse(&stdout)?;
                 outcome.figures(run.point.lock, run.point.backend)
             }
             end => Err(ended_early(end, &self.messages.text())),
@@ -184,9 +184,9 @@ impl Outputs {
 
 /// A guest's output, up to a limit.
 #[derive(Debug, Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+struct KeptOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Kept {
+impl KeptOutput {
     /// Bytes that are kept, far more than a result or a panic's trace; the rest is dropped.
     const LIMIT: ByteSize = ByteSize::mib(1);
 
@@ -202,9 +202,9 @@ impl Kept {
     }
 }
 
-impl Sink for Kept {}
+impl Sink for KeptOutput {}
 
-impl Write for Kept {
+impl Write for KeptOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = (Self::LIMIT.0 as usize).saturating_sub(kept.len()).min(bytes.len());
@@ -223,10 +223,10 @@ mod tests {
 
     #[test]
     fn a_guest_cannot_fill_our_memory() {
-        let mut kept = Kept::default();
+        let mut kept = KeptOutput::default();
         for _ in 0..3 {
             assert_eq!(kept.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
         }
-        assert_eq!((kept.text().len() as u64, kept.whole()), (Kept::LIMIT.0, None));
+        assert_eq!((kept.text().len() as u64, kept.whole()), (KeptOutput::LIMIT.0, None));
     }
 }

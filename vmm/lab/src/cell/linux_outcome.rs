@@ -9,19 +9,19 @@ use study::{guest::kernels, store::record::Figures};
 
 /// The benchmark's output.
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct BenchmarkOutcome {
     seconds: f64,
     violations: Option<u64>,
     operations: Vec<u64>,
     spinlocks: Option<String>,
     /// Steal time of all vCPUs in the window.
     steal_seconds: Option<f64>,
-    stats: Option<Stats>,
+    stats: Option<GuestKernelStats>,
 }
 
 /// The kernel's own counts over the run: those of our kernel, then those of queued spinlocks.
 #[derive(Debug, Default, Deserialize)]
-struct Stats {
+struct GuestKernelStats {
     backend: Option<String>,
     taken_slow: Option<u64>,
     #[serde(default)]
@@ -37,7 +37,7 @@ struct Stats {
     pv_kick_unlock: u64,
 }
 
-impl Stats {
+impl GuestKernelStats {
     fn counts(&self) -> impl Iterator<Item = u64> {
         let Self { taken_slow, kicked, halted_irq_off, halted_irq_on, pv_wait_head, .. } = *self;
         let known = [kicked, halted_irq_off, halted_irq_on, self.pv_wait_node, self.pv_kick_unlock];
@@ -45,7 +45,7 @@ impl Stats {
     }
 }
 
-impl Outcome {
+impl BenchmarkOutcome {
     pub(super) fn parse(text: &str) -> Result<Self, CellError> {
         serde_json::from_str(text).map_err(|error| CellError::Result { said: text.into(), error })
     }
@@ -66,7 +66,7 @@ impl Outcome {
         if !(0.0..=DAY * operations.len() as f64).contains(&stolen) {
             return Some(format!("that {stolen} s were stolen"));
         }
-        let of_kernel = stats.iter().flat_map(Stats::counts);
+        let of_kernel = stats.iter().flat_map(GuestKernelStats::counts);
         let counts = operations.iter().copied().chain(*violations).chain(of_kernel);
         if let Some(count) = counts.max().filter(|count| *count > MOST) {
             return Some(format!("a count of {count}"));
@@ -119,7 +119,7 @@ mod tests {
         \"time_blocked_ns\":900}}\n";
 
     fn of(result: &str, system: System, backend: PvBackend) -> Result<Figures, CellError> {
-        Outcome::parse(result)?.figures(system, backend)
+        BenchmarkOutcome::parse(result)?.figures(system, backend)
     }
 
     #[test]
@@ -204,6 +204,6 @@ mod tests {
     fn a_backend_that_is_not_the_one_asked_for_is_an_error() {
         let error = of(RESULT, System::PvTicket, PvBackend::Kvm).unwrap_err();
         assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
-        assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result { .. })));
+        assert!(matches!(BenchmarkOutcome::parse("sh: not found"), Err(CellError::Result { .. })));
     }
 }

@@ -5,13 +5,13 @@
 
 use std::fmt;
 
-use study::live::{Phase, SlotView, VcpuView, View};
+use study::live::{CellView, Phase, SlotView, VcpuView};
 
 use super::machines::Machines;
 use crate::cell::RunSpec;
 use base::units::{Nanos, VcpuCount};
 use machine::{
-    driver::Snapshot,
+    driver::ScheduleSnapshot,
     guest::payload::{SharedView, SlotFigures},
     vm::Running,
 };
@@ -22,7 +22,7 @@ pub trait LiveObserver: fmt::Debug {
     /// Is it time for another sample?
     fn is_due(&self) -> bool;
     /// Receives a sample.
-    fn see(&self, view: View);
+    fn see(&self, view: CellView);
 }
 
 impl Machines {
@@ -68,9 +68,9 @@ impl Machines {
 }
 
 /// The view of a cell whose vCPUs are these, with what our schedule knows of them.
-fn view(phase: Phase, mut vcpus: Vec<VcpuView>, schedule: Option<Snapshot>) -> View {
+fn view(phase: Phase, mut vcpus: Vec<VcpuView>, schedule: Option<ScheduleSnapshot>) -> CellView {
     let Some(schedule) = schedule else {
-        return View { phase, at: Nanos::ZERO, vcpus, slots: Vec::new(), totals: None };
+        return CellView { phase, at: Nanos::ZERO, vcpus, slots: Vec::new(), totals: None };
     };
     // Both are sorted by machine and vCPU.
     for (view, seen) in vcpus.iter_mut().zip(&schedule.vcpus) {
@@ -79,5 +79,5 @@ fn view(phase: Phase, mut vcpus: Vec<VcpuView>, schedule: Option<Snapshot>) -> V
     let slot =
         |(cpu, vcpu): (usize, Option<VcpuIndex>)| SlotView { cpu, vcpu: vcpu.map(|vcpu| vcpu.0) };
     let slots = schedule.slots.into_iter().map(slot).collect();
-    View { phase, at: schedule.at, vcpus, slots, totals: Some(schedule.totals) }
+    CellView { phase, at: schedule.at, vcpus, slots, totals: Some(schedule.totals) }
 }

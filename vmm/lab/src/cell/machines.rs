@@ -14,10 +14,10 @@ use base::{
 };
 use machine::{
     clock::Moment,
-    driver::{Account, Meter, SchedReport, Snapshot},
+    driver::{Account, Meter, SchedReport, ScheduleSnapshot},
     vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
 };
-use study::timeline::{Span, Timeline};
+use study::timeline::{TimeSpan, Timeline};
 
 /// Interval at which suspected lost wakeups are checked again.
 const DOUBT: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ pub(super) struct Machines {
 
 /// The results of machines that have ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct MachineResults {
     /// The report of each machine.
     pub(super) reports: Vec<Report>,
     /// The account of their schedule, if it was ours.
@@ -158,15 +158,15 @@ impl Machines {
     }
 
     /// A snapshot of the schedule, if it is a pvticket schedule.
-    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+    pub(super) fn snapshot(&self) -> Option<ScheduleSnapshot> {
         self.schedule.snapshot()
     }
 
     /// Stops all machines; `run` is the run that they were started for.
-    pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<Ended, CellError> {
+    pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<MachineResults, CellError> {
         let schedule = self.schedule.report()?.map(|done| done.report);
         let ended = self.schedule.ended().map(str::to_owned);
-        let span = Span { from: self.started.reading(), to: Moment::now().reading() };
+        let span = TimeSpan { from: self.started.reading(), to: Moment::now().reading() };
         self.running.iter().for_each(Running::stop);
         let mut reports =
             self.running.into_iter().map(Running::wait).collect::<Result<Vec<_>, _>>()?;
@@ -175,7 +175,7 @@ impl Machines {
             return Err(CellError::ScheduleEnded(reason));
         }
         let timeline = timeline(run, histories, schedule.as_ref(), span);
-        Ok(Ended { reports, schedule, timeline })
+        Ok(MachineResults { reports, schedule, timeline })
     }
 }
 

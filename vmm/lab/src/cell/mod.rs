@@ -23,7 +23,7 @@ use base::{
     units::{ByteSize, CpuList, Nanos, VcpuCount},
 };
 use machine::{
-    driver::{Measured, SchedReport, ScheduleSpec},
+    driver::{AccountDelta, SchedReport, ScheduleSpec},
     guest::{initrd::InitrdError, payload::SharedError},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
     vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
@@ -82,7 +82,7 @@ impl Measurement {
     /// `whole` since the machines' start; None under the host's scheduler.
     fn new(
         figures: Figures,
-        measured: &Measured,
+        measured: &AccountDelta,
         whole: Option<SchedReport>,
         timeline: Option<Timeline>,
     ) -> Self {
@@ -97,7 +97,7 @@ impl Measurement {
 }
 
 /// The account of a schedule, as the store keeps it.
-fn schedule_figures(measured: &Measured, whole: &SchedReport) -> ScheduleFigures {
+fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFigures {
     let histograms = &whole.histograms;
     ScheduleFigures {
         seconds: Some(measured.seconds()),

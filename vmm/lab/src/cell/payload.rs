@@ -7,7 +7,7 @@ use std::{
 
 use hypercalls::payload::{MEMORY, Workload};
 
-use super::machines::{Ended, Machines};
+use super::machines::{MachineResults, Machines};
 use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, ended_early},
@@ -19,15 +19,15 @@ use base::{
 use kvm::sys::{ram::Ram, tsc};
 use machine::{
     clock::Moment,
-    driver::{Measured as Account, Meter},
+    driver::{AccountDelta as Account, Meter},
     guest::payload::{PayloadSpec, SharedError, SharedView, SlotFigures, transport},
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec},
 };
-use sched::log::Progress;
+use sched::log::VmProgress;
 use study::{
     latencies::Latencies, live::Phase, point::Point, store::record::Figures,
-    sync_counters::WorkCounts, timeline::Span,
+    sync_counters::WorkCounts, timeline::TimeSpan,
 };
 
 /// How long the vCPUs may take to reach the start barrier. The slowest case, 128 spinning vCPUs on
@@ -80,11 +80,11 @@ impl Cell for PayloadCell {
             Ok((_, measured)) => measured.ended,
             Err(_) => machines.has_one_ended(),
         };
-        let Ended { reports, schedule, timeline } = machines.stop(run)?;
+        let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
         if let Some(report) = reports.iter().find(|report| !is_well(&report.end, ended)) {
             return Err(ended_early(&report.end, ""));
         }
-        let (figures, Measured { schedule: account, span, progress, .. }) = measured?;
+        let (figures, WindowResult { schedule: account, span, progress, .. }) = measured?;
         let timeline = timeline.map(|timeline| timeline.measured(span, progress));
         Ok(Measurement::new(figures, &account, schedule, timeline))
     }
@@ -98,7 +98,7 @@ impl PayloadCell {
         machines: &Machines,
         run: &RunSpec<'_>,
         interrupt: &Interrupt,
-    ) -> Result<(Figures, Measured), CellError> {
+    ) -> Result<(Figures, WindowResult), CellError> {
         let shared: Vec<SharedView<'_>> =
             machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
         for (shared, vcpus) in shared.iter().zip(run.point.sizes()) {
@@ -123,7 +123,7 @@ impl PayloadCell {
         let since = machines.host_counts();
         let host = since.iter().zip(&host).map(|(after, before)| after.since(before)).collect();
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
-        let span = Span { from, to: Moment::now().reading() };
+        let span = TimeSpan { from, to: Moment::now().reading() };
         machines.outwait_doubts(interrupt);
         // After this a machine may end, as it is told to.
         let ended = machines.has_one_ended();
@@ -131,7 +131,7 @@ impl PayloadCell {
         let MachineCounts { vcpus: vmm, faults } = counts;
         let figures = Figures { vmm, faults, host, ..self.figures(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
-        Ok((figures, Measured { ended, schedule, span, progress: meters.read }))
+        Ok((figures, WindowResult { ended, schedule, span, progress: meters.read }))
     }
 
     fn read(
@@ -139,7 +139,7 @@ impl PayloadCell {
         machines: &Machines,
         shared: &[SharedView<'_>],
         run: &RunSpec<'_>,
-    ) -> Result<Reading, CellError> {
+    ) -> Result<GuestReading, CellError> {
         let at = Instant::now();
         let slots = shared.iter().zip(run.point.sizes()).map(|(shared, vcpus)| shared.slots(vcpus));
         let slots = slots.collect::<Result<Vec<_>, _>>()?.concat();
@@ -152,15 +152,15 @@ impl PayloadCell {
             let open = waits.open.iter().filter_map(age).collect();
             Ok((waits, open))
         });
-        Ok(Reading { at, slots, waits: waits.collect::<Result<_, SharedError>>()? })
+        Ok(GuestReading { at, slots, waits: waits.collect::<Result<_, SharedError>>()? })
     }
 
     /// The figures between two readings.
     fn figures(
         &self,
         run: &RunSpec<'_>,
-        before: &Reading,
-        after: &Reading,
+        before: &GuestReading,
+        after: &GuestReading,
         rate: tsc::Rate,
     ) -> Figures {
         // Saturating: a guest's counts are untrusted and may go down.
@@ -205,7 +205,7 @@ fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
 }
 
 /// The counts that the guests' vCPUs publish, at one moment.
-struct Reading {
+struct GuestReading {
     at: Instant,
     slots: Vec<SlotFigures>,
     /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of those
@@ -213,7 +213,7 @@ struct Reading {
     waits: Vec<(WaitCounts, Vec<u64>)>,
 }
 
-impl Reading {
+impl GuestReading {
     /// The durations between this reading and a later one.
     fn latencies(&self, later: &Self, rate: tsc::Rate) -> Option<Latencies> {
         let khz = if self.waits.is_empty() { 0 } else { rate.khz() };
@@ -235,22 +235,22 @@ fn is_well(end: &End, ended_before: bool) -> bool {
 }
 
 /// What a measurement yields besides the figures of guests and VMM.
-struct Measured {
+struct WindowResult {
     /// A machine ended before it was told to.
     ended: bool,
     /// The schedule's account over the window.
     schedule: Account,
     /// The measured window, on the monotonic clock.
-    span: Span,
+    span: TimeSpan,
     /// The machines' progress at some moments of the run, for a trace.
-    progress: Vec<Progress>,
+    progress: Vec<VmProgress>,
 }
 
 /// Reads the machines' progress whenever their end is polled, if the run is traced. A schedule of
 /// ours reads it more often.
 struct Meters {
     meters: Vec<Meter>,
-    read: Vec<Progress>,
+    read: Vec<VmProgress>,
 }
 
 impl Meters {
@@ -264,7 +264,7 @@ impl Meters {
 
     fn read(&mut self) {
         let at = Moment::now().reading();
-        let read = (0..).zip(&self.meters).map(|(vm, meter)| Progress { at, vm, done: meter() });
+        let read = (0..).zip(&self.meters).map(|(vm, meter)| VmProgress { at, vm, done: meter() });
         self.read.extend(read);
     }
 }

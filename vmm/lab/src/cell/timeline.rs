@@ -1,10 +1,10 @@
 //! Makes the timeline of a run from what its machines and its schedule kept.
 
 use sched::log::Turn;
-use study::timeline::{Counted, Lost, Span, Timeline, Traced};
+use study::timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline};
 
 use crate::cell::RunSpec;
-use base::{events::Event, units::Nanos};
+use base::{events::VcpuEvent, units::Nanos};
 use machine::{driver::SchedReport, vcpu::recorder::History};
 
 /// Builds the timeline from the records of the machines of `run` and of their schedule, if it
@@ -13,10 +13,10 @@ pub(super) fn timeline(
     run: &RunSpec<'_>,
     histories: Vec<Option<History>>,
     schedule: Option<&SchedReport>,
-    mut span: Span,
+    mut span: TimeSpan,
 ) -> Option<Timeline> {
     let histories: Vec<History> = histories.into_iter().collect::<Option<_>>()?;
-    let mut lost = Lost::default();
+    let mut lost = DroppedEntries::default();
     let (mut events, mut late, mut progress) = (Vec::new(), Vec::new(), Vec::new());
     for history in histories {
         lost.events += history.lost;
@@ -33,7 +33,7 @@ pub(super) fn timeline(
         lost.handoffs = captured.lost_handoffs;
         progress.clone_from(&captured.progress);
         let turns = report.recording.turns.iter();
-        Some(Traced {
+        Some(ScheduleTrace {
             cpus: run.cpus.cpus().to_vec(),
             turns: turns.map(|turn| Turn { at: captured.began.after(turn.at), ..*turn }).collect(),
             preemptions: report.preemptions.clone(),
@@ -42,10 +42,10 @@ pub(super) fn timeline(
             totals: report.totals,
         })
     });
-    let is_in = |(at, _): &(Nanos, Event)| *at <= span.to;
+    let is_in = |(at, _): &(Nanos, VcpuEvent)| *at <= span.to;
     events.iter_mut().chain([&mut late]).for_each(|list| list.retain(is_in));
     let machines = (0..).zip(run.point.sizes());
     let vcpus = machines.flat_map(|(vm, vcpus)| vcpus.ids().map(move |id| (vm, id))).collect();
-    let counted = Counted::default();
+    let counted = ProgressUnit::default();
     Some(Timeline { vcpus, span, measured: None, schedule, events, late, progress, counted, lost })
 }

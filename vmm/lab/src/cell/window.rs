@@ -6,32 +6,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::{counters::MachineCounts, host_counts::HostCounts};
 use machine::{
     clock::Moment,
-    devices::bench::{Bench, Step},
-    driver::{Account, Measured},
+    devices::bench::{Bench, BenchStep},
+    driver::{Account, AccountDelta},
     vm::Schedule,
 };
-use study::{live::Phase, timeline::Span};
+use study::{live::Phase, timeline::TimeSpan};
 
 /// The machines of a run, at the barrier and in their windows.
 #[derive(Debug)]
 pub(super) struct Gathering {
     schedule: Schedule,
-    state: Mutex<State>,
+    state: Mutex<GatheringState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    guests: Vec<Guest>,
+struct GatheringState {
+    guests: Vec<GuestWindow>,
     /// The schedule's account when the last window began.
     open: Option<Account>,
-    measured: Measured,
+    measured: AccountDelta,
     counts: MachineCounts,
     /// Locks taken within the windows that have ended.
     taken: Option<u64>,
-    span: Option<Span>,
+    span: Option<TimeSpan>,
 }
 
-impl State {
+impl GatheringState {
     /// A machine's window has ended, within which it took so many locks, if its telemetry counts them.
     fn add_taken(&mut self, locks: Option<u64>) {
         if let Some(locks) = locks {
@@ -42,7 +42,7 @@ impl State {
 
 /// The state of one machine.
 #[derive(Debug, Default, Clone)]
-struct Guest {
+struct GuestWindow {
     /// Number of barriers that it has reached.
     arrivals: u32,
     /// Windows that it has begun.
@@ -61,7 +61,7 @@ struct Guest {
     taken_before: Option<u64>,
 }
 
-impl Guest {
+impl GuestWindow {
     /// Saturating, because a guest may report any number of steps.
     fn arrive(&mut self) {
         self.arrivals = self.arrivals.saturating_add(1);
@@ -72,7 +72,7 @@ impl Guest {
 #[derive(Debug)]
 pub(super) struct Windows {
     /// The schedule's sums while all machines were in their windows, if it is ours.
-    pub(super) schedule: Measured,
+    pub(super) schedule: AccountDelta,
     /// The VMM's counts, for each machine over its own window.
     pub(super) counts: MachineCounts,
     /// What the host's kernel counted of each machine over its own window.
@@ -81,19 +81,22 @@ pub(super) struct Windows {
     /// them.
     pub(super) taken: Option<u64>,
     /// From the first window's beginning to the last one's end.
-    pub(super) span: Span,
+    pub(super) span: TimeSpan,
 }
 
 impl Gathering {
     /// For `vms` machines under that schedule.
     pub(super) fn new(vms: usize, schedule: Schedule) -> Arc<Self> {
-        let state = State { guests: vec![Guest::default(); vms], ..State::default() };
+        let state = GatheringState {
+            guests: vec![GuestWindow::default(); vms],
+            ..GatheringState::default()
+        };
         Arc::new(Self { schedule, state: Mutex::new(state) })
     }
 
     /// The handle through which machine number `vm` reports its steps.
     pub(super) fn seat(self: &Arc<Self>, vm: usize) -> Arc<dyn Bench> {
-        Arc::new(Seat { gathering: self.clone(), vm })
+        Arc::new(GatheringSeat { gathering: self.clone(), vm })
     }
 
     /// Machine number `vm` has ended.
@@ -104,7 +107,7 @@ impl Gathering {
     /// The phase that the machines are in.
     pub(super) fn phase(&self) -> Phase {
         let state = self.lock();
-        let any = |is: fn(&Guest) -> bool| state.guests.iter().any(is);
+        let any = |is: fn(&GuestWindow) -> bool| state.guests.iter().any(is);
         if any(|guest| guest.arrivals == 0) {
             Phase::Boot
         } else if any(|guest| guest.begun > guest.ended) {
@@ -119,14 +122,14 @@ impl Gathering {
     /// The figures; None if not all machines have completed a window.
     pub(super) fn windows(&self) -> Option<Windows> {
         let state = self.lock();
-        let is_whole = |guest: &Guest| guest.ended > 0 && guest.ended == guest.begun;
+        let is_whole = |guest: &GuestWindow| guest.ended > 0 && guest.ended == guest.begun;
         let span = state.span.filter(|_| state.guests.iter().all(is_whole))?;
         let host = state.guests.iter().filter_map(|guest| guest.host.clone()).collect();
-        let State { measured: schedule, counts, taken, .. } = *state;
+        let GatheringState { measured: schedule, counts, taken, .. } = *state;
         Some(Windows { schedule, counts, host, taken, span })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GatheringState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +146,7 @@ impl Gathering {
         let guest = &mut state.guests[vm];
         (guest.begun, guest.before, guest.taken_before) = (round, Some(counts), taken);
         guest.host_before = Some(host);
-        state.span.get_or_insert(Span { from: now, to: now });
+        state.span.get_or_insert(TimeSpan { from: now, to: now });
         // The last machine to begin: from now on all are in their windows.
         if state.guests.iter().all(|guest| guest.gone || guest.begun >= round) {
             state.open = self.schedule.account();
@@ -180,17 +183,17 @@ impl Gathering {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct GatheringSeat {
     gathering: Arc<Gathering>,
     vm: usize,
 }
 
-impl Bench for Seat {
-    fn step(&self, step: Step, counts: MachineCounts, host: HostCounts) {
+impl Bench for GatheringSeat {
+    fn step(&self, step: BenchStep, counts: MachineCounts, host: HostCounts) {
         match step {
-            Step::Ready => self.gathering.lock().guests[self.vm].arrive(),
-            Step::Begins => self.gathering.begins(self.vm, counts, host),
-            Step::Ends => self.gathering.ends(self.vm, counts, host),
+            BenchStep::Ready => self.gathering.lock().guests[self.vm].arrive(),
+            BenchStep::Begins => self.gathering.begins(self.vm, counts, host),
+            BenchStep::Ends => self.gathering.ends(self.vm, counts, host),
         }
     }
 
@@ -218,17 +221,17 @@ mod tests {
     fn no_machine_begins_before_all_are_ready_nor_stops_before_all_have_ended() {
         let gathering = Gathering::new(2, Schedule::Host);
         let (a, b) = (gathering.seat(0), gathering.seat(1));
-        a.step(Step::Ready, exits(5), HostCounts::default());
+        a.step(BenchStep::Ready, exits(5), HostCounts::default());
         assert!(!a.is_open() && gathering.phase() == Phase::Boot);
-        b.step(Step::Ready, exits(5), HostCounts::default());
+        b.step(BenchStep::Ready, exits(5), HostCounts::default());
         assert!(a.is_open() && b.is_open() && gathering.phase() == Phase::WarmUp);
-        a.step(Step::Begins, exits(10), HostCounts::default());
-        b.step(Step::Begins, exits(100), HostCounts::default());
+        a.step(BenchStep::Begins, exits(10), HostCounts::default());
+        b.step(BenchStep::Begins, exits(100), HostCounts::default());
         assert_eq!(gathering.phase(), Phase::Measured);
-        a.step(Step::Ends, exits(11), HostCounts::default());
+        a.step(BenchStep::Ends, exits(11), HostCounts::default());
         assert!(!a.is_open() && b.is_open(), "b is still measured");
         assert!(gathering.windows().is_none());
-        b.step(Step::Ends, exits(102), HostCounts::default());
+        b.step(BenchStep::Ends, exits(102), HostCounts::default());
         assert!(a.is_open() && b.is_open());
         let windows = gathering.windows().unwrap();
         assert_eq!(windows.counts.vcpus.exits, 3, "each machine's in its own window");
@@ -239,7 +242,7 @@ mod tests {
     fn nobody_waits_for_a_machine_that_has_ended() {
         let gathering = Gathering::new(2, Schedule::Host);
         let a = gathering.seat(0);
-        a.step(Step::Ready, exits(0), HostCounts::default());
+        a.step(BenchStep::Ready, exits(0), HostCounts::default());
         assert!(!a.is_open());
         gathering.gone(1);
         assert!(a.is_open());
@@ -250,10 +253,10 @@ mod tests {
         let gathering = Gathering::new(1, Schedule::Host);
         let seat = gathering.seat(0);
         for (before, after) in [(10, 11), (50, 55)] {
-            seat.step(Step::Ready, exits(before), HostCounts::default());
+            seat.step(BenchStep::Ready, exits(before), HostCounts::default());
             assert!(seat.is_open());
-            seat.step(Step::Begins, exits(before), HostCounts::default());
-            seat.step(Step::Ends, exits(after), HostCounts::default());
+            seat.step(BenchStep::Begins, exits(before), HostCounts::default());
+            seat.step(BenchStep::Ends, exits(after), HostCounts::default());
         }
         assert_eq!(gathering.windows().unwrap().counts.vcpus.exits, 6);
     }
@@ -268,8 +271,8 @@ mod tests {
         let gathering = Gathering::new(2, Schedule::Host);
         for (vm, before, after) in [(0, (100, 40), (300, 140)), (1, (7, 7), (27, 17))] {
             let seat = gathering.seat(vm);
-            seat.step(Step::Begins, counts(before.0, before.1), HostCounts::default());
-            seat.step(Step::Ends, counts(after.0, after.1), HostCounts::default());
+            seat.step(BenchStep::Begins, counts(before.0, before.1), HostCounts::default());
+            seat.step(BenchStep::Ends, counts(after.0, after.1), HostCounts::default());
         }
         assert_eq!(gathering.windows().unwrap().counts, counts(220, 110));
     }
@@ -285,18 +288,18 @@ mod tests {
         let gathering = Gathering::new(2, Schedule::Host);
         let (a, b) = (gathering.seat(0), gathering.seat(1));
         for (from, to) in [((100, 10), (200, 60)), ((300, 80), (500, 90))] {
-            a.step(Step::Begins, exits(0), reading(from.0, from.1));
-            a.step(Step::Ends, exits(0), reading(to.0, to.1));
+            a.step(BenchStep::Begins, exits(0), reading(from.0, from.1));
+            a.step(BenchStep::Ends, exits(0), reading(to.0, to.1));
         }
-        b.step(Step::Begins, exits(0), HostCounts::default());
-        b.step(Step::Ends, exits(0), HostCounts::default());
+        b.step(BenchStep::Begins, exits(0), HostCounts::default());
+        b.step(BenchStep::Ends, exits(0), HostCounts::default());
         let host = gathering.windows().unwrap().host;
         assert_eq!(host, [reading(300, 60), HostCounts::default()]);
     }
 
     #[test]
     fn locks_taken_are_those_of_all_windows() {
-        let mut state = State::default();
+        let mut state = GatheringState::default();
         state.add_taken(None);
         assert_eq!(state.taken, None, "no telemetry counts them");
         [Some(5), None, Some(7)].into_iter().for_each(|locks| state.add_taken(locks));

@@ -12,7 +12,7 @@ use std::{
 
 use kvm::signal::pin_this_thread;
 
-use crate::two_threads::{Line, both};
+use crate::two_threads::{PaddedAtomicU64, both};
 use base::units::CpuList;
 use study::stats;
 
@@ -33,7 +33,7 @@ const OVER: u64 = u64::MAX;
 /// None: there is one CPU, or threads did not run on both in time.
 pub fn measure(cpus: &CpuList) -> Option<f64> {
     let [one, other] = *cpus.cpus().first_chunk()?;
-    let line = Line(AtomicU64::new(0));
+    let line = PaddedAtomicU64(AtomicU64::new(0));
     let line = &line.0;
     let end = Instant::now() + LONGEST;
     let mine = || {

@@ -1,7 +1,7 @@
 //! Measures how busy CPUs are, from the kernel's CPU times.
 
 use base::units::CpuList;
-use doctor::files::Files;
+use doctor::files::HostFiles;
 use kvm::cpus;
 use study::store::record::Load;
 
@@ -9,17 +9,17 @@ use study::store::record::Load;
 #[derive(Debug)]
 pub struct LoadWatch {
     cpus: CpuList,
-    before: Option<Ticks>,
+    before: Option<CpuTicks>,
     average: Option<f64>,
 }
 
 impl LoadWatch {
     /// Begins the interval.
     pub fn start(cpus: &CpuList) -> Self {
-        let files = Files::host();
+        let files = HostFiles::host();
         Self {
             cpus: cpus.clone(),
-            before: Ticks::read(&files, cpus),
+            before: CpuTicks::read(&files, cpus),
             average: read_average(&files).first().copied(),
         }
     }
@@ -27,11 +27,11 @@ impl LoadWatch {
     /// Ends the interval. Values are None if the kernel does not provide them, or if the interval is
     /// shorter than its ticks can resolve.
     pub fn end(self) -> Load {
-        let after = Ticks::read(&Files::host(), &self.cpus);
+        let after = CpuTicks::read(&HostFiles::host(), &self.cpus);
         self.load(after)
     }
 
-    fn load(self, after: Option<Ticks>) -> Load {
+    fn load(self, after: Option<CpuTicks>) -> Load {
         let since = self.before.zip(after).and_then(|(before, after)| after.since(before));
         Load {
             average: self.average,
@@ -43,7 +43,7 @@ impl LoadWatch {
 }
 
 /// The load average over 1, 5 and 15 minutes; empty where it cannot be read.
-pub(super) fn read_average(files: &Files) -> Vec<f64> {
+pub(super) fn read_average(files: &HostFiles) -> Vec<f64> {
     files.text("/proc/loadavg").as_deref().map(load_average).unwrap_or_default()
 }
 
@@ -53,7 +53,7 @@ fn load_average(loadavg: &str) -> Vec<f64> {
 
 /// Times of some CPUs in the kernel's ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Ticks {
+struct CpuTicks {
     idle: u64,
     steal: u64,
     all: u64,
@@ -68,8 +68,8 @@ struct Shares {
     steal: f64,
 }
 
-impl Ticks {
-    fn read(files: &Files, cpus: &CpuList) -> Option<Self> {
+impl CpuTicks {
+    fn read(files: &HostFiles, cpus: &CpuList) -> Option<Self> {
         Some(Self::of(&files.text("/proc/stat")?, cpus))
     }
 
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn busy_is_what_the_chosen_cpus_did_not_idle() {
         let cpus = "1,3".parse().unwrap();
-        let (before, after) = (Ticks::of(BEFORE, &cpus), Ticks::of(AFTER, &cpus));
-        assert_eq!(before, Ticks { idle: 150, steal: 0, all: 170 });
+        let (before, after) = (CpuTicks::of(BEFORE, &cpus), CpuTicks::of(AFTER, &cpus));
+        assert_eq!(before, CpuTicks { idle: 150, steal: 0, all: 170 });
         // 20 and 20 ticks; busy 3 + 1 + 2, of which 2 were stolen.
         let shares = Shares { busy: 6.0 / 40.0, steal: 2.0 / 40.0 };
         assert_eq!(after.since(before), Some(shares));
@@ -132,7 +132,7 @@ mod tests {
     fn a_watch_knows_no_more_than_it_was_told() {
         let cpus: CpuList = "1,3".parse().unwrap();
         let watch = |before| LoadWatch { cpus: cpus.clone(), before, average: Some(0.5) };
-        let (before, after) = (Ticks::of(BEFORE, &cpus), Ticks::of(AFTER, &cpus));
+        let (before, after) = (CpuTicks::of(BEFORE, &cpus), CpuTicks::of(AFTER, &cpus));
         let load = watch(Some(before)).load(Some(after));
         assert_eq!(
             load,

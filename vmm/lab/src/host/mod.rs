@@ -10,7 +10,7 @@ use std::{path::Path, thread, time::Duration};
 
 use base::units::CpuList;
 use doctor::{
-    confinement::ConfinementFacts, cpu::CpuFacts, files::Files, increment, system::SystemFacts,
+    confinement::ConfinementFacts, cpu::CpuFacts, files::HostFiles, increment, system::SystemFacts,
     virtualization::KvmFacts,
 };
 pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
@@ -38,7 +38,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     let load = watch.end();
     let allowed = resolve_cpus(None).map(|cpus| cpus.to_string()).unwrap_or_default();
     let kind = KvmKind::detect();
-    let facts = read(&Files::host(), kind, cpus);
+    let facts = read(&HostFiles::host(), kind, cpus);
     let kvm = kvm_name(kind, is_emulated()).to_owned();
     let confinement = Some(ConfinementFacts::in_words());
     HostFacts {
@@ -54,7 +54,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
 }
 
 /// The facts found in files of the host.
-fn read(files: &Files, kind: KvmKind, cpus: &CpuList) -> HostFacts {
+fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     let cpu = CpuFacts::read(files, cpus.cpus());
     let kvm = KvmFacts::read(files, kind);
     let system = SystemFacts::read(files);

@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     Order, RunError, Summary, Watcher, WorkerPool,
     job::{Ended, Job, WorkerMessage},
-    worker_handle::{Report, Reports, WorkerHandle},
+    worker_handle::{Reports, WorkerHandle, WorkerReport},
 };
 use machine::clock;
 use study::{
@@ -45,7 +45,7 @@ pub async fn run(
     orders: UnboundedReceiver<Order>,
 ) -> Result<Summary, RunError> {
     let cells = experiment.cells();
-    let mut run = Run {
+    let mut run = RunLoop {
         experiment,
         store,
         workers,
@@ -64,7 +64,7 @@ pub async fn run(
     Ok(run.summary)
 }
 
-struct Run<'a> {
+struct RunLoop<'a> {
     experiment: &'a Experiment,
     store: &'a mut Store,
     workers: &'a dyn WorkerPool,
@@ -94,7 +94,7 @@ impl WorkerSlot {
     }
 }
 
-impl Run<'_> {
+impl RunLoop<'_> {
     /// Runs the cells of one host.
     async fn on(
         &mut self,
@@ -192,27 +192,27 @@ impl Run<'_> {
     async fn hear(
         &mut self,
         bench: &mut WorkerSlot,
-        report: Report,
+        report: WorkerReport,
         host: HostKind,
     ) -> Result<(), RunError> {
         match report {
-            Report::WorkerMessage(WorkerMessage::Begun { cell: begun }) => {
+            WorkerReport::WorkerMessage(WorkerMessage::Begun { cell: begun }) => {
                 bench.begun |= bench.cell.is_some_and(|(cell, _)| cell.cell == begun);
                 Ok(())
             }
-            Report::WorkerMessage(WorkerMessage::Ended(ended)) => {
+            WorkerReport::WorkerMessage(WorkerMessage::Ended(ended)) => {
                 if let Some((cell, _)) = bench.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
                     self.keep(&cell, *ended)?;
                 }
                 Ok(())
             }
-            Report::WorkerMessage(WorkerMessage::Live(live)) => {
+            WorkerReport::WorkerMessage(WorkerMessage::Live(live)) => {
                 if bench.cell.is_some_and(|(cell, _)| cell.cell == live.cell) {
                     self.watcher.live(*live);
                 }
                 Ok(())
             }
-            Report::Gone(reason) => {
+            WorkerReport::Gone(reason) => {
                 bench.hand = None;
                 let Some((cell, deaths)) = bench.cell.take() else { return Ok(()) };
                 if self.stopping.is_some() {
@@ -269,12 +269,12 @@ impl Run<'_> {
 }
 
 /// Waits until `at_work` workers have ended, for [`PATIENCE`] at most.
-async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, Report)>) {
+async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, WorkerReport)>) {
     let deadline = Instant::now() + PATIENCE;
     while at_work > 0 {
         tokio::select! {
             Some((_, report)) = reports.recv() => {
-                at_work -= usize::from(matches!(report, Report::Gone(_)));
+                at_work -= usize::from(matches!(report, WorkerReport::Gone(_)));
             }
             () = sleep_until(deadline) => return,
         }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{job::WorkerMessage, worker::say};
 use crate::cell::live::LiveObserver;
-use study::live::{Live, View};
+use study::live::{CellView, Live};
 
 /// Interval between two reports.
 const EVERY: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ impl LiveObserver for LiveReporter<'_> {
         self.last.get().is_none_or(|last| last.elapsed() >= EVERY)
     }
 
-    fn see(&self, view: View) {
+    fn see(&self, view: CellView) {
         let now = Instant::now();
         self.last.set(Some(now));
         let seconds = now.duration_since(self.began).as_secs_f64();
@@ -59,8 +59,8 @@ mod tests {
     use base::units::Nanos;
     use study::live::Phase;
 
-    fn view() -> View {
-        View {
+    fn view() -> CellView {
+        CellView {
             phase: Phase::Measured,
             at: Nanos(0),
             vcpus: Vec::new(),

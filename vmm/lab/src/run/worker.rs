@@ -159,7 +159,7 @@ pub(super) fn run(
     let teller = LiveReporter::new(job.cell, &mut output);
     let onlooker: &dyn LiveObserver = &teller;
     let onlooker = job.live.then_some(onlooker);
-    let ended = Task { job, tools, interrupt, onlooker, prepared }.run();
+    let ended = PreparedJob { job, tools, interrupt, onlooker, prepared }.run();
     say(output, &WorkerMessage::Ended(Box::new(ended)))
 }
 
@@ -171,7 +171,7 @@ pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), Wo
 }
 
 /// A job with what is needed to run it.
-struct Task<'a> {
+struct PreparedJob<'a> {
     job: &'a Job,
     tools: Tools<'a>,
     interrupt: &'a Interrupt,
@@ -179,14 +179,14 @@ struct Task<'a> {
     prepared: Prepared,
 }
 
-impl Task<'_> {
+impl PreparedJob<'_> {
     fn run(&self) -> Ended {
         let at_ms = clock::since_1970();
         let began = Instant::now();
         let cpus = &self.prepared.cpus;
         let hop_before = self.hop();
         let watch = cpus.as_ref().ok().map(LoadWatch::start);
-        let Measured { outcome, timeline, recording } = match cpus {
+        let CellResult { outcome, timeline, recording } = match cpus {
             Err(error) => failed(error).into(),
             Ok(cpus) => self.measure(cpus),
         };
@@ -217,7 +217,7 @@ impl Task<'_> {
         drawn.map(Bytes).map_err(|error| chain(&error))
     }
 
-    fn measure(&self, cpus: &CpuList) -> Measured {
+    fn measure(&self, cpus: &CpuList) -> CellResult {
         let Job { cell: number, point, .. } = self.job;
         if point.guest == GuestKind::Sim {
             return match simulated::simulate(&self.spec(cpus), *number, self.interrupt) {
@@ -276,11 +276,11 @@ impl Task<'_> {
         open.ok_or(JobError::NoCgroups)
     }
 
-    fn done(&self, measurement: Measurement) -> Measured {
+    fn done(&self, measurement: Measurement) -> CellResult {
         let Measurement { figures, timeline, recording } = measurement;
         let recording = recording.filter(|_| self.job.extras.recording);
         let outcome = Outcome::Done { figures: Box::new(figures) };
-        Measured { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
+        CellResult { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
     }
 
     fn spec<'b>(&'b self, cpus: &'b CpuList) -> RunSpec<'b> {
@@ -300,13 +300,13 @@ pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> Run
 }
 
 /// The results of a cell.
-struct Measured {
+struct CellResult {
     outcome: Outcome,
     timeline: Option<Timeline>,
     recording: Option<Bytes>,
 }
 
-impl From<Outcome> for Measured {
+impl From<Outcome> for CellResult {
     fn from(outcome: Outcome) -> Self {
         Self { outcome, timeline: None, recording: None }
     }

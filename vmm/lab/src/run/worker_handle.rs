@@ -27,7 +27,7 @@ const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
 
 /// An event of a worker.
 #[derive(Debug)]
-pub enum Report {
+pub enum WorkerReport {
     /// The worker sent a message.
     WorkerMessage(WorkerMessage),
     /// The worker has ended, and why.
@@ -36,7 +36,7 @@ pub enum Report {
 
 /// Reports with the number of the worker. The channel is bounded: a worker that sends faster than
 /// the run reads has to wait.
-pub type Reports = mpsc::Sender<(usize, Report)>;
+pub type Reports = mpsc::Sender<(usize, WorkerReport)>;
 
 /// Why a worker cannot be started.
 #[derive(Debug, Error)]
@@ -68,7 +68,7 @@ impl WorkerHandle {
         tokio::spawn(async move {
             let reason = attend(child, number, &reports, killed).await;
             // The run may be over.
-            let _ = reports.send((number, Report::Gone(reason))).await;
+            let _ = reports.send((number, WorkerReport::Gone(reason))).await;
         });
         Ok(Self { stdin: Some(stdin), _kill: kill })
     }
@@ -149,7 +149,7 @@ async fn listen(
             return Some(format!("it said more than {LONGEST_WORD} bytes in a line"));
         }
         match serde_json::from_slice(&line) {
-            Ok(word) => drop(reports.send((number, Report::WorkerMessage(word))).await),
+            Ok(word) => drop(reports.send((number, WorkerReport::WorkerMessage(word))).await),
             Err(error) => return Some(format!("it sent an invalid message: {error}")),
         }
     }

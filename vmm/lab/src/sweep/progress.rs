@@ -19,7 +19,7 @@ use study::{
 
 /// What is known of a part.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownPart {
     bytes: u64,
     unit: Option<u32>,
     node: String,
@@ -28,7 +28,7 @@ struct Known {
     cells: Vec<(u32, f64, bool)>,
 }
 
-impl Known {
+impl KnownPart {
     fn of(part: &Part, bytes: u64) -> Self {
         let attempt = part.attempt();
         let cells = part.cells.iter().filter(|cell| cell.is_ended());
@@ -49,7 +49,7 @@ pub struct Tracker<'a> {
     experiment: &'a Experiment,
     sweep: &'a SweepLine,
     cells: Vec<PlannedCell>,
-    known: HashMap<String, Known>,
+    known: HashMap<String, KnownPart>,
 }
 
 /// The state of a sweep's units and cells.
@@ -87,7 +87,7 @@ impl<'a> Tracker<'a> {
             let bytes = fs::metadata(dir.join(PARTS).join(&name)).map_or(0, |facts| facts.len());
             if self.known.get(&name).is_none_or(|known| known.bytes != bytes) {
                 let part = sweep::read_part(dir, &name, self.sweep);
-                self.known.insert(name, Known::of(&part, bytes));
+                self.known.insert(name, KnownPart::of(&part, bytes));
             }
         }
         Ok(self.state())
@@ -97,7 +97,7 @@ impl<'a> Tracker<'a> {
         let mut state = State::default();
         let mut ended: HashSet<u32> = HashSet::new();
         let (mut thought, mut took) = (0.0, 0.0);
-        let mut names: Vec<(&String, &Known)> = self.known.iter().collect();
+        let mut names: Vec<(&String, &KnownPart)> = self.known.iter().collect();
         // Whole ones first: of a unit that is whole, no other attempt is of interest.
         names.sort_by_key(|(name, known)| (!known.is_whole, *name));
         for (_, known) in names {

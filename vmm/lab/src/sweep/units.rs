@@ -28,11 +28,11 @@ pub fn is_simulated(experiment: &Experiment) -> bool {
 pub fn units(experiment: &Experiment, most: Option<u32>) -> Vec<Unit> {
     let cells = experiment.cells();
     let limit = match (is_simulated(experiment), most) {
-        (false, _) => Limit { least: u32::MAX, most: u32::MAX, time: Duration::MAX },
-        (true, Some(most)) => Limit { least: most, most, time: Duration::MAX },
+        (false, _) => SizeLimit { least: u32::MAX, most: u32::MAX, time: Duration::MAX },
+        (true, Some(most)) => SizeLimit { least: most, most, time: Duration::MAX },
         (true, None) => {
             let least = (cells.len() as u32).div_ceil(MOST);
-            Limit { least, most: u32::MAX, time: SIMULATED }
+            SizeLimit { least, most: u32::MAX, time: SIMULATED }
         }
     };
     let key = |cell: &PlannedCell| (cell.round, experiment.points[cell.point].host);
@@ -61,7 +61,7 @@ pub fn units(experiment: &Experiment, most: Option<u32>) -> Vec<Unit> {
 }
 
 /// How large a unit may become.
-struct Limit {
+struct SizeLimit {
     /// Cells that it may have however long they take.
     least: u32,
     most: u32,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::peers;
-use crate::bench::boot_times::{CROWD, Figures, Quantity};
+use crate::bench::boot_times::{BootFigures, BootQuantity, CROWD};
 use report::si::percent;
 use study::{
     host::HostFacts,
@@ -21,7 +21,7 @@ const NAME: usize = 42;
 /// The kind of host that the figures were measured on, for the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum MeasurementHost {
     /// A host with a usable KVM of its own; comparable with no stored figure.
     Direct,
     /// The emulated host, on which the peers were measured too.
@@ -30,7 +30,7 @@ pub enum Place {
 
 /// One line: a quantity and the statistics of its samples.
 #[derive(Debug, Serialize)]
-struct Line {
+struct BootTimeLine {
     what: String,
     unit: &'static str,
     runs: usize,
@@ -39,11 +39,11 @@ struct Line {
     /// 95 % interval of the median; None if there are too few runs.
     median_interval: Option<stats::Interval>,
     #[serde(skip)]
-    quantity: Quantity,
+    quantity: BootQuantity,
 }
 
-impl Line {
-    fn new(quantity: Quantity, figures: &Figures) -> Option<Self> {
+impl BootTimeLine {
+    fn new(quantity: BootQuantity, figures: &BootFigures) -> Option<Self> {
         let samples = quantity.samples(figures);
         let Estimate { interval, .. } = stats::median_estimate(&samples)?;
         Some(Self {
@@ -57,12 +57,15 @@ impl Line {
     }
 }
 
-fn lines(figures: &Figures) -> Vec<Line> {
-    Quantity::all(figures).into_iter().filter_map(|quantity| Line::new(quantity, figures)).collect()
+fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
+    BootQuantity::all(figures)
+        .into_iter()
+        .filter_map(|quantity| BootTimeLine::new(quantity, figures))
+        .collect()
 }
 
 /// The figures as text, next to the peers' where they are comparable.
-pub fn table(figures: &Figures, host: &HostFacts, place: Place) -> String {
+pub fn table(figures: &BootFigures, host: &HostFacts, place: MeasurementHost) -> String {
     let mut text = heading(host);
     let lines = lines(figures);
     let _ = writeln!(
@@ -89,8 +92,8 @@ pub fn table(figures: &Figures, host: &HostFacts, place: Place) -> String {
         lines.iter().find(|line| line.quantity == quantity).map(|line| line.quartiles.median)
     };
     match place {
-        Place::Emulated => text.push_str(&peers::table(ours)),
-        Place::Direct => text.push_str(
+        MeasurementHost::Emulated => text.push_str(&peers::table(ours)),
+        MeasurementHost::Direct => text.push_str(
             "Not compared with other VMMs: the stored figures were measured on the emulated host\n\
              (--host emulated).\n",
         ),
@@ -121,18 +124,22 @@ fn decimals(value: f64) -> usize {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct BootTimesDocument<'a> {
     format: u32,
     pvticket: &'static str,
-    place: Place,
+    place: MeasurementHost,
     host: &'a HostFacts,
-    lines: Vec<Line>,
-    samples: &'a Figures,
+    lines: Vec<BootTimeLine>,
+    samples: &'a BootFigures,
 }
 
 /// The figures and every sample as JSON.
-pub fn json(figures: &Figures, host: &HostFacts, place: Place) -> serde_json::Result<String> {
-    super::document(&Document {
+pub fn json(
+    figures: &BootFigures,
+    host: &HostFacts,
+    place: MeasurementHost,
+) -> serde_json::Result<String> {
+    super::document(&BootTimesDocument {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
         place,

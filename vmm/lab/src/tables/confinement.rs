@@ -19,7 +19,7 @@ const NAME: usize = 36;
 
 /// One line of the table. Times in nanoseconds.
 #[derive(Debug, Serialize)]
-struct Line {
+struct ConfinementLine {
     what: String,
     pairs: usize,
     /// Median of the confined sides.
@@ -32,7 +32,7 @@ struct Line {
     interval: Option<Interval>,
 }
 
-impl Line {
+impl ConfinementLine {
     fn new(measured: &SubjectPairs) -> Option<Self> {
         let (confined, bare): (Vec<f64>, Vec<f64>) =
             measured.pairs.iter().map(|pair| (pair.confined, pair.bare)).unzip();
@@ -48,8 +48,8 @@ impl Line {
     }
 }
 
-fn lines(figures: &ConfinementFigures) -> Vec<Line> {
-    figures.subjects.iter().filter_map(Line::new).collect()
+fn lines(figures: &ConfinementFigures) -> Vec<ConfinementLine> {
+    figures.subjects.iter().filter_map(ConfinementLine::new).collect()
 }
 
 /// Three or four digits.
@@ -101,7 +101,7 @@ pub fn table(figures: &ConfinementFigures, plan: &ConfinementPlan, host: &HostFa
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ConfinementDocument<'a> {
     format: u32,
     pvticket: &'static str,
     host: &'a HostFacts,
@@ -109,7 +109,7 @@ struct Document<'a> {
     runs: u32,
     seconds: f64,
     complete: bool,
-    subjects: Vec<Line>,
+    subjects: Vec<ConfinementLine>,
 }
 
 /// The figures as JSON.
@@ -118,7 +118,7 @@ pub fn json(
     plan: &ConfinementPlan,
     host: &HostFacts,
 ) -> serde_json::Result<String> {
-    super::document(&Document {
+    super::document(&ConfinementDocument {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
         host,

@@ -35,7 +35,7 @@ impl Limit {
 
 /// One setting at one level.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct HandoffLine {
     vcpus: u32,
     lock: &'static str,
     handoff: String,
@@ -54,13 +54,13 @@ pub(super) struct Line {
 }
 
 /// A line for each point.
-pub(super) fn lines(study: &Study, limit: Limit) -> Vec<Line> {
+pub(super) fn lines(study: &Study, limit: Limit) -> Vec<HandoffLine> {
     let mut points: Vec<usize> = (0..study.points.len()).collect();
     points.sort_by_key(|ix| study.points[*ix].point.vcpus);
     points.into_iter().filter_map(|ix| line(study, ix, limit)).collect()
 }
 
-fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
+fn line(study: &Study, ix: usize, limit: Limit) -> Option<HandoffLine> {
     let PointStudy { point, rate, fairness, halts, .. } = &study.points[ix];
     let over = |axis: Axis| {
         let mut all = study.comparisons.iter();
@@ -69,7 +69,7 @@ fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
     let rate = (*rate)?;
     let is_pv = point.backend != PvBackend::Off;
     let most = limit.handoffs(point.slots as usize, point.handoff.bits & FUSE != 0);
-    Some(Line {
+    Some(HandoffLine {
         vcpus: point.vcpus.get(),
         lock: point.lock.name(),
         handoff: if is_pv { point.handoff.to_string() } else { String::new() },
@@ -85,7 +85,7 @@ fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
 }
 
 /// All lines as text.
-pub(super) fn text(lines: &[Line], study: &Study, limit: Limit) -> String {
+pub(super) fn text(lines: &[HandoffLine], study: &Study, limit: Limit) -> String {
     let Some(PointStudy { point, .. }) = study.points.first() else { return String::new() };
     let slots = point.slots as usize;
     let notes = compare::notes_of(study);
@@ -123,7 +123,7 @@ pub(super) fn text(lines: &[Line], study: &Study, limit: Limit) -> String {
     text
 }
 
-impl Line {
+impl HandoffLine {
     fn text(&self) -> String {
         let interval = self.interval.map_or_else(
             || "-".into(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::handoffs;
 use crate::{
     bench::{
-        hypercall_times::{Case, CaseRounds, HyperFigures, HyperPlan},
+        hypercall_times::{CaseRounds, HyperCase, HyperFigures, HyperPlan},
         thread_wakeup::{Placement, RawKind},
     },
     tables::handoffs::Limit,
@@ -29,7 +29,7 @@ const NAME: usize = 38;
 
 /// One line of the table. Times in nanoseconds.
 #[derive(Debug, Serialize)]
-struct Line {
+struct HypercallLine {
     backend: Option<&'static str>,
     what: String,
     samples: u64,
@@ -48,10 +48,10 @@ struct Line {
     /// KVM's own counters per operation of vCPU 0.
     kvm: BTreeMap<String, f64>,
     #[serde(skip)]
-    case: Case,
+    case: HyperCase,
 }
 
-impl Line {
+impl HypercallLine {
     fn new(measured: &CaseRounds) -> Option<Self> {
         let mut histogram = Histogram::<u64>::new(3).ok()?;
         for sample in measured.rounds.iter().flat_map(|round| &round.samples) {
@@ -139,18 +139,18 @@ impl Contrast {
 }
 
 /// The ratios of interest.
-fn contrasts(lines: &[Line]) -> Vec<Contrast> {
-    let medians = |case: Case| {
+fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
+    let medians = |case: HyperCase| {
         lines.iter().find(|line| line.case == case).map_or(&[][..], |line| &line.medians)
     };
     let mut all = Vec::new();
-    let futex = medians(Case::Raw(RawKind::Futex, Placement::SameCpu));
-    let run = medians(Case::KickToRun(PvBackend::Vmm, Placement::SameCpu));
+    let futex = medians(HyperCase::Raw(RawKind::Futex, Placement::SameCpu));
+    let run = medians(HyperCase::KickToRun(PvBackend::Vmm, Placement::SameCpu));
     // A lower bound of the path: the kicker's two exits, at the cost of the same calls when no vCPU
     // has to be woken, and one switch of threads.
-    let exits = medians(Case::KickRunning(PvBackend::Vmm))
+    let exits = medians(HyperCase::KickRunning(PvBackend::Vmm))
         .iter()
-        .zip(medians(Case::PendingHalt(PvBackend::Vmm)))
+        .zip(medians(HyperCase::PendingHalt(PvBackend::Vmm)))
         .map(|(kick, halt)| kick + halt);
     let least: Vec<f64> =
         futex.iter().zip(exits).map(|(futex, exits)| 1.5 * futex + exits).collect();
@@ -161,8 +161,8 @@ fn contrasts(lines: &[Line]) -> Vec<Contrast> {
         &least,
     ));
     for placement in [Placement::SameCpu, Placement::OtherCpu] {
-        let doorbell = Case::KickToRun(PvBackend::Doorbell, placement);
-        let kvm = Case::KickToRun(PvBackend::Kvm, placement);
+        let doorbell = HyperCase::KickToRun(PvBackend::Doorbell, placement);
+        let kvm = HyperCase::KickToRun(PvBackend::Kvm, placement);
         let what = format!("doorbell over kvm, {}", doorbell.name());
         all.extend(Contrast::new(what, medians(doorbell), medians(kvm)));
     }
@@ -170,11 +170,11 @@ fn contrasts(lines: &[Line]) -> Vec<Contrast> {
 }
 
 /// The lower bound of a handoff's cost, from the same rounds' medians.
-fn limit(lines: &[Line]) -> Option<Limit> {
+fn limit(lines: &[HypercallLine]) -> Option<Limit> {
     let median = |case| lines.iter().find(|line| line.case == case).map(|line| line.median);
     Some(Limit {
-        exit: median(Case::Exit(PvBackend::Vmm))?,
-        switch: median(Case::Raw(RawKind::Futex, Placement::SameCpu))?,
+        exit: median(HyperCase::Exit(PvBackend::Vmm))?,
+        switch: median(HyperCase::Raw(RawKind::Futex, Placement::SameCpu))?,
     })
 }
 
@@ -185,7 +185,7 @@ pub fn table(
     host: &HostFacts,
     handed: Option<&Study>,
 ) -> String {
-    let lines: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
+    let lines: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let mut text = format!(
         "host    {}, {} KVM, Linux {}\n\
          method  {}, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
@@ -228,7 +228,7 @@ pub fn table(
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct HypercallDocument<'a> {
     format: u32,
     pvticket: &'static str,
     host: &'a HostFacts,
@@ -237,9 +237,9 @@ struct Document<'a> {
     seconds: f64,
     seed: u64,
     complete: bool,
-    cases: Vec<Line>,
+    cases: Vec<HypercallLine>,
     contrasts: Vec<Contrast>,
-    handoffs: Vec<handoffs::Line>,
+    handoffs: Vec<handoffs::HandoffLine>,
 }
 
 /// The whole report as JSON.
@@ -249,10 +249,10 @@ pub fn json(
     host: &HostFacts,
     handed: Option<&Study>,
 ) -> serde_json::Result<String> {
-    let cases: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
+    let cases: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let handoffs = handed.zip(limit(&cases));
     let handoffs = handoffs.map(|(study, limit)| handoffs::lines(study, limit));
-    super::document(&Document {
+    super::document(&HypercallDocument {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
         host,

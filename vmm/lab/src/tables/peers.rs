@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::bench::boot_times::{Guest, Quantity};
+use crate::bench::boot_times::{BootQuantity, MeasuredGuest};
 
 struct Peer {
     name: &'static str,
@@ -40,19 +40,19 @@ const fn peer(
 }
 
 /// The table's columns: name, quantity, digits after the point, the peers' figure.
-type Column = (&'static str, Quantity, usize, fn(&Peer) -> f64);
+type PeerColumn = (&'static str, BootQuantity, usize, fn(&Peer) -> f64);
 
-const COLUMNS: [Column; 6] = [
-    ("first output ms", Quantity::FirstOutput, 0, |peer| peer.first_output_ms),
-    ("init s, 1 vCPU", Quantity::ToInit(1), 2, |peer| peer.to_init_s[0]),
-    ("init s, 4 vCPUs", Quantity::ToInit(4), 2, |peer| peer.to_init_s[1]),
-    ("alone MiB", Quantity::Resident(Guest::Linux(1)), 1, |peer| peer.resident_mib),
-    ("anon MiB", Quantity::Anonymous(Guest::Linux(1)), 1, |peer| peer.anonymous_mib),
-    ("exit + us", Quantity::ExitAdded, 1, |peer| peer.exit_added_us),
+const COLUMNS: [PeerColumn; 6] = [
+    ("first output ms", BootQuantity::FirstOutput, 0, |peer| peer.first_output_ms),
+    ("init s, 1 vCPU", BootQuantity::ToInit(1), 2, |peer| peer.to_init_s[0]),
+    ("init s, 4 vCPUs", BootQuantity::ToInit(4), 2, |peer| peer.to_init_s[1]),
+    ("alone MiB", BootQuantity::Resident(MeasuredGuest::Linux(1)), 1, |peer| peer.resident_mib),
+    ("anon MiB", BootQuantity::Anonymous(MeasuredGuest::Linux(1)), 1, |peer| peer.anonymous_mib),
+    ("exit + us", BootQuantity::ExitAdded, 1, |peer| peer.exit_added_us),
 ];
 
 /// The table of the peers' figures and of those of `ours` that exist.
-pub fn table(ours: impl Fn(Quantity) -> Option<f64>) -> String {
+pub fn table(ours: impl Fn(BootQuantity) -> Option<f64>) -> String {
     let mut text = String::from(
         "Beside five other VMMs. Their figures are constants of this program, measured once on\n\
          another machine: side by side, in this kind of emulated host (QEMU 7.2, 2 CPUs, no huge\n\
@@ -64,9 +64,9 @@ pub fn table(ours: impl Fn(Quantity) -> Option<f64>) -> String {
         let _ = write!(text, "{name:>17}");
     }
     row(&mut text, "pvticket (here)", &ours);
-    if ours(Quantity::ToInitSmallPages(1)).is_some() {
+    if ours(BootQuantity::ToInitSmallPages(1)).is_some() {
         row(&mut text, "  small pages", |quantity| match quantity {
-            Quantity::ToInit(vcpus) => ours(Quantity::ToInitSmallPages(vcpus)),
+            BootQuantity::ToInit(vcpus) => ours(BootQuantity::ToInitSmallPages(vcpus)),
             _ => None,
         });
     }
@@ -80,7 +80,7 @@ pub fn table(ours: impl Fn(Quantity) -> Option<f64>) -> String {
     text
 }
 
-fn row(text: &mut String, name: &str, ours: impl Fn(Quantity) -> Option<f64>) {
+fn row(text: &mut String, name: &str, ours: impl Fn(BootQuantity) -> Option<f64>) {
     let _ = write!(text, "\n{name:<20}");
     for (_, quantity, decimals, _) in COLUMNS {
         let figure = ours(quantity).map_or("-".into(), |figure| format!("{figure:.decimals$}"));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn ours_stand_above_the_peers() {
-        let table = table(|quantity| (quantity == Quantity::FirstOutput).then_some(41.4));
+        let table = table(|quantity| (quantity == BootQuantity::FirstOutput).then_some(41.4));
         let rows: Vec<&str> = table.lines().collect();
         assert_eq!(rows.len(), 6 + PEERS.len());
         let words: Vec<&str> = rows[5].split_whitespace().collect();

@@ -6,7 +6,7 @@ use base::{counters::MachineCounts, host_counts::HostCounts};
 
 /// A step of a benchmark that the guest announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum BenchStep {
     /// The workers are ready.
     Ready,
     /// The window begins: the guest has just read its own counters.
@@ -19,7 +19,7 @@ pub enum Step {
 /// times per run.
 pub trait Bench: fmt::Debug + Send + Sync {
     /// A step, and what the VMM and the host's kernel have counted of the machine so far.
-    fn step(&self, step: Step, counts: MachineCounts, host: HostCounts);
+    fn step(&self, step: BenchStep, counts: MachineCounts, host: HostCounts);
 
     /// Have all machines of the run reached the last step at which they wait for each other?
     fn is_open(&self) -> bool;

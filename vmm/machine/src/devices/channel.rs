@@ -40,7 +40,7 @@ impl AsFd for Closing {
 }
 
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingInput {
     bytes: VecDeque<u8>,
     ended: bool,
     wanted: bool,
@@ -49,7 +49,7 @@ struct Pending {
 /// Input on its way to the guest.
 #[derive(Debug)]
 pub struct StdinChannel {
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingInput>,
     /// Signalled when the guest has made room.
     drained: EventFd,
 }
@@ -70,7 +70,7 @@ impl StdinChannel {
         Self { pending: Mutex::default(), drained }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pending> {
+    fn lock(&self) -> MutexGuard<'_, PendingInput> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +122,7 @@ impl StdinChannel {
     }
 }
 
-impl Pending {
+impl PendingInput {
     fn wake(&mut self) -> Wake {
         if self.wanted && (self.ended || !self.bytes.is_empty()) {
             self.wanted = false;

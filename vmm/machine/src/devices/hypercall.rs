@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hypercalls::{
-    ports::{self, Event},
+    ports::{self, GuestEvent},
     telemetry::Point,
 };
 
@@ -11,7 +11,7 @@ use base::units::{Ticket, VcpuId};
 
 /// A request made by a write.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Call<'a> {
+pub enum Hypercall<'a> {
     /// Halt until kicked, for this ticket.
     LockSpinning(Ticket),
     /// Wake this vCPU, or leave a pending kick.
@@ -31,7 +31,7 @@ pub enum Call<'a> {
     /// The calling vCPU is done, with this status (0: success).
     VcpuDone(u32),
     /// A lifecycle event of the guest.
-    Event(Event),
+    Event(GuestEvent),
     /// Bytes for the command's stdout.
     Stdout(&'a [u8]),
     /// Bytes for the command's stderr.
@@ -136,37 +136,41 @@ pub fn offset(port: u16) -> Option<u16> {
 
 /// Decodes one write. A run of 32-bit writes (`rep outsl`) counts as its last one: all calls of
 /// that width are idempotent or final.
-pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Misuse> {
+pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Hypercall<'_>, Misuse> {
     let misuse = |value| Misuse { offset, width, value };
     if expected(offset).is_none_or(|(_, expected)| expected != width) {
         return Err(misuse(None));
     }
     match offset {
-        ports::STDOUT => return Ok(Call::Stdout(data)),
-        ports::STDERR => return Ok(Call::Stderr(data)),
+        ports::STDOUT => return Ok(Hypercall::Stdout(data)),
+        ports::STDERR => return Ok(Hypercall::Stderr(data)),
         _ => {}
     }
     let value = data.last_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(misuse(None))?;
     match offset {
-        ports::LOCK_SPINNING => Ok(Call::LockSpinning(Ticket(value))),
-        ports::UNLOCK_KICK => Ok(Call::UnlockKick(VcpuId(value))),
-        ports::DOORBELL => Ok(Call::Doorbell(VcpuId(value))),
-        ports::KICK_AND_HALT => Ok(Call::KickAndHalt(VcpuId(value >> 16), Ticket(value & 0xffff))),
-        ports::YIELD => Ok(Call::Yield),
-        ports::SPUN_OUT => Ok(Call::SpunOut),
-        ports::PREEMPT_POINT => {
-            Point::from_raw(value).map(Call::PreemptPoint).ok_or(misuse(Some(value)))
+        ports::LOCK_SPINNING => Ok(Hypercall::LockSpinning(Ticket(value))),
+        ports::UNLOCK_KICK => Ok(Hypercall::UnlockKick(VcpuId(value))),
+        ports::DOORBELL => Ok(Hypercall::Doorbell(VcpuId(value))),
+        ports::KICK_AND_HALT => {
+            Ok(Hypercall::KickAndHalt(VcpuId(value >> 16), Ticket(value & 0xffff)))
         }
-        ports::EXIT => Ok(Call::Exit(value as u8)),
-        ports::VCPU_DONE => Ok(Call::VcpuDone(value)),
-        ports::OUTPUT_PAGE => Ok(Call::OutputPage(value)),
+        ports::YIELD => Ok(Hypercall::Yield),
+        ports::SPUN_OUT => Ok(Hypercall::SpunOut),
+        ports::PREEMPT_POINT => {
+            Point::from_raw(value).map(Hypercall::PreemptPoint).ok_or(misuse(Some(value)))
+        }
+        ports::EXIT => Ok(Hypercall::Exit(value as u8)),
+        ports::VCPU_DONE => Ok(Hypercall::VcpuDone(value)),
+        ports::OUTPUT_PAGE => Ok(Hypercall::OutputPage(value)),
         ports::STDOUT_PAGE => {
-            PageBytes::new(value).map(Call::StdoutPage).ok_or(misuse(Some(value)))
+            PageBytes::new(value).map(Hypercall::StdoutPage).ok_or(misuse(Some(value)))
         }
         ports::STDERR_PAGE => {
-            PageBytes::new(value).map(Call::StderrPage).ok_or(misuse(Some(value)))
+            PageBytes::new(value).map(Hypercall::StderrPage).ok_or(misuse(Some(value)))
         }
-        ports::EVENT => Event::from_raw(value).map(Call::Event).ok_or(misuse(Some(value))),
+        ports::EVENT => {
+            GuestEvent::from_raw(value).map(Hypercall::Event).ok_or(misuse(Some(value)))
+        }
         _ => Err(misuse(None)),
     }
 }
@@ -189,16 +193,16 @@ mod tests {
     fn calls_decode_by_offset_and_width() {
         assert_eq!(
             decode_write(ports::LOCK_SPINNING, 4, &[7, 0, 0, 0]),
-            Ok(Call::LockSpinning(Ticket(7)))
+            Ok(Hypercall::LockSpinning(Ticket(7)))
         );
         assert_eq!(
             decode_write(ports::UNLOCK_KICK, 4, &[3, 0, 0, 0]),
-            Ok(Call::UnlockKick(VcpuId(3)))
+            Ok(Hypercall::UnlockKick(VcpuId(3)))
         );
-        let (kick, halt) = (&[9, 0, 3, 0], Ok(Call::KickAndHalt(VcpuId(3), Ticket(9))));
+        let (kick, halt) = (&[9, 0, 3, 0], Ok(Hypercall::KickAndHalt(VcpuId(3), Ticket(9))));
         assert_eq!(decode_write(ports::KICK_AND_HALT, 4, kick), halt, "the low half is the ticket");
-        assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
-        assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
+        assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Hypercall::Exit(7)));
+        assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Hypercall::Stdout(b"abc")));
         assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
         assert_eq!(decode_read(ports::GATE, 4), Ok(Query::Gate));
     }

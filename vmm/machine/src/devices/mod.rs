@@ -18,7 +18,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use bench::Bench;
 use channel::{Closing, StdinChannel};
-use output::{Aside, Output};
+use output::{Output, WaitRunner};
 use panic::PanicWatch;
 use power::PowerRequest;
 use serial::SerialPort;
@@ -65,7 +65,7 @@ impl Devices {
         &self,
         port: u16,
         data: &[u8],
-        aside: Aside<'_>,
+        aside: WaitRunner<'_>,
     ) -> io::Result<Option<PowerRequest>> {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
             self.com1.write(offset, data, aside)?;

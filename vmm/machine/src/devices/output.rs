@@ -22,10 +22,10 @@ impl Sink for io::Sink {}
 impl Sink for File {}
 
 /// Runs its argument, which may wait for a reader, once. A vCPU thread leaves its slot for that long.
-pub type Aside<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+pub type WaitRunner<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-/// The [`Aside`] of a thread that has left its slot.
-const AS_IT_IS: Aside<'static> = &|wait| wait();
+/// The [`WaitRunner`] of a thread that has left its slot.
+const AS_IT_IS: WaitRunner<'static> = &|wait| wait();
 
 /// A sink that several threads write to.
 pub struct Output(Mutex<Box<dyn Sink>>);
@@ -44,15 +44,15 @@ impl Output {
 
     /// Writes all of it, or returns the error, for instance that the reader has closed it. Waits, for
     /// the reader or another writer, in `aside` only.
-    pub fn write(&self, bytes: &[u8], aside: Aside<'_>) -> io::Result<()> {
+    pub fn write(&self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
         self.locked(aside, |locked, aside| locked.write(bytes, aside))
     }
 
     /// Runs `act` with the output locked. It is told how to wait: in `aside`, unless it runs there already.
     pub(super) fn locked(
         &self,
-        aside: Aside<'_>,
-        act: impl Fn(Locked<'_>, Aside<'_>) -> io::Result<()>,
+        aside: WaitRunner<'_>,
+        act: impl Fn(Locked<'_>, WaitRunner<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let sink = match self.0.try_lock() {
             Ok(sink) => sink,
@@ -74,7 +74,7 @@ pub(super) struct Locked<'a>(MutexGuard<'a, Box<dyn Sink>>);
 
 impl Locked<'_> {
     /// [`Output::write`].
-    pub(super) fn write(mut self, bytes: &[u8], aside: Aside<'_>) -> io::Result<()> {
+    pub(super) fn write(mut self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
         let done = self.0.write_now(bytes)?;
         if done == bytes.len() {
             return self.0.flush();
@@ -132,7 +132,7 @@ mod tests {
     /// Writes it. How often the thread stepped aside.
     fn write(output: &Output, bytes: &[u8]) -> u32 {
         let asides = Cell::new(0);
-        let aside: Aside<'_> = &|wait| {
+        let aside: WaitRunner<'_> = &|wait| {
             asides.set(asides.get() + 1);
             wait()
         };
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_output_is_free_while_a_thread_waits_for_its_slot_again() {
         let (output, taken) = output(0);
-        let aside: Aside<'_> = &|wait| {
+        let aside: WaitRunner<'_> = &|wait| {
             wait()?;
             // As another vCPU, which has the slot now.
             assert_eq!(write(&output, b"second"), 1);
@@ -169,7 +169,7 @@ mod tests {
         thread::scope(|scope| {
             let output = &output;
             scope.spawn(move || {
-                let aside: Aside<'_> = &|wait| {
+                let aside: WaitRunner<'_> = &|wait| {
                     waits.send(()).unwrap();
                     is_read.recv().unwrap();
                     wait()
@@ -177,7 +177,7 @@ mod tests {
                 output.write(b"first ", aside).unwrap();
             });
             is_waiting.recv().unwrap();
-            let second: Aside<'_> = &|wait| {
+            let second: WaitRunner<'_> = &|wait| {
                 read.send(()).unwrap();
                 wait()
             };

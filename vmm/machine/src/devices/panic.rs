@@ -18,10 +18,10 @@ const RECENT: usize = 256 << 10;
 
 /// What is known of a guest's panic.
 #[derive(Debug)]
-pub struct PanicWatch(Mutex<Seen>);
+pub struct PanicWatch(Mutex<PanicState>);
 
 #[derive(Debug)]
-struct Seen {
+struct PanicState {
     /// The kernel itself has told.
     told: bool,
     /// So many bytes of [`WORDS`] were the last ones on the console.
@@ -38,12 +38,12 @@ impl Default for PanicWatch {
     fn default() -> Self {
         // No vCPU's thread allocates anything.
         let reason = Vec::with_capacity(REASON);
-        Self(Mutex::new(Seen { told: false, matched: 0, reason, open: false, since: None }))
+        Self(Mutex::new(PanicState { told: false, matched: 0, reason, open: false, since: None }))
     }
 }
 
 impl PanicWatch {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, PanicState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl PanicWatch {
     }
 }
 
-impl Seen {
+impl PanicState {
     fn look(&mut self, byte: u8) {
         self.since = self.since.map(|bytes| bytes.saturating_add(1));
         if self.open {

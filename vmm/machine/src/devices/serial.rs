@@ -10,7 +10,7 @@ use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
-    output::{Aside, Locked, Output, Sink},
+    output::{Locked, Output, Sink, WaitRunner},
     panic::PanicWatch,
 };
 
@@ -46,14 +46,14 @@ impl SerialEvents for DrainedSignal {
 /// input does not block behind a slow reader.
 type Uart = Serial<IrqTrigger, DrainedSignal, Vec<u8>>;
 
-struct Inner {
+struct BufferedUart {
     uart: Uart,
     backlog: VecDeque<u8>,
 }
 
 /// One serial port.
 pub struct SerialPort {
-    inner: Mutex<Inner>,
+    inner: Mutex<BufferedUart>,
     /// Locked before the port itself, so that output keeps its order.
     out: Output,
     /// Is shown the output, if this is the console of a guest's kernel.
@@ -71,7 +71,7 @@ impl SerialPort {
     /// `drained` and sends what the guest writes to `out`.
     pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Sink>) -> Self {
         let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
-        let inner = Mutex::new(Inner { uart, backlog: VecDeque::new() });
+        let inner = Mutex::new(BufferedUart { uart, backlog: VecDeque::new() });
         Self { inner, out: Output::new(out), panic: None }
     }
 
@@ -80,13 +80,13 @@ impl SerialPort {
         Self { panic: Some(panic), ..self }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, BufferedUart> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The guest writes registers; each byte of `data` is one access. The resulting output is
     /// written before this returns, as by [`Output::write`].
-    pub fn write(&self, offset: u8, data: &[u8], aside: Aside<'_>) -> io::Result<()> {
+    pub fn write(&self, offset: u8, data: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
         self.out.locked(aside, |out, aside| self.write_to(out, offset, data, aside))
     }
 
@@ -95,7 +95,7 @@ impl SerialPort {
         out: Locked<'_>,
         offset: u8,
         data: &[u8],
-        aside: Aside<'_>,
+        aside: WaitRunner<'_>,
     ) -> io::Result<()> {
         let mut inner = self.lock();
         for byte in data {
@@ -146,7 +146,7 @@ impl SerialPort {
     }
 }
 
-impl Inner {
+impl BufferedUart {
     fn refill(&mut self) {
         let room = self.uart.fifo_capacity().min(self.backlog.len());
         if room == 0 {

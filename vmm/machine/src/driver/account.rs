@@ -17,7 +17,7 @@ pub struct Account {
 
 /// What happened between two moments.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct AccountDelta {
     /// The time between them.
     pub time: Nanos,
     /// Sums over that time.
@@ -28,20 +28,20 @@ pub struct Measured {
 
 impl Account {
     /// What has happened since `earlier`.
-    pub fn since(&self, earlier: &Account) -> Measured {
+    pub fn since(&self, earlier: &Account) -> AccountDelta {
         let hits = self.hits.zip(earlier.hits).map(|(now, then)| now - then);
-        Measured { time: self.at.since(earlier.at), totals: self.totals - earlier.totals, hits }
+        AccountDelta { time: self.at.since(earlier.at), totals: self.totals - earlier.totals, hits }
     }
 }
 
-impl Measured {
+impl AccountDelta {
     /// The length of that time in seconds.
     pub fn seconds(&self) -> f64 {
         self.time.0 as f64 / 1e9
     }
 }
 
-impl std::ops::AddAssign for Measured {
+impl std::ops::AddAssign for AccountDelta {
     fn add_assign(&mut self, other: Self) {
         self.time = self.time.after(other.time);
         self.totals += other.totals;

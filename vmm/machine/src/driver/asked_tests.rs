@@ -45,7 +45,7 @@ impl World {
             Gpa(BASE),
             |at| Some(Gpa(at)),
             vec![clock; 8].into(),
-            Kept::Always,
+            LineUpkeep::Always,
         );
         let _ = driver.vm_scheduler(0, Some(lines), None);
         let world = Self { driver, memory };

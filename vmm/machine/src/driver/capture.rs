@@ -9,7 +9,7 @@ use std::fmt;
 use base::units::Nanos;
 use sched::{
     event::{Event, VcpuIndex},
-    log::{Handoff, Progress, Sighting},
+    log::{Handoff, Sighting, VmProgress},
 };
 
 /// Capacity for each kind of entry. The kernel commits only the memory that is used.
@@ -28,7 +28,7 @@ pub struct Captured {
     /// Handoffs, in the order of their kicks.
     pub handoffs: Vec<Handoff>,
     /// Progress of the VMs, in order of time; read when a vCPU is observed.
-    pub progress: Vec<Progress>,
+    pub progress: Vec<VmProgress>,
     /// Number of sightings for which there was no room.
     pub lost_sightings: u64,
     /// Number of handoffs for which there was no room.
@@ -78,7 +78,7 @@ impl Capture {
         }
         for (vm, meter) in (0..).zip(&self.meters) {
             if progress.len() < progress.capacity() {
-                progress.push(Progress { at: now, vm, done: meter() });
+                progress.push(VmProgress { at: now, vm, done: meter() });
             } else {
                 self.kept.lost_sightings += 1;
             }

@@ -21,7 +21,7 @@ use std::{
 
 use super::schedule::Driver;
 use base::units::SlotId;
-use kvm::signal::{Class, ThreadId};
+use kvm::signal::{SchedulingClass, ThreadId};
 use sched::event::{Event, Mode, VcpuIndex};
 
 /// Time between two looks at a slot whose CPU is idle.
@@ -44,16 +44,16 @@ fn watch(schedule: &Weak<Driver>, slot: SlotId, cpu: usize) {
     let me = ThreadId::current();
     me.pin(cpu);
     confine::enter(confine::Class::IdleWatcher);
-    me.set_class(Class::Background);
+    me.set_class(SchedulingClass::Background);
     while let Some(driver) = schedule.upgrade().filter(|driver| driver.alive.load(SeqCst) > 0) {
         let occupant = driver.watched.occupant(slot);
         let is_busy = occupant.is_some_and(|vcpu| !driver.is_blocked(vcpu));
         let is_reclaimed = !is_busy && occupant.is_some() && driver.watched.is_wanted();
         if is_reclaimed || driver.has_woken() {
-            me.set_class(Class::Usual);
+            me.set_class(SchedulingClass::Usual);
             driver.find_woken();
             driver.reclaim(occupant.filter(|_| is_reclaimed));
-            me.set_class(Class::Background);
+            me.set_class(SchedulingClass::Background);
         }
         drop(driver);
         if is_busy {

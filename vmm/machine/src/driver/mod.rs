@@ -28,16 +28,16 @@ mod vcpu_thread;
 mod vm_scheduler;
 mod watched;
 
-pub use account::{Account, Measured};
+pub use account::{Account, AccountDelta};
 pub use capture::{Captured, Meter};
 #[cfg(feature = "bpf")]
-pub use in_kernel::{BpfDriver, BpfError, BpfReport, fault as bpf_fault};
+pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
 pub use sched_report::{Latency, SchedReport};
 pub use schedule::{Blocked, Driver};
-pub use snapshot::{Seen, Snapshot};
+pub use snapshot::{ScheduleSnapshot, VcpuStatus};
 pub use spec::ScheduleSpec;
 pub use stats::Histograms;
-pub use telemetry::{Kept, TelemetryView, Translate};
+pub use telemetry::{LineUpkeep, TelemetryView, Translate};
 
 #[cfg(test)]
 mod asked_tests;

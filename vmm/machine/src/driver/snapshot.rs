@@ -8,9 +8,9 @@ use sched::{
     event::{LockActivity, VcpuIndex},
 };
 
-/// One vCPU of a [`Snapshot`].
+/// One vCPU of a [`ScheduleSnapshot`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct VcpuStatus {
     /// Index of its VM.
     pub vm: usize,
     /// The vCPU's number in that VM.
@@ -25,11 +25,11 @@ pub struct Seen {
 
 /// A schedule at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
+pub struct ScheduleSnapshot {
     /// When, by the schedule's clock.
     pub at: Nanos,
     /// All vCPUs, by [`VcpuIndex`].
-    pub vcpus: Vec<Seen>,
+    pub vcpus: Vec<VcpuStatus>,
     /// The host CPU of each slot, and the vCPU that has it; empty if only the host's kernel knows it.
     pub slots: Vec<(usize, Option<VcpuIndex>)>,
     /// The sums so far.
@@ -39,7 +39,7 @@ pub struct Snapshot {
 impl Driver {
     /// Takes a snapshot. Only states are copied under the core's lock; lock activities are read
     /// from the telemetry lines after that.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> ScheduleSnapshot {
         let mut states = Vec::with_capacity(self.vms.len());
         let mut slots: Vec<_> = self.cpus.iter().map(|cpu| (*cpu, None)).collect();
         let totals = {
@@ -54,7 +54,7 @@ impl Driver {
         let seen = |(vcpu, state)| {
             let (vm, id) = self.id_of(vcpu);
             let lines = self.lines[vm].get();
-            Seen {
+            VcpuStatus {
                 vm,
                 id,
                 state: Some(state),
@@ -62,7 +62,7 @@ impl Driver {
                 taken: lines.and_then(|lines| lines.taken(id)),
             }
         };
-        Snapshot { at, vcpus: self.all().zip(states).map(seen).collect(), slots, totals }
+        ScheduleSnapshot { at, vcpus: self.all().zip(states).map(seen).collect(), slots, totals }
     }
 
     fn all(&self) -> impl Iterator<Item = VcpuIndex> {

@@ -29,7 +29,7 @@ pub struct Histograms {
 }
 
 /// What the statistics read of a vCPU whose event is reported.
-pub(super) trait Sources {
+pub(super) trait VcpuReadings {
     /// How long the last handover to it took, unless that has been read already.
     fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos>;
 
@@ -101,7 +101,7 @@ impl Stats {
         &mut self,
         vcpu: VcpuIndex,
         event: &Event,
-        sources: &impl Sources,
+        sources: &impl VcpuReadings,
         core: &Core,
         now: Nanos,
     ) {
@@ -138,7 +138,7 @@ impl Stats {
         &mut self,
         vcpu: VcpuIndex,
         by: Option<VcpuIndex>,
-        sources: &impl Sources,
+        sources: &impl VcpuReadings,
         core: &Core,
         now: Nanos,
     ) {
@@ -194,7 +194,7 @@ mod tests {
     /// A guest that says that it resumed at this time.
     struct Resumed(u64);
 
-    impl Sources for Resumed {
+    impl VcpuReadings for Resumed {
         fn take_handover(&self, _: VcpuIndex) -> Option<Nanos> {
             None
         }

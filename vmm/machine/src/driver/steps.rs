@@ -6,7 +6,7 @@ use hypercalls::MAX_VCPUS;
 use super::{
     delay,
     schedule::{Driver, now},
-    stats::Sources,
+    stats::VcpuReadings,
 };
 use base::units::Nanos;
 use kvm::signal;
@@ -20,16 +20,16 @@ use sched::{
 const ACTIONS: usize = 4 * MAX_VCPUS as usize + 8;
 
 /// A vCPU's state after an event, as its thread needs it.
-pub(super) struct Standing {
+pub(super) struct TurnState {
     pub(super) state: State,
     pub(super) deadline: Nanos,
 }
 
-fn standing_of(core: &Core, vcpu: VcpuIndex) -> Standing {
-    Standing { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
+fn standing_of(core: &Core, vcpu: VcpuIndex) -> TurnState {
+    TurnState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
 }
 
-impl Sources for Driver {
+impl VcpuReadings for Driver {
     fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos> {
         self.thread(vcpu).take_handover()
     }
@@ -47,12 +47,12 @@ impl Sources for Driver {
 
 impl Driver {
     /// Passes an event to the core and carries out its actions.
-    pub(super) fn tell(&self, vcpu: VcpuIndex, event: Event) -> Standing {
+    pub(super) fn tell(&self, vcpu: VcpuIndex, event: Event) -> TurnState {
         self.tell_for(vcpu, vcpu, event)
     }
 
     /// [`Driver::tell`] that returns the standing of `whose` instead.
-    pub(super) fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> Standing {
+    pub(super) fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> TurnState {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
         delay::maybe();
         let (standing, is_called_out) = {
@@ -167,7 +167,7 @@ impl Driver {
     }
 
     /// Blocks the thread of `vcpu` until it has a slot or its machine stops.
-    pub(super) fn settle(&self, vcpu: VcpuIndex, mut standing: Standing) {
+    pub(super) fn settle(&self, vcpu: VcpuIndex, mut standing: TurnState) {
         let thread = self.thread(vcpu);
         let mut waited = false;
         while !matches!(standing.state, State::Running(_)) {

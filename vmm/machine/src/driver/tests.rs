@@ -232,7 +232,7 @@ impl World {
 
 /// Checks that each vCPU that has a slot is running on it, whenever it is called.
 fn look(driver: &Driver) {
-    let Snapshot { vcpus, slots, .. } = driver.snapshot();
+    let ScheduleSnapshot { vcpus, slots, .. } = driver.snapshot();
     for (ix, seen) in vcpus.iter().enumerate() {
         assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
         let whose = |slot: SlotId| slots[slot.0 as usize].1;

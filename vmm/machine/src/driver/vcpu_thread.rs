@@ -15,7 +15,7 @@ use super::delay;
 use base::units::Nanos;
 use kvm::{
     futex,
-    signal::{Class, ThreadId},
+    signal::{SchedulingClass, ThreadId},
     sys::timer::ThreadTimer,
 };
 
@@ -189,7 +189,7 @@ impl VcpuThread {
     /// slot, or from someone outside, it would leave KVM only on a CPU that no other thread of the host wants.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
-        self.set_class(Class::Usual);
+        self.set_class(SchedulingClass::Usual);
         futex::wake_one(&self.word);
     }
 
@@ -228,12 +228,12 @@ impl VcpuThread {
         // The thread may come out at this moment and clear the mark, which restores the normal
         // class: so the background class has to be set before the mark.
         if unslotted {
-            self.set_class(Class::Background);
+            self.set_class(SchedulingClass::Background);
         }
         self.called.store(false, SeqCst);
         self.store_unslotted(unslotted);
         if !unslotted || self.is_stopped() {
-            self.set_class(Class::Usual);
+            self.set_class(SchedulingClass::Usual);
         }
     }
 
@@ -259,9 +259,9 @@ impl VcpuThread {
     /// Owner, after [`VcpuThread::mark_unslotted`]. It may have been granted a slot since, or
     /// called out, or its machine may be stopping.
     pub(super) fn lie_down(&self) {
-        self.set_class(Class::Background);
+        self.set_class(SchedulingClass::Background);
         if !self.is_asleep() || self.is_stopped() {
-            self.set_class(Class::Usual);
+            self.set_class(SchedulingClass::Usual);
         }
     }
 
@@ -271,12 +271,12 @@ impl VcpuThread {
     pub(super) fn call_out(&self) -> bool {
         let is_new = !self.called.swap(true, SeqCst);
         if is_new {
-            self.set_class(Class::Usual);
+            self.set_class(SchedulingClass::Usual);
         }
         is_new
     }
 
-    fn set_class(&self, class: Class) {
+    fn set_class(&self, class: SchedulingClass) {
         if let Some(thread) = self.thread() {
             thread.set_class(class);
         }
@@ -317,7 +317,7 @@ mod tests {
         let vcpu = VcpuThread::new(Arc::default());
         vcpu.take().unwrap();
         let thread = ThreadId::current();
-        thread.set_class(Class::Background);
+        thread.set_class(SchedulingClass::Background);
         assert_eq!(thread.is_background(), kvm::signal::may_leave_background());
         vcpu.stop();
         assert!(!thread.is_background() && !vcpu.is_unslotted());

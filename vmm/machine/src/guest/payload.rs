@@ -9,8 +9,8 @@ use hypercalls::{
     MAX_VCPUS,
     histogram::{self, BUCKETS},
     payload::{
-        Latencies, Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport,
-        Waiting, Workload,
+        LatencyBuckets, PaddedU32, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA,
+        Transport, Waiting, Workload,
     },
 };
 use kvm::{host::is_amd, sys::ram::Ram};
@@ -140,17 +140,17 @@ impl<'a> SharedView<'a> {
 
     /// Number of vCPUs that wait for [`SharedView::go`].
     pub fn arrived(&self) -> Result<u32, SharedError> {
-        self.load(offset_of!(Shared, arrived) + offset_of!(Line, 0))
+        self.load(offset_of!(Shared, arrived) + offset_of!(PaddedU32, 0))
     }
 
     /// Starts the workload on every vCPU.
     pub fn go(&self) -> Result<(), SharedError> {
-        self.store(offset_of!(Shared, go) + offset_of!(Line, 0), 1u32)
+        self.store(offset_of!(Shared, go) + offset_of!(PaddedU32, 0), 1u32)
     }
 
     /// Ends the workload at each vCPU's next look.
     pub fn stop(&self) -> Result<(), SharedError> {
-        self.store(offset_of!(Shared, stop) + offset_of!(Line, 0), 1u32)
+        self.store(offset_of!(Shared, stop) + offset_of!(PaddedU32, 0), 1u32)
     }
 
     /// The figures of one vCPU; zeros for an id out of range.
@@ -174,7 +174,8 @@ impl<'a> SharedView<'a> {
     pub fn waits(&self, vcpus: VcpuCount) -> Result<WaitCounts, SharedError> {
         let mut waits = WaitCounts { counts: vec![0; BUCKETS], open: Vec::new() };
         for vcpu in vcpus.ids() {
-            let offset = offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<Latencies>();
+            let offset =
+                offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<LatencyBuckets>();
             let before = self.waiting(vcpu)?;
             for (bucket, count) in waits.counts.iter_mut().enumerate() {
                 let found: u64 = self.load(offset + bucket * size_of::<u64>())?;
@@ -285,7 +286,7 @@ mod tests {
         let memory = memory();
         let first = SHARED_GPA + offset_of!(Shared, latencies) as u64;
         memory.write_obj(2u64, GuestAddress(first + 8 * 40)).unwrap();
-        let second = first + size_of::<Latencies>() as u64;
+        let second = first + size_of::<LatencyBuckets>() as u64;
         memory.write_obj(3u64, GuestAddress(second + 8 * 40)).unwrap();
         memory.write_obj(1u64, GuestAddress(second + 8 * (BUCKETS as u64 - 1))).unwrap();
         let view = SharedView::new(&memory);

@@ -14,7 +14,7 @@ use super::{
 use crate::devices::Devices;
 use base::{
     counters::{Counts, MachineCounts, VcpuCounters, sum},
-    events::Event,
+    events::VcpuEvent,
     units::{VcpuCount, VcpuId},
 };
 use kvm::{KvmVm, futex, sys::ram::Ram};
@@ -165,7 +165,7 @@ impl<H: MachineHost> Board<H> {
 
     /// vCPU `id` is done, with this status of its guest code.
     pub fn vcpu_done(&self, id: VcpuId, status: u32) {
-        self.kicks.recorder().of(id).add(Event::Done(status));
+        self.kicks.recorder().of(id).add(VcpuEvent::Done(status));
         self.life.vcpu_done(id, status);
     }
 

@@ -23,13 +23,13 @@ const LONGEST: usize = 64;
 #[derive(Debug, Default)]
 pub struct HostView {
     /// By vCPU, opened by its own thread.
-    threads: Box<[OnceLock<Thread>]>,
+    threads: Box<[OnceLock<ThreadStatFiles>]>,
     is_counted: bool,
     yields: Box<[Yields]>,
 }
 
 #[derive(Debug)]
-struct Thread {
+struct ThreadStatFiles {
     times: Option<File>,
     state: Option<File>,
     clock: Option<ThreadClock>,
@@ -53,7 +53,7 @@ impl HostView {
         if let Some(place) = self.threads.get(vcpu.0 as usize) {
             let times = self.is_counted.then(|| File::open(TIMES).ok()).flatten();
             let (state, clock) = (File::open(STATE).ok(), ThreadClock::of_this_thread());
-            let _ = place.set(Thread { times, state, clock });
+            let _ = place.set(ThreadStatFiles { times, state, clock });
         }
     }
 

@@ -11,12 +11,12 @@ use halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, W
 
 use super::{
     fault::{Dice, HaltFate, KickFate},
-    recorder::{Recorder, Ring},
+    recorder::{EventRing, Recorder},
 };
 use crate::clock::Moment;
 use base::{
-    counters::{Counter, FaultCounts, VcpuCounters},
-    events::{Event, Outcome},
+    counters::{FaultCounts, SingleWriterCounter, VcpuCounters},
+    events::{KickOutcome, VcpuEvent},
     units::{Nanos, Ticket, VcpuCount, VcpuId},
 };
 use kvm::sys::tsc;
@@ -30,19 +30,19 @@ pub struct Kicks<H> {
     halts: Halts<H>,
     counters: Box<[VcpuCounters]>,
     recorder: Recorder,
-    faults: Option<Faults>,
+    faults: Option<KickFaults>,
 }
 
 /// Injected faults.
 #[derive(Debug)]
-struct Faults {
+struct KickFaults {
     dice: Box<[Dice]>,
     delayed: DelayedKicks,
     /// The thread that delivers them.
     courier: OnceLock<Thread>,
 }
 
-impl Faults {
+impl KickFaults {
     /// True: the courier will deliver the kick. False: it cannot.
     fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
         let Some(courier) = self.courier.get() else { return false };
@@ -58,7 +58,7 @@ impl<H: Host> Kicks<H> {
     /// Halts and kicks of `vcpus` vCPUs on `host`. `dice` decide about injected faults.
     pub fn new(host: H, vcpus: VcpuCount, recorder: Recorder, dice: Option<Box<[Dice]>>) -> Self {
         let faults =
-            |dice| Faults { dice, delayed: DelayedKicks::new(vcpus), courier: OnceLock::new() };
+            |dice| KickFaults { dice, delayed: DelayedKicks::new(vcpus), courier: OnceLock::new() };
         Self {
             halts: Halts::new(host, vcpus),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
@@ -86,7 +86,7 @@ impl<H: Host> Kicks<H> {
         &self.counters[id.0 as usize]
     }
 
-    fn ring(&self, id: VcpuId) -> &Ring {
+    fn ring(&self, id: VcpuId) -> &EventRing {
         self.recorder.of(id)
     }
 
@@ -108,7 +108,7 @@ impl<H: Host> Kicks<H> {
         if let Some(faults) = &self.faults {
             match faults.dice[id.0 as usize].halt() {
                 HaltFate::Begins(late) => self.sleep(late),
-                HaltFate::Spurious => return self.ring(id).add(Event::Spurious(ticket)),
+                HaltFate::Spurious => return self.ring(id).add(VcpuEvent::Spurious(ticket)),
             }
         }
         self.park(id, ticket, None);
@@ -123,7 +123,7 @@ impl<H: Host> Kicks<H> {
             return counters.unknown_target.bump();
         }
         match &self.faults {
-            None => self.deliver_now(id, target, path, Event::Kicks),
+            None => self.deliver_now(id, target, path, VcpuEvent::Kicks),
             Some(faults) => self.kick_with(faults, id, target, path),
         }
     }
@@ -139,7 +139,7 @@ impl<H: Host> Kicks<H> {
         counters.unlock_kick.bump();
         let at = tsc::read();
         let (outcome, wakeup) = self.post(target, KickPath::Latch, Some(id));
-        self.ring(id).add_at(at, Event::Kicks(target, outcome));
+        self.ring(id).add_at(at, VcpuEvent::Kicks(target, outcome));
         counters.lock_spinning.bump();
         self.park(id, ticket, wakeup);
     }
@@ -162,7 +162,7 @@ impl<H: Host> Kicks<H> {
     pub fn deliver_due(&self, courier: &mut Courier, now: Nanos) -> Option<Nanos> {
         courier.round(&self.faults.as_ref()?.delayed, now, |kick| {
             let outcome = self.deliver(kick.target, kick.path, None);
-            self.recorder.late().add(Event::Kicks(kick.target, outcome));
+            self.recorder.late().add(VcpuEvent::Kicks(kick.target, outcome));
         })
     }
 
@@ -170,23 +170,23 @@ impl<H: Host> Kicks<H> {
     fn park(&self, id: VcpuId, ticket: Ticket, handed: Option<Wakeup<'_, H>>) {
         let ring = self.ring(id);
         let Some(parked) = self.halts.park(id, ticket, handed) else {
-            return ring.add(Event::FoundKick(ticket));
+            return ring.add(VcpuEvent::FoundKick(ticket));
         };
         self.counters_of(id).parked.bump();
-        ring.add(Event::Parks(ticket));
+        ring.add(VcpuEvent::Parks(ticket));
         parked.sleep();
-        ring.add(Event::GoesOn);
+        ring.add(VcpuEvent::GoesOn);
     }
 
     /// A kick subject to injected faults.
-    fn kick_with(&self, faults: &Faults, id: VcpuId, target: VcpuId, path: KickPath) {
+    fn kick_with(&self, faults: &KickFaults, id: VcpuId, target: VcpuId, path: KickPath) {
         let dice = &faults.dice[id.0 as usize];
         let KickFate { deliveries, stray } = dice.kick(target);
         if let Some(stray) = stray {
-            self.deliver_now(id, stray, path, Event::Strays);
+            self.deliver_now(id, stray, path, VcpuEvent::Strays);
         }
         if deliveries.is_empty() {
-            self.ring(id).add(Event::Kicks(target, Outcome::Dropped));
+            self.ring(id).add(VcpuEvent::Kicks(target, KickOutcome::Dropped));
         }
         for (ix, after) in deliveries.into_iter().enumerate() {
             let due = Moment::now().reading().after(after);
@@ -200,9 +200,9 @@ impl<H: Host> Kicks<H> {
                 }
             }
             if is_late {
-                self.ring(id).add(Event::Kicks(target, Outcome::Delayed))
+                self.ring(id).add(VcpuEvent::Kicks(target, KickOutcome::Delayed))
             } else {
-                self.deliver_now(id, target, path, Event::Kicks)
+                self.deliver_now(id, target, path, VcpuEvent::Kicks)
             }
         }
     }
@@ -213,7 +213,7 @@ impl<H: Host> Kicks<H> {
         id: VcpuId,
         target: VcpuId,
         path: KickPath,
-        event: fn(VcpuId, Outcome) -> Event,
+        event: fn(VcpuId, KickOutcome) -> VcpuEvent,
     ) {
         // The target may run, and the kicker be preempted in its favour, before the outcome is
         // known.
@@ -223,7 +223,7 @@ impl<H: Host> Kicks<H> {
     }
 
     /// Delivers a kick by vCPU `by`, or with `None` by the courier.
-    fn deliver(&self, target: VcpuId, path: KickPath, by: Option<VcpuId>) -> Outcome {
+    fn deliver(&self, target: VcpuId, path: KickPath, by: Option<VcpuId>) -> KickOutcome {
         let (outcome, wakeup) = self.post(target, path, by);
         if let Some(wakeup) = wakeup {
             wakeup.deliver(by);
@@ -237,27 +237,27 @@ impl<H: Host> Kicks<H> {
         target: VcpuId,
         path: KickPath,
         by: Option<VcpuId>,
-    ) -> (Outcome, Option<Wakeup<'_, H>>) {
+    ) -> (KickOutcome, Option<Wakeup<'_, H>>) {
         // A late kick is in no vCPU's counters.
-        let count = |which: fn(&VcpuCounters) -> &Counter| {
+        let count = |which: fn(&VcpuCounters) -> &SingleWriterCounter| {
             if let Some(id) = by {
                 which(self.counters_of(id)).bump();
             }
         };
         let outcome = match path {
-            KickPath::Doorbell => Outcome::Sent,
+            KickPath::Doorbell => KickOutcome::Sent,
             KickPath::Latch => match self.halts.kick(target) {
                 Kicked::Parked(wakeup) => {
                     count(|counters| &counters.woke_parked);
-                    return (Outcome::Woke, Some(wakeup));
+                    return (KickOutcome::Woke, Some(wakeup));
                 }
                 Kicked::LeftPending => {
                     count(|counters| &counters.left_pending);
-                    Outcome::LeftPending
+                    KickOutcome::LeftPending
                 }
                 Kicked::Coalesced => {
                     count(|counters| &counters.coalesced);
-                    Outcome::Coalesced
+                    KickOutcome::Coalesced
                 }
             },
         };

@@ -20,13 +20,13 @@ pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
-pub use thread::Place;
+pub use thread::ThreadPlacement;
 
 use std::{fmt, io};
 
 use base::{chain::chain, units::VcpuId};
 use kvm::{KvmError, KvmKind, exit::Suberror};
-use stuck::Stuck;
+use stuck::StuckVcpu;
 
 /// How a machine ended.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub enum Cause {
     /// The vCPU's thread cannot enter its control group.
     Cgroup(io::Error),
     /// The vCPU waits forever.
-    Stuck(Stuck, Trace),
+    Stuck(StuckVcpu, Trace),
 }
 
 /// The last events of the vCPUs, one per line, for humans.

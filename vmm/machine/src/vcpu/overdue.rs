@@ -17,7 +17,7 @@ const LONGEST_STEP: Nanos = Nanos::millis(500);
 
 /// What a thread was seen to do at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ThreadSample {
     /// CPU time since the thread began.
     pub ran: Nanos,
     /// The thread has a CPU, or waits for one.
@@ -70,7 +70,7 @@ impl Overdue {
     }
 
     /// The thread has not left at `now`. Is it stuck?
-    pub fn look(&mut self, now: Nanos, seen: Seen) -> Option<Late> {
+    pub fn look(&mut self, now: Nanos, seen: ThreadSample) -> Option<Late> {
         let step = now.since(self.looked).min(LONGEST_STEP);
         (self.looked, self.passed) = (now, self.passed.after(step));
         let has_run = seen.ran > self.ran;
@@ -95,8 +95,8 @@ mod tests {
     const LIMIT: Nanos = Nanos::millis(2000);
     const BEGIN: Nanos = Nanos::millis(100_000);
 
-    fn seen(ran: u64, is_runnable: bool) -> Seen {
-        Seen { ran: Nanos::millis(7 + ran), is_runnable }
+    fn seen(ran: u64, is_runnable: bool) -> ThreadSample {
+        ThreadSample { ran: Nanos::millis(7 + ran), is_runnable }
     }
 
     /// Looks every 5 ms at a thread whose CPU time since `BEGIN` is `ran` of the time since then, in ms, and that is
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn cpu_time_that_goes_back_is_none() {
         let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
-        let nothing = Seen { ran: Nanos::ZERO, is_runnable: false };
+        let nothing = ThreadSample { ran: Nanos::ZERO, is_runnable: false };
         let at = |number: u64| BEGIN.after(Nanos::millis(number * 5));
         let stuck = (0..1_000).find_map(|number| overdue.look(at(number), nothing));
         assert_eq!(stuck.map(|late| late.ran), Some(Nanos::ZERO));

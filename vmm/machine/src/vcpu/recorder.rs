@@ -10,7 +10,7 @@ use std::{
 
 use crate::clock::Moment;
 use base::{
-    events::Event,
+    events::VcpuEvent,
     plural::count,
     units::{Nanos, VcpuCount, VcpuId},
 };
@@ -33,9 +33,9 @@ const READINGS: usize = 16;
 #[derive(Debug)]
 pub struct Recorder {
     /// By vCPU.
-    rings: Box<[Ring]>,
+    rings: Box<[EventRing]>,
     /// The ring of the thread that delivers late kicks.
-    late: Ring,
+    late: EventRing,
     began: Began,
     is_traced: bool,
 }
@@ -44,22 +44,24 @@ impl Recorder {
     /// Rings for the last events of `vcpus` vCPUs or, if they are traced, with room for everything
     /// that they do in a run.
     pub fn new(vcpus: VcpuCount, is_traced: bool) -> Self {
-        let ring = |_| if is_traced { Ring::traced(vcpus.get() as usize) } else { Ring::default() };
+        let ring = |_| {
+            if is_traced { EventRing::traced(vcpus.get() as usize) } else { EventRing::default() }
+        };
         Self {
             rings: vcpus.ids().map(ring).collect(),
-            late: Ring::default(),
+            late: EventRing::default(),
             began: Began::now(),
             is_traced,
         }
     }
 
     /// The ring of vCPU `id`, whose thread is the only writer.
-    pub fn of(&self, id: VcpuId) -> &Ring {
+    pub fn of(&self, id: VcpuId) -> &EventRing {
         &self.rings[id.0 as usize]
     }
 
     /// The ring of the thread that delivers late kicks.
-    pub const fn late(&self) -> &Ring {
+    pub const fn late(&self) -> &EventRing {
         &self.late
     }
 
@@ -86,19 +88,19 @@ impl Recorder {
 /// and a reading of the TSC. The memory is allocated and touched before the thread starts.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Ring {
+pub struct EventRing {
     /// The number of places is a power of two.
     places: Box<[(AtomicU64, AtomicU64)]>,
     written: AtomicU64,
 }
 
-impl Default for Ring {
+impl Default for EventRing {
     fn default() -> Self {
         Self::of(PLACES)
     }
 }
 
-impl Ring {
+impl EventRing {
     fn of(places: usize) -> Self {
         let place = || (AtomicU64::new(0), AtomicU64::new(0));
         Self { places: (0..places).map(|_| place()).collect(), written: AtomicU64::new(0) }
@@ -116,12 +118,12 @@ impl Ring {
     }
 
     /// Owner: records an event that happens now.
-    pub fn add(&self, event: Event) {
+    pub fn add(&self, event: VcpuEvent) {
         self.add_at(tsc::read(), event);
     }
 
     /// Owner: records an event that happened at the TSC value `ticks`.
-    pub fn add_at(&self, ticks: u64, event: Event) {
+    pub fn add_at(&self, ticks: u64, event: VcpuEvent) {
         let written = self.written.load(Relaxed);
         let (time, word) = self.place(written);
         time.store(ticks, Relaxed);
@@ -136,7 +138,7 @@ impl Ring {
 
     /// Any thread: the last `most` events, newest last, with their TSC values. Omits events that
     /// are overwritten in the meantime.
-    fn read(&self, most: u64) -> Vec<(u64, Event)> {
+    fn read(&self, most: u64) -> Vec<(u64, VcpuEvent)> {
         let written = self.written.load(Acquire);
         let places = (written.saturating_sub(most)..written).map(|number| {
             let (time, word) = self.place(number);
@@ -147,12 +149,12 @@ impl Ring {
         let next = self.written.load(Acquire);
         let is_whole = |number: u64| next - number < self.places.len() as u64;
         let whole = places.into_iter().filter(|(number, ..)| is_whole(*number));
-        whole.filter_map(|(_, time, word)| Some((time, Event::parse(word)?))).collect()
+        whole.filter_map(|(_, time, word)| Some((time, VcpuEvent::parse(word)?))).collect()
     }
 
     /// All events still in the ring, and the number of those overwritten. Only after its owner has
     /// stopped writing.
-    fn all(&self) -> (Vec<(u64, Event)>, u64) {
+    fn all(&self) -> (Vec<(u64, VcpuEvent)>, u64) {
         let kept = self.read(self.places.len() as u64 - 1);
         let lost = self.written.load(Relaxed) - kept.len() as u64;
         (kept, lost)
@@ -163,9 +165,9 @@ impl Ring {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct History {
     /// By vCPU, oldest first, monotonic clock.
-    pub vcpus: Vec<Vec<(Nanos, Event)>>,
+    pub vcpus: Vec<Vec<(Nanos, VcpuEvent)>>,
     /// Events of the thread that delivers late kicks.
-    pub late: Vec<(Nanos, Event)>,
+    pub late: Vec<(Nanos, VcpuEvent)>,
     /// Number of events that were overwritten by later ones.
     pub lost: u64,
 }
@@ -195,7 +197,7 @@ impl Began {
 
     /// Writes the last events of `ring`, one per line, newest last, under a heading with the name
     /// of their vCPU.
-    fn write(self, text: &mut String, whose: &dyn fmt::Display, ring: &Ring) {
+    fn write(self, text: &mut String, whose: &dyn fmt::Display, ring: &EventRing) {
         let now = Self::now();
         let events = ring.read(KEPT);
         // Writing to a String cannot fail.
@@ -207,10 +209,10 @@ impl Began {
     }
 
     /// Everything that these rings have kept. Only after all writers have stopped.
-    fn history(self, rings: &[Ring], late: &Ring) -> History {
+    fn history(self, rings: &[EventRing], late: &EventRing) -> History {
         let now = Self::now();
         let mut history = History::default();
-        let mut take = |ring: &Ring| -> Vec<(Nanos, Event)> {
+        let mut take = |ring: &EventRing| -> Vec<(Nanos, VcpuEvent)> {
             let (events, lost) = ring.all();
             history.lost += lost;
             let at = |ticks: u64| {
@@ -233,50 +235,51 @@ impl Began {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::events::Outcome;
+    use base::events::KickOutcome;
     use base::units::Ticket;
 
     #[test]
     fn a_ring_keeps_the_last_ones_in_order() {
-        let ring = Ring::default();
+        let ring = EventRing::default();
         assert!(ring.read(KEPT).is_empty());
-        (0..10).for_each(|n| ring.add(Event::Parks(Ticket(n))));
-        let tickets = |ring: &Ring| -> Vec<u32> {
+        (0..10).for_each(|n| ring.add(VcpuEvent::Parks(Ticket(n))));
+        let tickets = |ring: &EventRing| -> Vec<u32> {
             let events = ring.read(KEPT).into_iter();
             events.map(|(_, event)| (event.word() >> 32) as u32).collect()
         };
         assert_eq!(tickets(&ring), (0..10).collect::<Vec<_>>());
-        (10..200).for_each(|n| ring.add(Event::Parks(Ticket(n))));
+        (10..200).for_each(|n| ring.add(VcpuEvent::Parks(Ticket(n))));
         assert_eq!(tickets(&ring), (136..200).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_full_ring_counts_what_it_has_lost() {
-        let (began, ring) = (Began::now(), Ring::of(8));
-        (0..5).for_each(|n| ring.add(Event::Parks(Ticket(n))));
-        let history = |ring: &Ring| began.history(std::slice::from_ref(ring), &Ring::default());
+        let (began, ring) = (Began::now(), EventRing::of(8));
+        (0..5).for_each(|n| ring.add(VcpuEvent::Parks(Ticket(n))));
+        let history =
+            |ring: &EventRing| began.history(std::slice::from_ref(ring), &EventRing::default());
         let some = history(&ring);
         assert_eq!((some.vcpus[0].len(), some.lost), (5, 0));
         assert!(some.vcpus[0].is_sorted_by_key(|(at, _)| *at), "{some:?}");
         assert!(some.vcpus[0][0].0 >= began.at.reading(), "{some:?} {began:?}");
-        (5..100).for_each(|n| ring.add(Event::Parks(Ticket(n))));
+        (5..100).for_each(|n| ring.add(VcpuEvent::Parks(Ticket(n))));
         let last = history(&ring);
         assert_eq!((last.vcpus[0].len(), last.lost), (7, 93));
-        assert_eq!(last.vcpus[0][6].1, Event::Parks(Ticket(99)));
+        assert_eq!(last.vcpus[0][6].1, VcpuEvent::Parks(Ticket(99)));
     }
 
     #[test]
     fn the_vcpus_of_a_traced_machine_share_its_room() {
-        assert_eq!(Ring::traced(2).places.len(), 1 << 20);
-        assert_eq!(Ring::traced(3).places.len(), 1 << 19);
-        assert_eq!(Ring::traced(128).places.len(), 1 << 14);
+        assert_eq!(EventRing::traced(2).places.len(), 1 << 20);
+        assert_eq!(EventRing::traced(3).places.len(), 1 << 19);
+        assert_eq!(EventRing::traced(128).places.len(), 1 << 14);
     }
 
     #[test]
     fn a_ring_prints_newest_last() {
-        let (began, ring) = (Began::now(), Ring::default());
-        ring.add(Event::Parks(Ticket(42)));
-        ring.add(Event::Kicks(VcpuId(3), Outcome::Dropped));
+        let (began, ring) = (Began::now(), EventRing::default());
+        ring.add(VcpuEvent::Parks(Ticket(42)));
+        ring.add(VcpuEvent::Kicks(VcpuId(3), KickOutcome::Dropped));
         let mut text = String::new();
         began.write(&mut text, &VcpuId(1), &ring);
         let lines: Vec<&str> = text.lines().collect();
@@ -287,9 +290,9 @@ mod tests {
     #[test]
     fn a_recorder_shows_late_kicks_if_there_were_any() {
         let recorder = Recorder::new(VcpuCount::ONE, false);
-        recorder.of(VcpuId(0)).add(Event::GoesOn);
+        recorder.of(VcpuId(0)).add(VcpuEvent::GoesOn);
         assert!(!recorder.text().contains("late kicks"), "{}", recorder.text());
-        recorder.late().add(Event::Kicks(VcpuId(0), Outcome::Woke));
+        recorder.late().add(VcpuEvent::Kicks(VcpuId(0), KickOutcome::Woke));
         assert!(recorder.text().ends_with("kicks vCPU 0: woke it\n"), "{}", recorder.text());
         assert_eq!(recorder.history(), None, "it is not traced");
     }

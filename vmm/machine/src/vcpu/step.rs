@@ -6,14 +6,14 @@ use std::{
 };
 
 use halts::KickPath;
-use hypercalls::ports::Event;
+use hypercalls::ports::GuestEvent;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{Board, Cause, End, MachineHost, VcpuScheduler};
 use crate::devices::{
-    bench::Step,
+    bench::BenchStep,
     channel::Wake,
-    hypercall::{self, Call, Misuse, PageBytes, Query},
+    hypercall::{self, Hypercall, Misuse, PageBytes, Query},
     output::Output,
     power::PowerRequest,
 };
@@ -88,21 +88,23 @@ fn write_hypercall<H: MachineHost>(
     data: &[u8],
 ) -> Next {
     match hypercall::decode_write(offset, width, data) {
-        Ok(Call::LockSpinning(ticket)) => board.kicks.halt(id, ticket),
-        Ok(Call::UnlockKick(target)) => board.kicks.kick(id, target, KickPath::Latch),
-        Ok(Call::Doorbell(target)) => board.kicks.kick(id, target, KickPath::Doorbell),
-        Ok(Call::KickAndHalt(target, ticket)) => board.kicks.kick_and_halt(id, target, ticket),
-        Ok(Call::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
-        Ok(Call::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
-        Ok(Call::PreemptPoint(point)) => scheduled(board, |scheduler| scheduler.point(id, point)),
-        Ok(Call::Stdout(bytes)) => return write_out(board, id, &board.devices.stdout, bytes),
-        Ok(Call::Stderr(bytes)) => return write_out(board, id, &board.devices.stderr, bytes),
-        Ok(Call::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
-        Ok(Call::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
-        Ok(Call::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
-        Ok(Call::Event(event)) => note(board, event),
-        Ok(Call::Exit(status)) => return Next::End(End::Exit(status)),
-        Ok(Call::VcpuDone(status)) => {
+        Ok(Hypercall::LockSpinning(ticket)) => board.kicks.halt(id, ticket),
+        Ok(Hypercall::UnlockKick(target)) => board.kicks.kick(id, target, KickPath::Latch),
+        Ok(Hypercall::Doorbell(target)) => board.kicks.kick(id, target, KickPath::Doorbell),
+        Ok(Hypercall::KickAndHalt(target, ticket)) => board.kicks.kick_and_halt(id, target, ticket),
+        Ok(Hypercall::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
+        Ok(Hypercall::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
+        Ok(Hypercall::PreemptPoint(point)) => {
+            scheduled(board, |scheduler| scheduler.point(id, point))
+        }
+        Ok(Hypercall::Stdout(bytes)) => return write_out(board, id, &board.devices.stdout, bytes),
+        Ok(Hypercall::Stderr(bytes)) => return write_out(board, id, &board.devices.stderr, bytes),
+        Ok(Hypercall::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
+        Ok(Hypercall::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
+        Ok(Hypercall::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
+        Ok(Hypercall::Event(event)) => note(board, event),
+        Ok(Hypercall::Exit(status)) => return Next::End(End::Exit(status)),
+        Ok(Hypercall::VcpuDone(status)) => {
             board.vcpu_done(id, status);
             return Next::Leave;
         }
@@ -188,16 +190,16 @@ fn fill(data: &mut [u8], answer: u32) {
     }
 }
 
-fn note<H: MachineHost>(board: &Board<H>, event: Event) {
+fn note<H: MachineHost>(board: &Board<H>, event: GuestEvent) {
     match event {
-        Event::InitReached => board.devices.events.init_reached(),
-        Event::ShellReady => board.devices.events.shell_ready(),
-        Event::CountersRead => board.note_counters_read(),
-        Event::BenchReady => note_bench(board, Step::Ready),
-        Event::WindowBegins => note_bench(board, Step::Begins),
-        Event::WindowEnds => note_bench(board, Step::Ends),
-        Event::Panicked => board.devices.panic.told(),
-        Event::StdinWanted => {
+        GuestEvent::InitReached => board.devices.events.init_reached(),
+        GuestEvent::ShellReady => board.devices.events.shell_ready(),
+        GuestEvent::CountersRead => board.note_counters_read(),
+        GuestEvent::BenchReady => note_bench(board, BenchStep::Ready),
+        GuestEvent::WindowBegins => note_bench(board, BenchStep::Begins),
+        GuestEvent::WindowEnds => note_bench(board, BenchStep::Ends),
+        GuestEvent::Panicked => board.devices.panic.told(),
+        GuestEvent::StdinWanted => {
             if board.devices.stdin.want() == Wake::Guest {
                 board.devices.wake_for_stdin();
             }
@@ -205,7 +207,7 @@ fn note<H: MachineHost>(board: &Board<H>, event: Event) {
     }
 }
 
-fn note_bench<H: MachineHost>(board: &Board<H>, step: Step) {
+fn note_bench<H: MachineHost>(board: &Board<H>, step: BenchStep) {
     if let Some(bench) = &board.devices.bench {
         bench.step(step, board.machine_counts(), board.host.read());
     }

@@ -32,7 +32,7 @@ pub enum Standing {
 
 /// What a waiter waits for, by its telemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
+pub struct AwaitedLock {
     /// The lock's address.
     pub lock: u64,
     /// The waiter's ticket; None: it waits outside a queue that was full.
@@ -44,7 +44,7 @@ pub struct Waits {
 
 /// One vCPU as it was observed.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Seen {
+pub struct VcpuSample {
     /// Can it continue?
     pub standing: Standing,
     /// Number of its exits so far.
@@ -58,7 +58,7 @@ pub struct Seen {
     /// The ticket it last halted for.
     pub ticket: Ticket,
     /// What it waits for, if the guest publishes telemetry.
-    pub waits: Option<Waits>,
+    pub waits: Option<AwaitedLock>,
 }
 
 /// How long to wait before a vCPU is considered stuck.
@@ -72,7 +72,7 @@ pub struct Patience {
 
 /// A vCPU that waits forever.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stuck {
+pub struct StuckVcpu {
     /// The waiter that will never be kicked.
     pub vcpu: VcpuId,
     /// The waiter's ticket; None: it waits outside a queue.
@@ -95,7 +95,7 @@ pub enum Proof {
 }
 
 /// Printed after the vCPU's name.
-impl fmt::Display for Stuck {
+impl fmt::Display for StuckVcpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.since.seconds();
         match self.ticket {
@@ -125,9 +125,9 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// What is remembered of one vCPU. Times are by [`Watch::clock`].
+/// What is remembered of one vCPU. Times are by [`StuckWatch::clock`].
 #[derive(Debug, Default, Clone, Copy)]
-struct Past {
+struct VcpuHistory {
     exits: u64,
     moved: Nanos,
     /// CPU time of the vCPU, and when that was last seen to grow.
@@ -148,27 +148,27 @@ struct Served {
 
 /// Detects stuck vCPUs from successive observations.
 #[derive(Debug)]
-pub struct Watch {
+pub struct StuckWatch {
     patience: Patience,
     /// Sum of the times between observations, each limited to [`LONGEST_STEP`].
     clock: Nanos,
     last: Option<Nanos>,
-    past: Vec<Past>,
+    past: Vec<VcpuHistory>,
 }
 
-impl Watch {
+impl StuckWatch {
     /// A watch of `vcpus` vCPUs.
     pub fn new(patience: Patience, vcpus: usize) -> Self {
-        Self { patience, clock: Nanos::ZERO, last: None, past: vec![Past::default(); vcpus] }
+        Self { patience, clock: Nanos::ZERO, last: None, past: vec![VcpuHistory::default(); vcpus] }
     }
 
-    /// The current time by its own clock, for [`Watch::doubts`].
+    /// The current time by its own clock, for [`StuckWatch::doubts`].
     pub const fn clock(&self) -> Nanos {
         self.clock
     }
 
     /// Takes one observation of all vCPUs, made at `now`.
-    pub fn look(&mut self, seen: &[Seen], now: Nanos) -> Option<Stuck> {
+    pub fn look(&mut self, seen: &[VcpuSample], now: Nanos) -> Option<StuckVcpu> {
         let step = self.last.map_or(Nanos::ZERO, |last| now.since(last));
         self.clock = self.clock.after(step.min(LONGEST_STEP));
         self.last = Some(now);
@@ -188,7 +188,7 @@ impl Watch {
     }
 
     /// May another vCPU that is off its CPU be about to kick it?
-    fn is_excused(&self, ix: usize, served: Served, seen: &[Seen]) -> bool {
+    fn is_excused(&self, ix: usize, served: Served, seen: &[VcpuSample]) -> bool {
         let mut others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
         others.any(|(_, (past, seen))| {
             let is_off = seen.awaits_turn && past.moved <= served.first;
@@ -196,7 +196,7 @@ impl Watch {
         })
     }
 
-    fn verdict(&self, seen: &[Seen]) -> Option<Stuck> {
+    fn verdict(&self, seen: &[VcpuSample]) -> Option<StuckVcpu> {
         let served = self.longest_served();
         if let Some((ix, since)) = served
             && since >= self.patience.served
@@ -224,7 +224,7 @@ impl Watch {
 
     /// If all vCPUs that have not left are halted: how many, and for how long all of them have
     /// been.
-    fn all_halted(&self, seen: &[Seen]) -> Option<(usize, Nanos)> {
+    fn all_halted(&self, seen: &[VcpuSample]) -> Option<(usize, Nanos)> {
         let (mut count, mut since) = (0, Nanos::ZERO);
         for (past, seen) in self.past.iter().zip(seen) {
             match seen.standing {
@@ -239,30 +239,30 @@ impl Watch {
         (count > 0).then(|| (count, self.clock.since(since)))
     }
 
-    fn stuck(&self, ix: usize, seen: &[Seen], proof: Proof, since: Nanos) -> Stuck {
+    fn stuck(&self, ix: usize, seen: &[VcpuSample], proof: Proof, since: Nanos) -> StuckVcpu {
         let (lock, ticket) = match self.past[ix].waits {
             Some((lock, ticket)) => (Some(lock), ticket.map(|ticket| Ticket(ticket.into()))),
             None => (None, Some(seen[ix].ticket)),
         };
-        Stuck { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
+        StuckVcpu { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
     }
 
     /// Was any vCPU at time `then` in a state that may still turn out to be stuck?
-    pub fn doubts(&self, seen: &[Seen], then: Nanos) -> bool {
+    pub fn doubts(&self, seen: &[VcpuSample], then: Nanos) -> bool {
         let served = self.past.iter().filter_map(|past| past.served);
         let all = self.all_halted(seen).map(|(_, since)| Nanos(self.clock.0 - since.0));
         served.map(|served| served.first).chain(all).any(|began| began <= then)
     }
 }
 
-impl Past {
+impl VcpuHistory {
     /// Does it want a CPU, and has the host given it none since `then`?
-    fn is_starved(&self, seen: &Seen, then: Nanos) -> bool {
+    fn is_starved(&self, seen: &VcpuSample, then: Nanos) -> bool {
         let is_known = seen.standing == Standing::Able && seen.ran.is_some();
         is_known && seen.is_runnable && self.grew <= then
     }
 
-    fn update(&mut self, seen: &Seen, clock: Nanos) {
+    fn update(&mut self, seen: &VcpuSample, clock: Nanos) {
         let waits = seen.waits.map(|waits| (waits.lock, waits.ticket));
         let moved = seen.exits != self.exits;
         if moved {
@@ -279,7 +279,7 @@ impl Past {
         }
         self.halted.get_or_insert(clock);
         match seen.waits {
-            Some(Waits { distance: Some(0), .. }) => {
+            Some(AwaitedLock { distance: Some(0), .. }) => {
                 self.served.get_or_insert(Served { first: clock, since: clock });
             }
             _ => self.served = None,

@@ -3,42 +3,46 @@ use super::*;
 const LOOK: Nanos = Nanos::millis(250);
 const LOCK: u64 = 0x20_3000;
 
-fn watch(vcpus: usize) -> Watch {
-    Watch::new(Patience { served: Nanos::millis(2000), all: Nanos::millis(2000) }, vcpus)
+fn watch(vcpus: usize) -> StuckWatch {
+    StuckWatch::new(Patience { served: Nanos::millis(2000), all: Nanos::millis(2000) }, vcpus)
 }
 
 /// Halted for a ticket that is `distance` releases from being served.
-fn halted(ticket: u16, distance: Option<u16>) -> Seen {
-    let waits = Some(Waits { lock: LOCK, ticket: Some(ticket), distance });
-    Seen {
+fn halted(ticket: u16, distance: Option<u16>) -> VcpuSample {
+    let waits = Some(AwaitedLock { lock: LOCK, ticket: Some(ticket), distance });
+    VcpuSample {
         standing: Standing::Halted,
         exits: 7,
         ticket: Ticket(ticket.into()),
         waits,
-        ..Seen::default()
+        ..VcpuSample::default()
     }
 }
 
-fn runs(exits: u64) -> Seen {
-    Seen { exits, ..Seen::default() }
+fn runs(exits: u64) -> VcpuSample {
+    VcpuSample { exits, ..VcpuSample::default() }
 }
 
-fn left() -> Seen {
-    Seen { standing: Standing::Left, ..Seen::default() }
+fn left() -> VcpuSample {
+    VcpuSample { standing: Standing::Left, ..VcpuSample::default() }
 }
 
-fn off(exits: u64) -> Seen {
-    Seen { awaits_turn: true, ..runs(exits) }
+fn off(exits: u64) -> VcpuSample {
+    VcpuSample { awaits_turn: true, ..runs(exits) }
 }
 
 /// The vCPU has a slot, and has had a CPU for `ran` ms.
-fn on(exits: u64, ran: u64, is_runnable: bool) -> Seen {
-    Seen { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
+fn on(exits: u64, ran: u64, is_runnable: bool) -> VcpuSample {
+    VcpuSample { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
 }
 
 /// Makes `count` observations, which may depend on their number. Returns the verdict and the number
 /// of the observation that led to it.
-fn looks(watch: &mut Watch, count: u64, seen: impl Fn(u64) -> Vec<Seen>) -> Option<(u64, Stuck)> {
+fn looks(
+    watch: &mut StuckWatch,
+    count: u64,
+    seen: impl Fn(u64) -> Vec<VcpuSample>,
+) -> Option<(u64, StuckVcpu)> {
     (0..count).find_map(|n| Some((n, watch.look(&seen(n), Nanos(LOOK.0 * n))?)))
 }
 
@@ -62,7 +66,7 @@ fn a_waiter_in_the_queue_may_wait_as_long_as_it_takes() {
 #[test]
 fn a_waiter_that_goes_on_is_not_stuck() {
     // Each observation finds a different halt: more exits, or another ticket.
-    let exits = |n| vec![runs(n), Seen { exits: n, ..halted(42, Some(0)) }];
+    let exits = |n| vec![runs(n), VcpuSample { exits: n, ..halted(42, Some(0)) }];
     assert_eq!(looks(&mut watch(2), 1000, exits), None);
     let tickets = |n| vec![runs(n), halted(n as u16 * 2, Some(0))];
     assert_eq!(looks(&mut watch(2), 1000, tickets), None);
@@ -91,10 +95,10 @@ fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
     let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
     // One that sleeps, that has had a CPU since, or of which nothing is known, is no excuse.
-    let no_excuses: [fn(u64) -> Seen; 3] = [
+    let no_excuses: [fn(u64) -> VcpuSample; 3] = [
         |_| on(5, 30, false),
         |n| on(5, 30 + n / 2, true),
-        |_| Seen { is_runnable: true, ..runs(5) },
+        |_| VcpuSample { is_runnable: true, ..runs(5) },
     ];
     for other in no_excuses {
         let seen = |n| vec![other(n), halted(42, Some(0))];
@@ -112,7 +116,7 @@ fn when_all_halt_nobody_can_kick() {
         "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s"
     );
     // Without telemetry the ticket is the one that the guest halted with.
-    let blind = Seen { waits: None, ..halted(6, None) };
+    let blind = VcpuSample { waits: None, ..halted(6, None) };
     let (_, stuck) = looks(&mut watch(1), 100, |_| vec![blind]).unwrap();
     assert_eq!(
         stuck.to_string(),
@@ -123,8 +127,8 @@ fn when_all_halt_nobody_can_kick() {
 #[test]
 fn who_stands_outside_of_a_free_lock_is_found() {
     let outside = |queued| {
-        let waits = Some(Waits { lock: LOCK, ticket: None, distance: Some(queued) });
-        Seen { waits, ..halted(1, None) }
+        let waits = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
+        VcpuSample { waits, ..halted(1, None) }
     };
     assert_eq!(looks(&mut watch(2), 1000, |n| vec![runs(n), outside(2)]), None, "in its turn");
     let (n, stuck) = looks(&mut watch(2), 100, |n| vec![runs(n), outside(0)]).unwrap();
@@ -151,7 +155,7 @@ fn nobody_halts_for_ever_where_one_still_runs_or_all_have_left() {
     assert_eq!(looks(&mut watch(2), 1000, |_| vec![left(), left()]), None);
     // All are halted at each observation, but never in the same halts.
     let busy = |n| {
-        let exits = |ticket| Seen { exits: n, ..halted(ticket, Some(1)) };
+        let exits = |ticket| VcpuSample { exits: n, ..halted(ticket, Some(1)) };
         vec![exits(2), exits(4)]
     };
     assert_eq!(looks(&mut watch(2), 1000, busy), None);
@@ -177,7 +181,7 @@ fn doubts_end_when_who_was_suspected_goes_on() {
     watch.look(&suspect, LOOK);
     assert!(watch.doubts(&suspect, then));
     // The suspect halts anew: a different case.
-    let later = [runs(1), Seen { exits: 9, ..halted(44, Some(0)) }];
+    let later = [runs(1), VcpuSample { exits: 9, ..halted(44, Some(0)) }];
     watch.look(&later, Nanos(2 * LOOK.0));
     assert!(!watch.doubts(&later, then));
     let all = [halted(2, Some(1)), halted(4, Some(2))];
@@ -191,17 +195,17 @@ fn nothing_that_a_guest_says_is_too_much() {
     let mut rng = base::rng::SplitMix64::new(5);
     let mut watch = watch(5);
     for _ in 0..20_000 {
-        let mut seen: Vec<Seen> = Vec::new();
+        let mut seen: Vec<VcpuSample> = Vec::new();
         for _ in 0..5 {
             let word = rng.next_u64();
-            seen.push(Seen {
+            seen.push(VcpuSample {
                 standing: [Standing::Able, Standing::Halted, Standing::Left][rng.below(3)],
                 exits: word >> 60,
                 awaits_turn: word & 1 == 0,
                 is_runnable: word & 16 == 0,
                 ran: (word & 32 == 0).then_some(Nanos(word >> 8)),
                 ticket: Ticket(word as u32),
-                waits: (word & 2 == 0).then(|| Waits {
+                waits: (word & 2 == 0).then(|| AwaitedLock {
                     lock: rng.next_u64(),
                     ticket: (word & 8 == 0).then_some(word as u16),
                     distance: (word & 4 == 0).then_some((word >> 16) as u16 & 1),

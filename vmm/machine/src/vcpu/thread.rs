@@ -29,7 +29,7 @@ const REFUSALS: u32 = 8;
 
 /// Where the host runs the thread of a vCPU.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct ThreadPlacement {
     /// The CPUs that it may use; None: those of its process.
     pub cpus: Option<CpuList>,
     /// The file `cgroup.threads` of its control group; None: that of its process.
@@ -37,14 +37,14 @@ pub struct Place {
 }
 
 /// Starts the thread of `vcpu` in its place.
-pub fn spawn(vcpu: Vcpu, board: Arc<Board>, place: Place) -> io::Result<JoinHandle<()>> {
+pub fn spawn(vcpu: Vcpu, board: Arc<Board>, place: ThreadPlacement) -> io::Result<JoinHandle<()>> {
     Builder::new()
         .name(format!("vcpu{}", vcpu.id().0))
         .stack_size(STACK_BYTES)
         .spawn(move || run(vcpu, &board, &place))
 }
 
-fn run(mut vcpu: Vcpu, board: &Board, place: &Place) {
+fn run(mut vcpu: Vcpu, board: &Board, place: &ThreadPlacement) {
     board.host.enter(vcpu.id());
     match prepare(&vcpu, place).and_then(|()| enter(&vcpu, board)) {
         Ok(()) => {
@@ -99,7 +99,7 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
         };
         if let (Next::Interrupted | Next::NotStarted, Some(scheduler)) = (&next, board.scheduler())
         {
-            scheduler.interrupted(id, &Outside { vcpu, board });
+            scheduler.interrupted(id, &InterruptedVcpu { vcpu, board });
         }
         match next {
             Next::Resume | Next::Interrupted | Next::NotStarted => {}
@@ -111,12 +111,12 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
 }
 
 /// A vCPU outside the guest, after a signal ended its run.
-struct Outside<'a> {
+struct InterruptedVcpu<'a> {
     vcpu: &'a Vcpu,
     board: &'a Board,
 }
 
-impl Stopped for Outside<'_> {
+impl Stopped for InterruptedVcpu<'_> {
     fn is_in_user_mode(&self) -> Option<bool> {
         self.vcpu.is_in_user_mode()
     }
@@ -133,7 +133,7 @@ impl Stopped for Outside<'_> {
     }
 }
 
-fn prepare(vcpu: &Vcpu, place: &Place) -> Result<(), Cause> {
+fn prepare(vcpu: &Vcpu, place: &ThreadPlacement) -> Result<(), Cause> {
     vcpu.arm_kick().map_err(Cause::Kvm)?;
     if let Some(cgroup) = &place.cgroup {
         // 0 is the thread that writes. One write is one request.

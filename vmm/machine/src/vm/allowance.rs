@@ -38,19 +38,19 @@ impl Allowance {
 
 /// An output that fails once its allowance is used up.
 #[derive(Debug)]
-pub struct Limited<W> {
+pub struct LimitedOutput<W> {
     out: W,
     allowance: Option<Allowance>,
 }
 
-impl<W: Write> Limited<W> {
+impl<W: Write> LimitedOutput<W> {
     /// Limits `out`; without an allowance its output is unlimited.
     pub fn new(out: W, allowance: Option<Allowance>) -> Self {
         Self { out, allowance }
     }
 }
 
-impl<W: Write> Write for Limited<W> {
+impl<W: Write> Write for LimitedOutput<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(allowance) = &self.allowance {
             allowance.take(bytes.len())?;
@@ -64,7 +64,7 @@ impl<W: Write> Write for Limited<W> {
     }
 }
 
-impl<W: Sink> Sink for Limited<W> {
+impl<W: Sink> Sink for LimitedOutput<W> {
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(allowance) = &self.allowance else { return self.out.write_now(bytes) };
         allowance.take(bytes.len())?;
@@ -82,14 +82,14 @@ mod tests {
     fn outputs_share_an_allowance() {
         let allowance = Some(Allowance::new(ByteSize(10)));
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        let mut a = Limited::new(&mut first, allowance.clone());
-        let mut b = Limited::new(&mut second, allowance);
+        let mut a = LimitedOutput::new(&mut first, allowance.clone());
+        let mut b = LimitedOutput::new(&mut second, allowance);
         a.write_all(b"123456").unwrap();
         b.write_all(b"1234").unwrap();
         let error = a.write_all(b"7").unwrap_err().to_string();
         assert_eq!(error, "it is more than --output-limit 10 bytes");
         assert_eq!((first, second), (b"123456".to_vec(), b"1234".to_vec()));
-        let mut free = Limited::new(Vec::new(), None);
+        let mut free = LimitedOutput::new(Vec::new(), None);
         free.write_all(&[0; 99]).unwrap();
     }
 }

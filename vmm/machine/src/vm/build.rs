@@ -24,7 +24,7 @@ use crate::{
         panic::PanicWatch,
         serial::SerialPort,
     },
-    driver::{Kept, TelemetryView, Translate},
+    driver::{LineUpkeep, TelemetryView, Translate},
     guest::linux,
     vcpu::{
         Board, VcpuScheduler,
@@ -41,7 +41,7 @@ use boot::{
     layout,
 };
 #[cfg(feature = "bpf")]
-use kvm::sys::overlay::{self, Shared};
+use kvm::sys::overlay::{self, FileRegion};
 use kvm::{
     KvmVm, Vcpu,
     host::is_emulated,
@@ -67,7 +67,10 @@ impl<'a> Vm<'a> {
 
     /// Creates the machine with the guest's telemetry lines in memory that something else shares, and loads its guest.
     #[cfg(feature = "bpf")]
-    pub(super) fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
+    pub(super) fn build_over(
+        spec: &'a MachineSpec,
+        lines: FileRegion<'_>,
+    ) -> Result<Self, VmError> {
         let (memory, size) = (map_memory(spec)?, hypercalls::telemetry::SIZE as usize);
         overlay::lay_over(&memory, lines_at(&spec.guest), size, lines)
             .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
@@ -125,7 +128,7 @@ impl<'a> Vm<'a> {
 
     /// The memory in which the guest has its locks, at its own addresses and at ours.
     #[cfg(feature = "bpf")]
-    pub(super) fn lock_ranges(&self) -> Vec<bpf::Range> {
+    pub(super) fn lock_ranges(&self) -> Vec<bpf::LockRange> {
         let maps: &[(u64, u64)] = match self.spec.guest {
             GuestSpec::Linux { .. } => &linux::LOCK_MAPS,
             GuestSpec::Payload(_) => &[(0, u64::MAX)],
@@ -137,7 +140,7 @@ impl<'a> Vm<'a> {
         });
         let ranges = regions.flat_map(|(start, length, host)| {
             let mapped = maps.iter().filter(move |(_, size)| start < *size);
-            mapped.map(move |(base, size)| bpf::Range {
+            mapped.map(move |(base, size)| bpf::LockRange {
                 guest: base + start,
                 size: length.min(size - start),
                 host,
@@ -157,9 +160,9 @@ impl<'a> Vm<'a> {
 
     fn lines(&self) -> Result<TelemetryView, VmError> {
         let base = lines_at(&self.spec.guest);
-        let (translate, kept): (Translate, Kept) = match self.spec.guest {
-            GuestSpec::Linux { .. } => (linux::lock_address, Kept::Perhaps),
-            GuestSpec::Payload(_) => (|at| Some(Gpa(at)), Kept::Always),
+        let (translate, kept): (Translate, LineUpkeep) = match self.spec.guest {
+            GuestSpec::Linux { .. } => (linux::lock_address, LineUpkeep::Perhaps),
+            GuestSpec::Payload(_) => (|at| Some(Gpa(at)), LineUpkeep::Always),
         };
         Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
     }

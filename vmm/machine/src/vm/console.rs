@@ -31,7 +31,7 @@ pub enum InputTarget {
 
 /// A source of input.
 #[derive(Debug)]
-pub enum Input {
+pub enum InputSource {
     /// A file, and the process's part in reading it.
     File(File, Box<dyn InputOwner>),
     /// There is none: it is at its end.
@@ -167,7 +167,7 @@ impl Sink for Outlet {
 /// A machine's connections to the outside.
 pub struct Console {
     /// Input; None: nobody is told that there is none.
-    pub input: Option<Input>,
+    pub input: Option<InputSource>,
     /// What receives the input.
     pub target: InputTarget,
     /// Is the input a terminal in raw mode, so that the VMM handles escape keys?

@@ -12,7 +12,7 @@ use event_manager::{EventOps, EventSet, Events, MutEventSubscriber};
 use vmm_sys_util::{eventfd::EventFd, timerfd::TimerFd};
 
 use super::{
-    console::{Input, InputOwner, InputTarget},
+    console::{InputOwner, InputSource, InputTarget},
     line_end::LineEnd,
 };
 use crate::{
@@ -75,7 +75,7 @@ impl MutEventSubscriber for Subscriber {
 
 /// How the input is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watch {
+enum PollMode {
     /// Not at all: not yet, or while the guest's side is full.
     Paused,
     /// Watched by epoll.
@@ -100,7 +100,7 @@ pub(super) struct Pump {
     /// Signalled when the guest's shell is ready.
     shell: EventFd,
     shell_ready: bool,
-    watch: Watch,
+    watch: PollMode,
     /// When to look, or to type the end, again.
     timer: TimerFd,
     typed: LineEnd,
@@ -108,7 +108,7 @@ pub(super) struct Pump {
 
 impl Pump {
     pub(super) fn new(
-        input: Input,
+        input: InputSource,
         target: InputTarget,
         keys: Option<EscapeFilter>,
         board: Arc<Board>,
@@ -116,8 +116,8 @@ impl Pump {
         shell: EventFd,
     ) -> io::Result<Self> {
         let input = match input {
-            Input::File(file, owner) => Some((file, owner)),
-            Input::AtEnd => None,
+            InputSource::File(file, owner) => Some((file, owner)),
+            InputSource::AtEnd => None,
         };
         let timer = TimerFd::new()?;
         Ok(Self {
@@ -128,7 +128,7 @@ impl Pump {
             drained,
             shell,
             shell_ready: false,
-            watch: Watch::Paused,
+            watch: PollMode::Paused,
             timer,
             typed: LineEnd::default(),
         })
@@ -155,9 +155,9 @@ impl Pump {
         } else if events.fd() == self.timer.as_raw_fd() {
             let _ = self.timer.wait();
             match self.watch {
-                Watch::Background => self.watch = Watch::Paused,
-                Watch::Ended => self.type_end(),
-                Watch::Paused | Watch::Polled | Watch::Always => {}
+                PollMode::Background => self.watch = PollMode::Paused,
+                PollMode::Ended => self.type_end(),
+                PollMode::Paused | PollMode::Polled | PollMode::Always => {}
             }
         } else {
             self.transfer(ops);
@@ -178,19 +178,19 @@ impl Pump {
 
     /// Resumes watching a paused input, if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
-        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == Watch::Paused)
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Paused)
             && self.room() > 0
         {
             let added = ops.add(Events::new(input, EventSet::IN));
-            self.watch = if added.is_ok() { Watch::Polled } else { Watch::Always };
+            self.watch = if added.is_ok() { PollMode::Polled } else { PollMode::Always };
         }
-        while self.watch == Watch::Always && self.room() > 0 {
+        while self.watch == PollMode::Always && self.room() > 0 {
             self.transfer(ops);
         }
     }
 
-    fn unwatch(&mut self, ops: &mut EventOps, next: Watch) {
-        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == Watch::Polled) {
+    fn unwatch(&mut self, ops: &mut EventOps, next: PollMode) {
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Polled) {
             let _ = ops.remove(Events::empty(input));
         }
         self.watch = next;
@@ -200,7 +200,7 @@ impl Pump {
         let room = self.room().min(CHUNK);
         if room == 0 {
             // Without this, a pipe's hang-up would wake the loop continuously.
-            return self.unwatch(ops, Watch::Paused);
+            return self.unwatch(ops, PollMode::Paused);
         }
         let Some((input, owner)) = &mut self.input else { return };
         if !owner.is_ours() {
@@ -223,7 +223,7 @@ impl Pump {
 
     /// Leaves the terminal to another job for a while.
     fn look_again(&mut self, ops: &mut EventOps) {
-        self.unwatch(ops, Watch::Background);
+        self.unwatch(ops, PollMode::Background);
         self.wait(LOOK_AGAIN);
     }
 
@@ -252,7 +252,7 @@ impl Pump {
 
     /// The input is at its end.
     fn end(&mut self, ops: &mut EventOps) {
-        self.unwatch(ops, Watch::Ended);
+        self.unwatch(ops, PollMode::Ended);
         match self.target {
             InputTarget::Command => self.wake(self.board.devices.stdin.end()),
             InputTarget::Shell | InputTarget::Console => self.type_end(),

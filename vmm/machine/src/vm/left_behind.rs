@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Threads that use something of type `T`.
 #[derive(Debug)]
-struct LeftBehind<T>(Mutex<Vec<Left<T>>>);
+struct LeftBehind<T>(Mutex<Vec<LeftThread<T>>>);
 
 #[derive(Debug)]
-struct Left<T> {
+struct LeftThread<T> {
     id: VcpuId,
     thread: JoinHandle<()>,
     /// Dropped by whoever waits for the thread.
@@ -50,12 +50,12 @@ impl<T> LeftBehind<T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Left<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<LeftThread<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, id: VcpuId, thread: JoinHandle<()>, used: T) {
-        self.lock().push(Left { id, thread, _used: used });
+        self.lock().push(LeftThread { id, thread, _used: used });
     }
 
     fn wait(&self, patience: Duration, is_over: impl Fn() -> bool) -> Option<VcpuId> {

@@ -6,7 +6,7 @@ use hypercalls::ports;
 
 use super::{
     GuestSpec, MachineSpec, VmError,
-    ram::{self, Usage},
+    ram::{self, MemoryUsage},
 };
 use crate::guest::{
     initrd::InitrdSource,
@@ -19,8 +19,8 @@ use kvm::{Vcpu, Wiring, sys::ram::Ram};
 /// Memory for this machine.
 pub(super) fn map_memory(spec: &MachineSpec) -> Result<Ram, VmError> {
     let usage = match spec.guest {
-        GuestSpec::Linux { .. } => Usage::Dense,
-        GuestSpec::Payload(_) => Usage::Sparse,
+        GuestSpec::Linux { .. } => MemoryUsage::Dense,
+        GuestSpec::Payload(_) => MemoryUsage::Sparse,
     };
     ram::map(spec.memory, usage)
 }

@@ -14,12 +14,12 @@ pub mod schedule;
 pub mod spec;
 mod watchdog;
 
-pub use allowance::{Allowance, Limited};
+pub use allowance::{Allowance, LimitedOutput};
 pub use build::{Vm, check_guest};
-pub use console::{Console, Input, InputOwner, InputTarget, Loss, Outlet};
+pub use console::{Console, InputOwner, InputSource, InputTarget, Loss, Outlet};
 pub use oversight::{Oversight, Purpose};
 pub use run::{Report, Running, Stopper};
-pub use schedule::{Done, Schedule, ScheduleError};
+pub use schedule::{Schedule, ScheduleError, ScheduleResult};
 pub use spec::{GuestSpec, MachineSpec};
 
 use std::{io, path::PathBuf};

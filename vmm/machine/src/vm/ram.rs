@@ -14,7 +14,7 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// How the guest will use its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Usage {
+pub(super) enum MemoryUsage {
     /// All of it, as a kernel does: huge pages pay off.
     Dense,
     /// Single pages: a huge page would have to be cleared for each.
@@ -22,11 +22,11 @@ pub(super) enum Usage {
 }
 
 /// Maps guest memory of this size.
-pub(super) fn map(size: ByteSize, usage: Usage) -> Result<Ram, VmError> {
-    let alignment = if usage == Usage::Dense { HUGE_PAGE } else { PAGE };
+pub(super) fn map(size: ByteSize, usage: MemoryUsage) -> Result<Ram, VmError> {
+    let alignment = if usage == MemoryUsage::Dense { HUGE_PAGE } else { PAGE };
     let failed = |error: std::io::Error| VmError::Memory(size, error.to_string());
     let memory = ram::map(&regions(size), alignment).map_err(failed)?;
-    if usage == Usage::Dense {
+    if usage == MemoryUsage::Dense {
         // A kernel without huge pages refuses, which is harmless.
         let _ = advice::prefer_huge_pages(&memory);
     }
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn memory_for_a_kernel_is_aligned_for_huge_pages() {
         for mib in [64, 65, 4096] {
-            let memory = map(ByteSize::mib(mib), Usage::Dense).unwrap();
+            let memory = map(ByteSize::mib(mib), MemoryUsage::Dense).unwrap();
             for region in memory.iter() {
                 let host = memory.get_host_address(region.start_addr()).unwrap().addr();
                 assert_eq!(host % HUGE_PAGE, 0, "{mib} MiB");
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn sizes_that_are_no_multiple_of_a_huge_page_work() {
-        for usage in [Usage::Dense, Usage::Sparse] {
+        for usage in [MemoryUsage::Dense, MemoryUsage::Sparse] {
             let memory = map(ByteSize((5 << 20) + 4096), usage).unwrap();
             assert_eq!(memory.iter().map(|region| region.len()).sum::<u64>(), (5 << 20) + 4096);
         }

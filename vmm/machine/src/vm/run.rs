@@ -15,9 +15,9 @@ use crate::{
     clock::Moment,
     devices::hypercall::Misuse,
     vcpu::{
-        Board, End, Place,
+        Board, End, ThreadPlacement,
         host_view::HostView,
-        overdue::{Overdue, Seen},
+        overdue::{Overdue, ThreadSample},
         recorder::History,
         thread as vcpu_thread,
     },
@@ -155,7 +155,7 @@ impl Running {
     }
 
     /// Starts one vCPU's thread.
-    pub(super) fn spawn(&mut self, vcpu: Vcpu, place: Place) -> Result<(), VmError> {
+    pub(super) fn spawn(&mut self, vcpu: Vcpu, place: ThreadPlacement) -> Result<(), VmError> {
         let id = vcpu.id();
         // The machine may end before the thread itself has blocked the kick signal: blocked here,
         // it is inherited and blocked there from the start.
@@ -317,7 +317,7 @@ impl Leaving {
         // A thread without a CPU time has just ended.
         let ran = signal::cpu_time(&self.thread).unwrap_or_default();
         let is_runnable = host.is_runnable(self.id).unwrap_or_default();
-        match self.overdue.look(Moment::now().reading(), Seen { ran, is_runnable }) {
+        match self.overdue.look(Moment::now().reading(), ThreadSample { ran, is_runnable }) {
             Some(late) => Err(VmError::Stuck(self.id, late)),
             None => Ok(()),
         }

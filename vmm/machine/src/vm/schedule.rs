@@ -7,9 +7,9 @@ use sched::driver::DriverKind;
 use thiserror::Error;
 
 use super::{Console, MachineSpec, Running, Vm, VmError};
-use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSpec, Snapshot};
+use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSnapshot, ScheduleSpec};
 #[cfg(feature = "bpf")]
-use crate::driver::{BpfDriver, BpfError, BpfReport};
+use crate::driver::{BpfDriver, BpfDriverError, BpfReport};
 
 /// Why a schedule cannot be started, or its results not be read.
 #[derive(Debug, Error)]
@@ -21,7 +21,7 @@ pub enum ScheduleError {
     /// The scheduler in the host's kernel.
     #[cfg(feature = "bpf")]
     #[error(transparent)]
-    Bpf(#[from] BpfError),
+    Bpf(#[from] BpfDriverError),
 }
 
 /// A schedule at work.
@@ -38,7 +38,7 @@ pub enum Schedule {
 
 /// What a schedule has done.
 #[derive(Debug)]
-pub struct Done {
+pub struct ScheduleResult {
     /// The schedule's account.
     pub report: SchedReport,
     /// What only a scheduler in the host's kernel says.
@@ -122,7 +122,7 @@ impl Schedule {
     }
 
     /// The vCPUs at this moment; None: the schedule is the host's.
-    pub fn snapshot(&self) -> Option<Snapshot> {
+    pub fn snapshot(&self) -> Option<ScheduleSnapshot> {
         match self {
             Self::Host => None,
             Self::User(driver) => Some(driver.snapshot()),
@@ -151,10 +151,10 @@ impl Schedule {
     }
 
     /// What it has done so far; None: the schedule is the host's.
-    pub fn report(&self) -> Result<Option<Done>, ScheduleError> {
+    pub fn report(&self) -> Result<Option<ScheduleResult>, ScheduleError> {
         Ok(match self {
             Self::Host => None,
-            Self::User(driver) => Some(Done {
+            Self::User(driver) => Some(ScheduleResult {
                 report: driver.report(),
                 #[cfg(feature = "bpf")]
                 in_kernel: None,
@@ -162,7 +162,7 @@ impl Schedule {
             #[cfg(feature = "bpf")]
             Self::Bpf(driver) => {
                 let (in_kernel, report) = driver.report()?;
-                Some(Done { report, in_kernel: Some(in_kernel) })
+                Some(ScheduleResult { report, in_kernel: Some(in_kernel) })
             }
         })
     }

@@ -7,7 +7,7 @@ use hypercalls::payload::{MEMORY, Workload};
 use super::Oversight;
 use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
-    vcpu::{Place, fault::FaultPlan},
+    vcpu::{ThreadPlacement, fault::FaultPlan},
 };
 use base::{
     backend::PvBackend,
@@ -100,7 +100,10 @@ impl MachineSpec {
     }
 
     /// Where the host runs the thread of a vCPU.
-    pub fn place_of(&self, vcpu: VcpuId) -> Place {
-        Place { cpus: self.cpus_of(vcpu), cgroup: self.cgroups.get(vcpu.0 as usize).cloned() }
+    pub fn place_of(&self, vcpu: VcpuId) -> ThreadPlacement {
+        ThreadPlacement {
+            cpus: self.cpus_of(vcpu),
+            cgroup: self.cgroups.get(vcpu.0 as usize).cloned(),
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     driver::TelemetryView,
     vcpu::{
         Board, Cause, End, Failure, Trace,
-        stuck::{Patience, Seen, Standing, Waits, Watch},
+        stuck::{AwaitedLock, Patience, Standing, StuckWatch, VcpuSample},
     },
 };
 use base::{
@@ -34,7 +34,7 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// How long a halted waiter may be served before its kick is considered lost. One of our own
 /// schedules tells which vCPUs cannot have kicked yet, and the host's kernel which want a CPU and get none
-/// ([`Watch`]); what a scheduler below emulated CPUs does is not seen. There a releaser that wants a CPU waits for one turn of
+/// ([`StuckWatch`]); what a scheduler below emulated CPUs does is not seen. There a releaser that wants a CPU waits for one turn of
 /// each other thread that does, a few milliseconds each: these limits are long enough beside some hundred of them on a CPU.
 const SERVED: Nanos = Nanos::millis(2000);
 const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
@@ -56,7 +56,7 @@ pub struct Watchdog {
     lines: Option<TelemetryView>,
     /// By vCPU, where they can halt in KVM and it reports that.
     blocking: Option<Vec<Blocking>>,
-    watch: Mutex<Watch>,
+    watch: Mutex<StuckWatch>,
 }
 
 impl Watchdog {
@@ -67,7 +67,7 @@ impl Watchdog {
         blocking: Option<Vec<Blocking>>,
         patience: Patience,
     ) -> Self {
-        let watch = Mutex::new(Watch::new(patience, vcpus.get() as usize));
+        let watch = Mutex::new(StuckWatch::new(patience, vcpus.get() as usize));
         Self { board, vcpus, lines, blocking, watch }
     }
 
@@ -103,29 +103,29 @@ impl Watchdog {
         self.watch().doubts(&seen, then)
     }
 
-    fn watch(&self) -> MutexGuard<'_, Watch> {
+    fn watch(&self) -> MutexGuard<'_, StuckWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn see(&self) -> Vec<Seen> {
+    fn see(&self) -> Vec<VcpuSample> {
         let (mut seen, activity): (Vec<_>, Vec<_>) =
             self.vcpus.ids().map(|id| self.see_one(id)).unzip();
         for ix in 0..seen.len() {
-            let Some(Waits { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
+            let Some(AwaitedLock { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
                 continue;
             };
             // A vCPU that has been admitted, or is about to admit one, will resolve it.
-            let is_at_it = |(seen, activity): (&Seen, &LockActivity)| {
+            let is_at_it = |(seen, activity): (&VcpuSample, &LockActivity)| {
                 seen.standing == Standing::Able && activity.is_involved_with(LockId(lock))
             };
             if seen.iter().zip(&activity).any(is_at_it) {
-                seen[ix].waits = Some(Waits { lock, ticket: None, distance: None });
+                seen[ix].waits = Some(AwaitedLock { lock, ticket: None, distance: None });
             }
         }
         seen
     }
 
-    fn see_one(&self, id: VcpuId) -> (Seen, LockActivity) {
+    fn see_one(&self, id: VcpuId) -> (VcpuSample, LockActivity) {
         // The exits first: a halt that begins in between is then taken for a new one at the next
         // look.
         let exits = self.board.counters(id).exits.get();
@@ -148,7 +148,7 @@ impl Watchdog {
         let awaits_turn = standing == Standing::Able
             && scheduler.is_some_and(|scheduler| scheduler.awaits_turn(id));
         (
-            Seen {
+            VcpuSample {
                 standing,
                 exits,
                 awaits_turn,
@@ -163,13 +163,13 @@ impl Watchdog {
 }
 
 /// What a telemetry line says that its vCPU waits for, and whether it says that the vCPU is halted.
-fn waits(activity: &LockActivity) -> (Option<Waits>, bool) {
+fn waits(activity: &LockActivity) -> (Option<AwaitedLock>, bool) {
     match *activity {
         LockActivity::Waiting { lock, ticket, distance, halted, .. } => {
-            (Some(Waits { lock: lock.0, ticket: Some(ticket), distance }), halted)
+            (Some(AwaitedLock { lock: lock.0, ticket: Some(ticket), distance }), halted)
         }
         LockActivity::Outside { lock, queued, .. } => {
-            (Some(Waits { lock: lock.0, ticket: None, distance: queued }), true)
+            (Some(AwaitedLock { lock: lock.0, ticket: None, distance: queued }), true)
         }
         _ => (None, false),
     }

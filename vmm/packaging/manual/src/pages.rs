@@ -8,7 +8,7 @@ use clap_mangen::{
 
 use crate::{
     ManualError,
-    source::{self, Part},
+    source::{self, SectionPart},
 };
 
 /// All pages: their paths below `share`, and their contents.
@@ -85,11 +85,11 @@ fn ending(command: &Command) -> Result<Roff, ManualError> {
         roff.control("SH", [section.title.to_uppercase().as_str()]);
         for part in section.parts {
             match part {
-                Part::Paragraph(text) => {
+                SectionPart::Paragraph(text) => {
                     roff.control("PP", []);
                     roff.text(inlines(&text));
                 }
-                Part::Row(name, meaning) => {
+                SectionPart::Row(name, meaning) => {
                     roff.control("TP", []);
                     roff.text([bold(name)]);
                     roff.text(inlines(meaning));

@@ -65,8 +65,8 @@ fn the_page_of_the_whole_has_the_manuals_sections() {
     let parts = source::sections().unwrap().into_iter().flat_map(|section| section.parts);
     let rows: Vec<_> = parts
         .filter_map(|part| match part {
-            source::Part::Row(name, _) => Some(name),
-            source::Part::Paragraph(_) => None,
+            source::SectionPart::Row(name, _) => Some(name),
+            source::SectionPart::Paragraph(_) => None,
         })
         .collect();
     assert!(rows.iter().any(|name| name == "tar c src | pvticket boot -- wc -c"), "{rows:?}");

@@ -3,12 +3,12 @@
 use super::{
     clipped, points,
     rows::{others, schedule},
-    subject::{Subject, Words},
+    subject::{LockWords, Subject},
 };
 use crate::{
     figures::{
         characters::tick_names,
-        scale::{Scale, Unit},
+        scale::{AxisUnit, Scale},
     },
     si::si,
     words::sentences::operations,
@@ -42,7 +42,7 @@ struct Bar {
 }
 
 /// The chart, below a blank line; nothing without rates.
-pub fn render(studies: &[Study], subjects: &[Subject], words: &Words, width: usize) -> String {
+pub fn render(studies: &[Study], subjects: &[Subject], words: &LockWords, width: usize) -> String {
     let bars = bars(studies, subjects, words);
     if bars.is_empty() {
         return String::new();
@@ -74,7 +74,7 @@ pub fn render(studies: &[Study], subjects: &[Subject], words: &Words, width: usi
 }
 
 /// A bar for each point; of one that is in two studies, the first.
-fn bars(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Bar> {
+fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<Bar> {
     let mut seen: Vec<&Point> = Vec::new();
     let mut bars = Vec::new();
     for subject in subjects {
@@ -100,7 +100,7 @@ fn scale(bars: &[Bar]) -> Scale {
     let rates = || bars.iter().map(|bar| bar.rate).filter(|rate| *rate > f64::MIN_POSITIVE);
     let least = rates().fold(f64::INFINITY, f64::min);
     let below = 10f64.powf((least / 2.0).log10().floor());
-    Scale::log("", Unit::Count, rates().chain([below]))
+    Scale::log("", AxisUnit::Count, rates().chain([below]))
 }
 
 /// The names in columns, a guest's only with its first bar.

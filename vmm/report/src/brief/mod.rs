@@ -14,9 +14,9 @@ mod tests;
 
 use crate::{figures::characters::wrapped, names};
 use base::plural::count;
-use rows::Row;
+use rows::ComparisonRow;
 use study::findings::{PointStudy, RunRecord, Study};
-use subject::{Subject, Words};
+use subject::{LockWords, Subject};
 
 /// Most lines of the answer, with one for the page's path.
 pub const MOST_LINES: usize = 10;
@@ -45,7 +45,7 @@ pub fn brief(runs: &[RunRecord], width: usize) -> Brief {
     let width = width.clamp(NARROWEST, WIDTH);
     let studies = studies(runs);
     let subjects = subject::all(&studies);
-    let words = Words::of(&studies);
+    let words = LockWords::of(&studies);
     Brief {
         answer: answer(&studies, &subjects, &words, width),
         chart: chart::render(&studies, &subjects, &words, width),
@@ -65,7 +65,7 @@ fn studies(runs: &[RunRecord]) -> Vec<Study> {
     groups.iter().map(|group| Study::new(group)).collect()
 }
 
-fn answer(studies: &[Study], subjects: &[Subject], words: &Words, width: usize) -> String {
+fn answer(studies: &[Study], subjects: &[Subject], words: &LockWords, width: usize) -> String {
     let mut rows = rows::all(studies, subjects, words);
     let head = first(wrapped(&head(&rows, subjects, words), width, ""), MOST_HEAD);
     let notes = notes::all(studies, subjects, &rows);
@@ -86,7 +86,7 @@ fn answer(studies: &[Study], subjects: &[Subject], words: &Words, width: usize) 
 }
 
 /// What is compared, at which overcommit ratio, and from how many runs.
-fn head(rows: &[Row], subjects: &[Subject], words: &Words) -> String {
+fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
     let Some(level) = subjects.iter().find_map(Subject::level) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };

@@ -1,6 +1,6 @@
 //! What the reader of a brief has to know beside its ratios: what failed, and what was not measured.
 
-use super::{first, rows::Row, subject::Subject};
+use super::{first, rows::ComparisonRow, subject::Subject};
 use crate::{
     figures::characters::wrapped,
     words::{self, disturbed, moved},
@@ -15,7 +15,7 @@ use study::{
 };
 
 /// The notes, most important first.
-pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String> {
+pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if studies.iter().any(|study| study.broken() != (0.0, 0.0)) {
         notes.push(
@@ -56,7 +56,7 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
 }
 
 /// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
-fn absent(subjects: &[Subject], rows: &[Row]) -> Vec<String> {
+fn absent(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     let mut absent = Vec::new();
     if subjects.iter().all(|subject| subject.guest() == GuestKind::Sim) && !subjects.is_empty() {
         return absent;
@@ -64,7 +64,7 @@ fn absent(subjects: &[Subject], rows: &[Row]) -> Vec<String> {
     let has_schedules = rows.iter().any(|row| !row.is_of_locks);
     for (guest, name) in [(GuestKind::Payload, "the payload"), (GuestKind::Linux, "a Linux guest")]
     {
-        let is_of = |row: &&Row| subjects[row.subject].guest() == guest;
+        let is_of = |row: &&ComparisonRow| subjects[row.subject].guest() == guest;
         match subjects.iter().find(|subject| subject.guest() == guest) {
             None => absent.push(name.to_owned()),
             Some(subject)

@@ -2,7 +2,7 @@
 
 use super::{
     points,
-    subject::{Subject, Words},
+    subject::{LockWords, Subject},
 };
 use crate::{
     compare::with_interval, figures::characters::wrapped, names, si::ratio, words::sentences::p,
@@ -19,7 +19,7 @@ const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, 
 
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ComparisonRow {
     /// What it is about.
     pub subject: usize,
     /// The guest's name.
@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 /// All comparisons that a brief may show: of each guest first those of locks, then those of schedules.
-pub fn all(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Row> {
+pub fn all(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<ComparisonRow> {
     let mut rows = Vec::new();
     for (ix, subject) in subjects.iter().enumerate() {
         let plainest = plainest(studies, subject);
@@ -57,7 +57,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Row> {
         let under_plainest = |(study, comparison): &(&Study, &Comparison)| {
             Some(&study.points[comparison.subject].point.policy) == plainest
         };
-        let row = |(study, comparison)| Row {
+        let row = |(study, comparison)| ComparisonRow {
             subject: ix,
             ..row(study, comparison, guest.clone(), words)
         };
@@ -73,7 +73,7 @@ fn plainest<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a Policy
     policies().find(|policy| policy.is_host()).or_else(|| policies().next())
 }
 
-fn row(study: &Study, comparison: &Comparison, guest: String, words: &Words) -> Row {
+fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords) -> ComparisonRow {
     let [compared, against] = [comparison.subject, comparison.against].map(|ix| &study.points[ix]);
     let is_of_locks = comparison.axis == Axis::Lock;
     let shared = if !is_of_locks {
@@ -88,7 +88,7 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &Words) -> 
     let parts: Vec<String> =
         [sides].into_iter().chain(shared).chain(others(study, &compared.point)).collect();
     let policies = [compared, against].map(|side| side.point.policy.clone());
-    Row {
+    ComparisonRow {
         subject: 0,
         guest,
         what: parts.join(", "),
@@ -140,8 +140,8 @@ fn value(comparison: &Comparison) -> String {
 }
 
 /// Drops the row that says least: of a schedule rather than of a lock, and then of the smallest ratio.
-pub fn drop_least(rows: &mut Vec<Row>) {
-    let least = |(_, a): &(usize, &Row), (_, b): &(usize, &Row)| {
+pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
+    let least = |(_, a): &(usize, &ComparisonRow), (_, b): &(usize, &ComparisonRow)| {
         a.is_of_locks.cmp(&b.is_of_locks).then(a.weight.total_cmp(&b.weight))
     };
     if let Some((ix, _)) = rows.iter().enumerate().min_by(least) {
@@ -150,12 +150,12 @@ pub fn drop_least(rows: &mut Vec<Row>) {
 }
 
 /// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.
-pub fn layout(rows: &[Row], width: usize) -> String {
+pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
     let whats = column_of_whats(rows, width.saturating_sub(guests + 4));
     let mut text = String::new();
     let mut before = "";
-    for Row { guest, what, value, .. } in rows {
+    for ComparisonRow { guest, what, value, .. } in rows {
         let shown = if guest == before { "" } else { guest };
         before = guest;
         let in_columns = format!("{shown:<guests$}  {what:<whats$}  {value}");
@@ -174,7 +174,7 @@ pub fn layout(rows: &[Row], width: usize) -> String {
 
 /// The widest column of what is compared in which each row that is not wider has its value beside it, in `width`
 /// columns for both. A row that is too wide does not keep the others from being aligned.
-fn column_of_whats(rows: &[Row], width: usize) -> usize {
+fn column_of_whats(rows: &[ComparisonRow], width: usize) -> usize {
     let length = |text: &String| text.chars().count();
     let fits = |column: usize| {
         let inside = rows.iter().filter(|row| length(&row.what) <= column);
@@ -184,7 +184,7 @@ fn column_of_whats(rows: &[Row], width: usize) -> usize {
 }
 
 /// What the schedules in the rows do; a short form leaves out what schedulers of other kinds are called, too.
-pub fn legends(rows: &[Row]) -> [String; 2] {
+pub fn legends(rows: &[ComparisonRow]) -> [String; 2] {
     let is_there =
         |name: &str| rows.iter().flat_map(|row| &row.policies).any(|policy| policy.name() == name);
     let without = |known: &[&str]| {

@@ -105,11 +105,11 @@ impl Subject {
 
 /// The words for locks: `native` and `PV`, where there are no others.
 #[derive(Debug)]
-pub struct Words {
+pub struct LockWords {
     are_of_ticketlocks: bool,
 }
 
-impl Words {
+impl LockWords {
     /// Those that fit the locks of the studies.
     pub fn of(studies: &[Study]) -> Self {
         let points =

@@ -170,7 +170,7 @@ fn what_the_test_does_not_confirm_is_unclear() {
         }
         study
     });
-    let (subjects, words) = (subject::all(&studies), Words::of(&studies));
+    let (subjects, words) = (subject::all(&studies), LockWords::of(&studies));
     let text = answer(&studies, &subjects, &words, WIDTH);
     assert!(line(&text, "PV / native").contains("unclear, p = 0.195 (7"), "{text}");
 }

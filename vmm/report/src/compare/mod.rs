@@ -38,7 +38,7 @@ pub(super) fn dash() -> String {
 
 /// A comparison's study with what its table is laid out by.
 #[derive(Debug)]
-struct Table<'a> {
+struct ComparisonTable<'a> {
     study: &'a Study,
     /// A schedule of ours counts preemptions, at some points at least.
     scheduled: bool,
@@ -52,7 +52,7 @@ struct Table<'a> {
 pub fn render(study: &Study) -> String {
     let Some(first) = study.points.first() else { return String::new() };
     let drivers = drivers(study);
-    let mut table = Table { study, scheduled: !drivers.is_empty(), drivers, names: 0 };
+    let mut table = ComparisonTable { study, scheduled: !drivers.is_empty(), drivers, names: 0 };
     let names = study.points.iter().map(|point| table.label(&point.point).chars().count()).max();
     // Two spaces before the name; the next column has spaces of its own.
     table.names = names.unwrap_or_default().max(6) + 2;
@@ -84,7 +84,7 @@ const OF_SPINLOCKS: &str = "note    LHP/s, LWP/s and wasted are lower bounds, of
 /// How a schedule of the host's kernel differs from one of this program.
 const OF_KERNEL: &str = "note    driver bpf: the host's kernel ends turns at its timer tick\n";
 
-impl Table<'_> {
+impl ComparisonTable<'_> {
     /// A point as the table names it. Only if all schedules have the usual driver, it is not named.
     fn label(&self, point: &Point) -> String {
         let system = names::system(point);

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::{
-    Figure, Legend, Lines, Mark, Panel, Plot, Row, Rows, STYLES, Series, latency, preempted,
-    ratios,
-    scale::{Scale, Unit},
+    Figure, Legend, Lines, Panel, Plot, PlotRow, PlottedValue, Rows, STYLES, Series, latency,
+    preempted, ratios,
+    scale::{AxisUnit, Scale},
 };
 use crate::{
     names,
@@ -43,7 +43,7 @@ fn throughput(study: &Study) -> Option<Figure> {
     let values = panels.iter().flat_map(|(_, series)| series).flat_map(|line| &line.marks);
     let values = values.flat_map(|mark| mark.samples.iter().map(|(rate, _)| *rate));
     let label = format!("{} a second (log scale)", operations(study));
-    let y = Scale::log(&label, Unit::Count, values);
+    let y = Scale::log(&label, AxisUnit::Count, values);
     Some(Figure {
         id: "throughput".to_owned(),
         title: titles::throughput(study),
@@ -56,7 +56,7 @@ fn throughput(study: &Study) -> Option<Figure> {
     })
 }
 
-fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
+fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> PlottedValue {
     let interval = rate.median.interval.map(|interval| (interval.low, interval.high));
     let within = interval.map_or_else(
         || format!("{}: too few for an interval", count(rate.count, "repetition")),
@@ -64,7 +64,7 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
             format!("95 % {} .. {}, {}", si(low), si(high), count(rate.count, "repetition"))
         },
     );
-    Mark {
+    PlottedValue {
         y: rate.median.value,
         note: si(rate.median.value),
         interval,
@@ -80,11 +80,11 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
             si(rate.median.value),
             operations(study)
         ),
-        ..Mark::of(study, &point.point)
+        ..PlottedValue::of(study, &point.point)
     }
 }
 
-impl Mark {
+impl PlottedValue {
     /// A mark at the place of a point, without a value.
     pub(super) fn of(study: &Study, point: &Point) -> Self {
         let x = study.layout.position(point).unwrap_or(0.0);
@@ -112,7 +112,7 @@ pub(super) fn legend(study: &Study) -> Vec<Legend> {
 pub(super) fn panels(
     study: &Study,
     legend: &[Legend],
-    marks: impl Fn(&PointStudy) -> Option<Mark>,
+    marks: impl Fn(&PointStudy) -> Option<PlottedValue>,
 ) -> Vec<(String, Vec<Series>)> {
     let mut panels: Vec<(String, Vec<Series>)> = Vec::new();
     for point in &study.points {
@@ -131,7 +131,7 @@ pub(super) fn add(
     facet: String,
     name: String,
     style: usize,
-    mark: Mark,
+    mark: PlottedValue,
 ) {
     let panel = panels.iter().position(|(title, _)| *title == facet).unwrap_or_else(|| {
         panels.push((facet, Vec::new()));
@@ -187,8 +187,8 @@ pub(super) fn finish(
 }
 
 /// A row for each mark of a series.
-fn of_series(series: &Series) -> impl Iterator<Item = Row> {
-    series.marks.iter().map(|mark| Row {
+fn of_series(series: &Series) -> impl Iterator<Item = PlotRow> {
+    series.marks.iter().map(|mark| PlotRow {
         group: mark.at.clone(),
         label: series.name.clone(),
         note: mark.note.clone(),
@@ -198,12 +198,12 @@ fn of_series(series: &Series) -> impl Iterator<Item = Row> {
         hollow: mark.hollow,
         samples: mark.samples.clone(),
         says: mark.says.clone(),
-        ..Row::default()
+        ..PlotRow::default()
     })
 }
 
 /// Brings the rows of each category together, in the order in which the categories appear.
-fn by_category(mut rows: Vec<Row>) -> Vec<Row> {
+fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
     let mut places: HashMap<String, usize> = HashMap::new();
     rows.sort_by_cached_key(|row| {
         let next = places.len();
@@ -221,8 +221,8 @@ pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
 }
 
 /// Panels of rows on a common axis; each row comes with its panel's title.
-pub(super) fn rows(all: impl Iterator<Item = (String, Row)>, x: &Scale) -> Vec<Panel> {
-    let mut panels: Vec<(String, Vec<Row>)> = Vec::new();
+pub(super) fn rows(all: impl Iterator<Item = (String, PlotRow)>, x: &Scale) -> Vec<Panel> {
+    let mut panels: Vec<(String, Vec<PlotRow>)> = Vec::new();
     for (facet, row) in all {
         match panels.iter_mut().find(|(title, _)| *title == facet) {
             Some((_, rows)) => rows.push(row),

@@ -1,6 +1,6 @@
 //! Plots for a terminal: lines in braille dots, markers as letters.
 
-use super::{Figure, Lines, Plot, Row, Rows, STYLES, scale::Scale};
+use super::{Figure, Lines, Plot, PlotRow, Rows, STYLES, scale::Scale};
 
 /// Marker letters, in the order of the styles.
 const MARKERS: [char; STYLES] =
@@ -170,7 +170,7 @@ pub fn tick_names(scale: &Scale, columns: usize) -> String {
 }
 
 fn rows(plot: &Rows, width: usize) -> String {
-    let longest = |text: fn(&Row) -> &String| {
+    let longest = |text: fn(&PlotRow) -> &String| {
         plot.rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0)
     };
     let groups = match longest(|row| &row.group).min(width / 3) {
@@ -196,7 +196,7 @@ fn rows(plot: &Rows, width: usize) -> String {
     text + &axis_below(&plot.x, columns, groups + labels + 3)
 }
 
-fn strip(row: &Row, plot: &Rows, columns: usize) -> String {
+fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
     let at = |value: f64| (plot.x.place(value) * (columns - 1) as f64).round() as usize;
     let mut letters = vec![' '; columns];
     for (ix, height) in row.ridge.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! The figure that compares two runs: one ratio per point.
 
 use super::{
-    Figure, Panel, Plot, Row, Rows,
-    scale::{Scale, Unit},
+    Figure, Panel, Plot, PlotRow, Rows,
+    scale::{AxisUnit, Scale},
 };
 use crate::{
     names,
@@ -18,8 +18,8 @@ pub fn figure(diff: &Diff) -> Option<Figure> {
         [estimate.value].into_iter().chain(within.into_iter().flatten())
     });
     let label = "second run over the first (log scale)";
-    let x = Scale::log(label, Unit::Ratio, ends.chain([1.0]));
-    let rows: Vec<Row> = diff.both.iter().filter_map(|both| row(diff, both)).collect();
+    let x = Scale::log(label, AxisUnit::Ratio, ends.chain([1.0]));
+    let rows: Vec<PlotRow> = diff.both.iter().filter_map(|both| row(diff, both)).collect();
     (!rows.is_empty()).then(|| Figure {
         id: "ratios".to_owned(),
         title: title(diff),
@@ -35,12 +35,12 @@ pub fn figure(diff: &Diff) -> Option<Figure> {
     })
 }
 
-fn row(diff: &Diff, both: &Both) -> Option<Row> {
+fn row(diff: &Diff, both: &Both) -> Option<PlotRow> {
     let estimate = both.ratio?;
     let name = names::whole(&diff.before, &both.point);
     let p = sentences::p(both.verdict.adjusted);
     let style = if both.verdict.significant { usize::from(estimate.value < 1.0) } else { 6 };
-    Some(Row {
+    Some(PlotRow {
         note: format!("{}, p {p}", ratio(estimate.value)),
         says: format!(
             "{name}: {} to {}, {} (p {p})",
@@ -53,6 +53,6 @@ fn row(diff: &Diff, both: &Both) -> Option<Row> {
         span: estimate.interval.map(|interval| (interval.low, interval.high)),
         marks: vec![(style, estimate.value)],
         hollow: !both.verdict.significant,
-        ..Row::default()
+        ..PlotRow::default()
     })
 }

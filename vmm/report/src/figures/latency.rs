@@ -1,8 +1,8 @@
 //! Distributions of times, one row each.
 
 use super::{
-    Figure, Legend, Row, build,
-    scale::{Scale, Unit, time},
+    Figure, Legend, PlotRow, build,
+    scale::{AxisUnit, Scale, time},
 };
 use crate::{
     names,
@@ -27,7 +27,7 @@ fn figure(study: &Study, timed: Timed) -> Option<Figure> {
         let nanos = times.timings.pairs().iter().filter(|(_, count)| *count > 0);
         nanos.map(|(nanos, _)| (*nanos).max(1) as f64)
     });
-    let x = Scale::log(titles::timed(timed).1, Unit::Time, ends);
+    let x = Scale::log(titles::timed(timed).1, AxisUnit::Time, ends);
     let legend = build::legend(study);
     let rows = found().map(|(point, times)| {
         let name = names::series(study, &point.point);
@@ -47,13 +47,13 @@ fn figure(study: &Study, timed: Timed) -> Option<Figure> {
     })
 }
 
-fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize) -> Row {
+fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize) -> PlotRow {
     let percentiles = times.percentiles;
     let values = [percentiles.p50, percentiles.p99, percentiles.p999, percentiles.max]
         .map(|nanos| nanos.0 as f64);
     let [p50, p99, p999, max] = values.map(time);
     let (group, label) = build::row_names(study, &point.point);
-    Row {
+    PlotRow {
         group,
         label,
         note: format!("{p50}, p99 {p99}"),
@@ -65,7 +65,7 @@ fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize
             "{}: median {p50}, p99 {p99}, p99.9 {p999}, longest {max}",
             names::whole(study, &point.point)
         ),
-        ..Row::default()
+        ..PlotRow::default()
     }
 }
 

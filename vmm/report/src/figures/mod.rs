@@ -86,12 +86,12 @@ pub struct Series {
     /// Index of the marker's style.
     pub style: usize,
     /// In the order of the horizontal axis.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<PlottedValue>,
 }
 
 /// A value of a series.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Mark {
+pub struct PlottedValue {
     /// Position on the horizontal axis; 0 among categories.
     pub x: f64,
     /// The category, or `x` as text.
@@ -116,14 +116,14 @@ pub struct Rows {
     /// The horizontal axis.
     pub x: Scale,
     /// From top to bottom; at least one.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PlotRow>,
     /// A value that is marked with a line.
     pub reference: Option<f64>,
 }
 
 /// One row of a plot.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Row {
+pub struct PlotRow {
     /// The category that the row belongs to, written once for neighbouring rows of it; may be
     /// empty.
     pub group: String,

@@ -1,8 +1,8 @@
 //! What a schedule's preemptions hit, and the spinning that they wasted.
 
 use super::{
-    Figure, Legend, Mark, Row, build,
-    scale::{Scale, Unit},
+    Figure, Legend, PlotRow, PlottedValue, build,
+    scale::{AxisUnit, Scale},
 };
 use crate::{
     names,
@@ -12,9 +12,9 @@ use crate::{
 use study::findings::{PointStudy, Study, point::Preempted};
 
 /// What a preemption can hit: style, name, how often a second.
-type Kind = (usize, &'static str, fn(&Preempted) -> f64);
+type PreemptionKind = (usize, &'static str, fn(&Preempted) -> f64);
 
-const KINDS: [Kind; 4] = [
+const KINDS: [PreemptionKind; 4] = [
     (1, "lock holder (LHP)", |preempted| preempted.lhp),
     (0, "next in line (LWP)", |preempted| preempted.lwp),
     (4, "further back in line", |preempted| preempted.queued),
@@ -30,7 +30,7 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
     let legend = build::legend(study);
     let mark = |point: &PointStudy| {
         let share = point.preempted?.wasted_share?;
-        Some(Mark {
+        Some(PlottedValue {
             y: share,
             note: percent(share),
             says: format!(
@@ -38,7 +38,7 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
                 names::whole(study, &point.point),
                 percent(share)
             ),
-            ..Mark::of(study, &point.point)
+            ..PlottedValue::of(study, &point.point)
         })
     };
     let panels = build::panels(study, &legend, mark);
@@ -60,7 +60,7 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
 pub(super) fn kinds(study: &Study) -> Option<Figure> {
     let counts =
         scheduled(study).flat_map(|(_, preempted)| KINDS.map(|(_, _, count)| count(&preempted)));
-    let x = Scale::log("preemptions a second (log scale)", Unit::Count, counts);
+    let x = Scale::log("preemptions a second (log scale)", AxisUnit::Count, counts);
     let rows = scheduled(study).map(|(point, preempted)| {
         (names::facet(study, &point.point), row(study, point, preempted))
     });
@@ -78,7 +78,7 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
     })
 }
 
-fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> Row {
+fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> PlotRow {
     let note = format!(
         "LHP {}/s  LWP {}/s  queued {}/s",
         si(preempted.lhp),
@@ -87,7 +87,7 @@ fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> Row {
     );
     let (group, label) = build::row_names(study, &point.point);
     let counts = KINDS.iter().map(|(style, _, count)| (*style, count(&preempted)));
-    Row {
+    PlotRow {
         group,
         label,
         says: format!(
@@ -98,6 +98,6 @@ fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> Row {
         note,
         // The first kinds last, on top of the others.
         marks: counts.filter(|(_, count)| *count > 0.0).rev().collect(),
-        ..Row::default()
+        ..PlotRow::default()
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Figure, Legend, Mark, STYLES, build,
-    scale::{Scale, Unit},
+    Figure, Legend, PlottedValue, STYLES, build,
+    scale::{AxisUnit, Scale},
 };
 use crate::{
     names,
@@ -37,7 +37,7 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
         let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
         build::add(&mut panels, panel, name, style, mark);
     }
-    let ends = |mark: &Mark| {
+    let ends = |mark: &PlottedValue| {
         [
             Some(mark.y),
             mark.interval.map(|interval| interval.0),
@@ -46,7 +46,7 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
     };
     let values = panels.iter().flat_map(|(_, series)| series).flat_map(|line| &line.marks);
     let values = values.flat_map(|mark| ends(mark).into_iter().flatten()).chain([1.0]);
-    let y = Scale::log(&label(study, axis), Unit::Ratio, values);
+    let y = Scale::log(&label(study, axis), AxisUnit::Ratio, values);
     let points = all()
         .flat_map(|comparison| [comparison.subject, comparison.against])
         .map(|ix| &study.points[ix].point);
@@ -98,16 +98,16 @@ fn label(study: &Study, axis: Axis) -> String {
     format!("ratio of the medians of {}/s{over} (log scale)", build::operations(study))
 }
 
-fn mark(study: &Study, comparison: &Comparison) -> Option<Mark> {
+fn mark(study: &Study, comparison: &Comparison) -> Option<PlottedValue> {
     let estimate = comparison.ratio?;
     let hollow = !matches!(comparison.outcome(), Outcome::More | Outcome::Less);
     let note = ratio(estimate.value);
-    Some(Mark {
+    Some(PlottedValue {
         y: estimate.value,
         note: if hollow { format!("{note}, unclear") } else { note },
         interval: estimate.interval.map(|interval| (interval.low, interval.high)),
         hollow,
         says: sentences::comparison(study, comparison),
-        ..Mark::of(study, &study.points[comparison.subject].point)
+        ..PlottedValue::of(study, &study.points[comparison.subject].point)
     })
 }

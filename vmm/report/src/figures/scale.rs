@@ -8,7 +8,7 @@ const MOST_DECADES: f64 = 8.0;
 
 /// How the values of an axis are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum AxisUnit {
     /// `1.2M`.
     Count,
     /// `2.00x`.
@@ -19,7 +19,7 @@ pub enum Unit {
     Time,
 }
 
-impl Unit {
+impl AxisUnit {
     /// A value as short text.
     pub fn show(self, value: f64) -> String {
         match self {
@@ -58,7 +58,7 @@ pub struct Scale {
     /// The name of the axis, with its unit.
     pub label: String,
     /// How values are written.
-    pub unit: Unit,
+    pub unit: AxisUnit,
     log: bool,
     low: f64,
     high: f64,
@@ -69,7 +69,7 @@ pub struct Scale {
 impl Scale {
     /// A logarithmic axis for these values; values that are not positive are drawn at its lower
     /// end.
-    pub fn log(label: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Self {
+    pub fn log(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Self {
         let values = values.filter(|value| value.is_finite() && *value > f64::MIN_POSITIVE);
         let (least, most) = ends(values).unwrap_or((1.0, 10.0));
         let decades = most.log10() - least.log10();
@@ -85,7 +85,7 @@ impl Scale {
     }
 
     /// A logarithmic axis whose ticks are the values themselves.
-    pub fn steps(label: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Self {
+    pub fn steps(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Self {
         let mut ticks: Vec<f64> =
             values.filter(|value| value.is_finite() && *value > f64::MIN_POSITIVE).collect();
         ticks.sort_unstable_by(f64::total_cmp);
@@ -100,7 +100,14 @@ impl Scale {
     /// A linear axis from 0 to 100 %.
     pub fn share(label: &str) -> Self {
         let ticks = vec![0.0, 0.25, 0.5, 0.75, 1.0];
-        Self { label: label.to_owned(), unit: Unit::Share, log: false, low: 0.0, high: 1.0, ticks }
+        Self {
+            label: label.to_owned(),
+            unit: AxisUnit::Share,
+            log: false,
+            low: 0.0,
+            high: 1.0,
+            ticks,
+        }
     }
 
     /// The position of a value: 0 at the lower end, 1 at the upper, clamped.
@@ -164,12 +171,12 @@ mod tests {
 
     #[test]
     fn decades_where_there_are_some_and_round_steps_where_there_are_none() {
-        let wide = Scale::log("", Unit::Count, [0.0, 420.0, 6.2e6].into_iter());
+        let wide = Scale::log("", AxisUnit::Count, [0.0, 420.0, 6.2e6].into_iter());
         let ticks: Vec<String> = wide.ticks.iter().map(|tick| wide.unit.show(*tick)).collect();
         assert_eq!(ticks, ["100", "1k", "10k", "100k", "1M", "10M"]);
         assert_eq!((wide.place(0.0), wide.place(1e7)), (0.0, 1.0));
         assert!((wide.place(wide.at(0.25)) - 0.25).abs() < 1e-9 && !wide.holds(100.0));
-        let close = Scale::log("", Unit::Ratio, [0.9, 1.0, 1.3].into_iter());
+        let close = Scale::log("", AxisUnit::Ratio, [0.9, 1.0, 1.3].into_iter());
         let ticks: Vec<String> = close.ticks.iter().map(|tick| close.unit.show(*tick)).collect();
         assert_eq!(ticks, ["0.8x", "1x", "1.2x", "1.4x"]);
         let shares = Scale::share("");
@@ -188,8 +195,8 @@ mod tests {
         fn no_values_break_a_scale(values: Vec<f64>, value: f64, place in 0.0..=1.0) {
             let all = || values.iter().copied();
             let scales = [
-                Scale::log("", Unit::Count, all()),
-                Scale::steps("", Unit::Ratio, all()),
+                Scale::log("", AxisUnit::Count, all()),
+                Scale::steps("", AxisUnit::Ratio, all()),
             ];
             for scale in scales {
                 prop_assert!((0.0..=1.0).contains(&scale.place(value)));

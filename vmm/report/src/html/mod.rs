@@ -9,7 +9,7 @@ use base::{plural::count, shown};
 use super::figures::{self, Figure, Plot, svg};
 use crate::words::{
     self, answer, command, diff as diff_words,
-    published::{self, Section},
+    published::{self, DocumentSystems},
     reproduction as reproduction_words,
     sentences::{self, Sentence, Tone},
     tables::{self, Table, TableLine},
@@ -48,7 +48,7 @@ struct Page {
     facts: Vec<(&'static str, String)>,
     figures: Vec<Drawn>,
     tables: Vec<Table>,
-    sections: Vec<Section>,
+    sections: Vec<DocumentSystems>,
     method: Vec<String>,
     commands: Vec<(String, String)>,
     specs: Vec<(String, String)>,

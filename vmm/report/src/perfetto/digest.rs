@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     CATEGORY, key, name,
-    proto::{Kind, TrackDescriptor, TrackEvent},
+    proto::{TrackDescriptor, TrackEvent, TrackEventType},
     read::{Packets, TraceError},
 };
 use base::units::Nanos;
@@ -144,13 +144,13 @@ pub fn digest(input: impl BufRead, top: usize) -> Result<Digest, TraceError> {
 
 struct Reader {
     top: usize,
-    runs: Vec<Run>,
-    tracks: HashMap<u64, Known>,
+    runs: Vec<RunReader>,
+    tracks: HashMap<u64, DeclaredTrack>,
 }
 
 /// A run being read.
 #[derive(Default)]
-struct Run {
+struct RunReader {
     digest: RunDigest,
     began: Nanos,
     /// The end of the run was read.
@@ -158,7 +158,7 @@ struct Run {
 }
 
 /// A track that was declared.
-struct Known {
+struct DeclaredTrack {
     /// Index of its run.
     run: usize,
     name: String,
@@ -179,7 +179,7 @@ impl Reader {
             Some(process) => {
                 let title = process.process_name.clone();
                 let digest = RunDigest { title, ..RunDigest::default() };
-                self.runs.push(Run { digest, ..Run::default() });
+                self.runs.push(RunReader { digest, ..RunReader::default() });
                 (self.runs.len() - 1, process.process_name)
             }
             None => match self.tracks.get(&parent_uuid) {
@@ -188,7 +188,7 @@ impl Reader {
                 None => return Err(TraceError::Damaged(at)),
             },
         };
-        match self.tracks.insert(uuid, Known { run, name, open: Vec::new() }) {
+        match self.tracks.insert(uuid, DeclaredTrack { run, name, open: Vec::new() }) {
             None => Ok(()),
             Some(_) => Err(TraceError::Damaged(at)),
         }
@@ -198,20 +198,20 @@ impl Reader {
     fn event(&mut self, event: &TrackEvent, at: Nanos) -> Option<()> {
         let track = self.tracks.get_mut(&event.track_uuid)?;
         let run = self.runs.get_mut(track.run)?;
-        match Kind::try_from(event.kind).ok()? {
-            Kind::SliceBegin => {
+        match TrackEventType::try_from(event.kind).ok()? {
+            TrackEventType::SliceBegin => {
                 let open = run.begins(event, at, &track.name);
                 track.open.push(open);
             }
-            Kind::SliceEnd => match track.open.pop()? {
+            TrackEventType::SliceEnd => match track.open.pop()? {
                 Open::Run => run.is_whole = true,
                 Open::Preempted(off, since) => run.was_off(*off, at.since(since), self.top),
                 Open::Other => {}
             },
-            Kind::Instant if event.name == name::KICK => {
+            TrackEventType::Instant if event.name == name::KICK => {
                 run.kick(event, at, self.top, &track.name);
             }
-            Kind::Instant | Kind::Counter | Kind::Unspecified => {}
+            TrackEventType::Instant | TrackEventType::Counter | TrackEventType::Unspecified => {}
         }
         Some(())
     }
@@ -235,7 +235,7 @@ impl RunDigest {
     }
 }
 
-impl Run {
+impl RunReader {
     fn begins(&mut self, event: &TrackEvent, at: Nanos, track: &str) -> Open {
         if event.categories.iter().any(|category| category == CATEGORY) {
             self.began = at;

@@ -10,13 +10,13 @@ use super::{
     write::{Out, Track, named, number, text},
 };
 use base::{
-    events::{Event, Outcome},
+    events::{KickOutcome, VcpuEvent},
     units::{Nanos, SlotId},
 };
 use sched::{VcpuIndex, accounting::Preemption, log::TurnEnd};
 use study::timeline::{
-    Counted, Lost, Span, Timeline, Traced,
-    stretches::{Stretch, Stretches, What},
+    DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline,
+    stretches::{Stretch, StretchState, Stretches},
 };
 
 /// The remark on a run under the host's scheduler.
@@ -60,7 +60,7 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
 
 /// The slice of the whole run.
 fn whole(title: &str, timeline: &Timeline) -> TrackEvent {
-    let Lost { turns, preemptions, sightings, handoffs, events } = timeline.lost;
+    let DroppedEntries { turns, preemptions, sightings, handoffs, events } = timeline.lost;
     let mut annotations = vec![
         number(key::LENGTH, timeline.span.length().0),
         number("vcpus", timeline.vcpus.len() as u64),
@@ -121,8 +121,8 @@ impl<W: Write> Drawing<'_, W> {
             }
             let track = Track::Operations(vm);
             let (what, unit) = match self.timeline.counted {
-                Counted::Operations => ("operations", "op/s"),
-                Counted::Locks => ("locks taken", "locks/s"),
+                ProgressUnit::Operations => ("operations", "op/s"),
+                ProgressUnit::Locks => ("locks taken", "locks/s"),
             };
             self.out.name(track, &self.of_vm(what, vm), Some(unit))?;
             for pair in samples.windows(2) {
@@ -148,7 +148,7 @@ impl<W: Write> Drawing<'_, W> {
         Ok(())
     }
 
-    fn slots(&mut self, stretches: &Stretches<'_>, traced: &Traced) -> io::Result<()> {
+    fn slots(&mut self, stretches: &Stretches<'_>, traced: &ScheduleTrace) -> io::Result<()> {
         for (slot, cpu) in (0..).map(SlotId).zip(&traced.cpus) {
             let track = Track::Slot(slot.0);
             self.out.name(track, &format!("{slot} (CPU {cpu})"), None)?;
@@ -167,7 +167,7 @@ impl<W: Write> Drawing<'_, W> {
         let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
         for (at, event) in events {
             // The schedule's own records have these in more detail.
-            if !matches!(event, Event::Kicks(_, Outcome::Woke)) {
+            if !matches!(event, VcpuEvent::Kicks(_, KickOutcome::Woke)) {
                 self.event(*at, vcpu, event)?;
             }
         }
@@ -177,7 +177,7 @@ impl<W: Write> Drawing<'_, W> {
     fn stretch(&mut self, track: Track, stretch: &Stretch<'_>) -> io::Result<()> {
         let span = stretch.span;
         let simple = match &stretch.what {
-            What::Running { slot, end, kick, spinning } => {
+            StretchState::Running { slot, end, kick, spinning } => {
                 let mut event = named(name::RUNNING, ended(*end));
                 event.annotations.push(number("slot", slot.0.into()));
                 event.terminating_flow_ids =
@@ -188,13 +188,13 @@ impl<W: Write> Drawing<'_, W> {
                 }
                 return self.out.end(span.to, track);
             }
-            What::Preempted(end, preemption) => {
+            StretchState::Preempted(end, preemption) => {
                 return self.preempted(track, span, *end, *preemption);
             }
-            What::Yielded => name::YIELDED,
-            What::Halted => name::HALTED,
-            What::Idle => name::IDLE,
-            What::Woken(_) => name::WOKEN,
+            StretchState::Yielded => name::YIELDED,
+            StretchState::Halted => name::HALTED,
+            StretchState::Idle => name::IDLE,
+            StretchState::Woken(_) => name::WOKEN,
         };
         self.out.slice(span, track, named(simple, Vec::new()))
     }
@@ -202,7 +202,7 @@ impl<W: Write> Drawing<'_, W> {
     fn preempted(
         &mut self,
         track: Track,
-        span: Span,
+        span: TimeSpan,
         end: TurnEnd,
         preemption: Option<&Preemption>,
     ) -> io::Result<()> {
@@ -225,32 +225,32 @@ impl<W: Write> Drawing<'_, W> {
     }
 
     /// A vCPU's events that are not part of a turn.
-    fn event(&mut self, at: Nanos, vcpu: VcpuIndex, event: &Event) -> io::Result<()> {
+    fn event(&mut self, at: Nanos, vcpu: VcpuIndex, event: &VcpuEvent) -> io::Result<()> {
         let event = match event {
-            Event::Kicks(target, outcome) | Event::Strays(target, outcome) => {
+            VcpuEvent::Kicks(target, outcome) | VcpuEvent::Strays(target, outcome) => {
                 let to = self.timeline.neighbour(vcpu, *target);
                 let to = to.map_or_else(|| target.to_string(), |to| self.timeline.name(to));
                 let what = match event {
-                    Event::Strays(..) => "stray kick",
+                    VcpuEvent::Strays(..) => "stray kick",
                     _ => name::KICK,
                 };
                 named(&format!("{what}: {outcome}"), vec![text(key::TO, to)])
             }
-            Event::FoundKick(ticket) => {
+            VcpuEvent::FoundKick(ticket) => {
                 named("a kick was pending", vec![number("ticket", ticket.0.into())])
             }
-            Event::Spurious(ticket) => {
+            VcpuEvent::Spurious(ticket) => {
                 named("halt: fault, returns at once", vec![number("ticket", ticket.0.into())])
             }
-            Event::Done(status) => named("done", vec![number("status", (*status).into())]),
+            VcpuEvent::Done(status) => named("done", vec![number("status", (*status).into())]),
             // Drawn as slices or gaps.
-            Event::Parks(_) | Event::GoesOn => return Ok(()),
+            VcpuEvent::Parks(_) | VcpuEvent::GoesOn => return Ok(()),
         };
         self.out.instant(at, Track::Vcpu(vcpu.0), event)
     }
 
     /// Kicks, and what each one led to.
-    fn handoffs(&mut self, traced: &Traced) -> io::Result<()> {
+    fn handoffs(&mut self, traced: &ScheduleTrace) -> io::Result<()> {
         for (ix, handoff) in traced.handoffs.iter().enumerate() {
             let track = handoff.by.map_or(Track::Late, |by| Track::Vcpu(by.0));
             let to = text(key::TO, self.timeline.name(handoff.to));
@@ -268,25 +268,25 @@ impl<W: Write> Drawing<'_, W> {
         let mut parked = None;
         for (at, event) in events {
             match event {
-                Event::Parks(ticket) => parked = Some((*at, *ticket)),
-                Event::GoesOn => {
+                VcpuEvent::Parks(ticket) => parked = Some((*at, *ticket)),
+                VcpuEvent::GoesOn => {
                     if let Some((from, ticket)) = parked.take() {
-                        self.halted(vcpu, Span { from, to: *at }, ticket.0)?;
+                        self.halted(vcpu, TimeSpan { from, to: *at }, ticket.0)?;
                     }
                 }
-                Event::Kicks(_, Outcome::Woke) => {}
+                VcpuEvent::Kicks(_, KickOutcome::Woke) => {}
                 other => self.event(*at, vcpu, other)?,
             }
         }
         match parked {
             Some((from, ticket)) => {
-                self.halted(vcpu, Span { from, to: self.timeline.span.to }, ticket.0)
+                self.halted(vcpu, TimeSpan { from, to: self.timeline.span.to }, ticket.0)
             }
             None => Ok(()),
         }
     }
 
-    fn halted(&mut self, vcpu: VcpuIndex, span: Span, ticket: u32) -> io::Result<()> {
+    fn halted(&mut self, vcpu: VcpuIndex, span: TimeSpan, ticket: u32) -> io::Result<()> {
         let annotations = vec![number("ticket", ticket.into())];
         self.out.slice(span, Track::Vcpu(vcpu.0), named(name::HALTED, annotations))
     }
@@ -296,7 +296,7 @@ impl<W: Write> Drawing<'_, W> {
         let mut flows = 0;
         for by in (0..self.timeline.events.len()).map(|ix| VcpuIndex(ix as u32)) {
             for (at, event) in &self.timeline.events[by.0 as usize] {
-                let Event::Kicks(id, Outcome::Woke) = event else { continue };
+                let VcpuEvent::Kicks(id, KickOutcome::Woke) = event else { continue };
                 let Some(to) = self.timeline.neighbour(by, *id) else { continue };
                 let on = self.goes_on_after(to, *at);
                 let mut event = named(name::KICK, vec![text(key::TO, self.timeline.name(to))]);
@@ -320,7 +320,7 @@ impl<W: Write> Drawing<'_, W> {
     fn goes_on_after(&self, vcpu: VcpuIndex, at: Nanos) -> Option<Nanos> {
         let events = self.timeline.events.get(vcpu.0 as usize)?;
         let later = &events[events.partition_point(|(time, _)| *time < at)..];
-        later.iter().find(|(_, event)| *event == Event::GoesOn).map(|(at, _)| *at)
+        later.iter().find(|(_, event)| *event == VcpuEvent::GoesOn).map(|(at, _)| *at)
     }
 
     fn late(&mut self) -> io::Result<()> {
@@ -330,7 +330,7 @@ impl<W: Write> Drawing<'_, W> {
         }
         self.out.name(Track::Late, "late kicks", None)?;
         for (at, event) in &self.timeline.late {
-            let is_known = matches!(event, Event::Kicks(_, Outcome::Woke));
+            let is_known = matches!(event, VcpuEvent::Kicks(_, KickOutcome::Woke));
             if !is_known || self.timeline.schedule.is_none() {
                 self.out.instant(*at, Track::Late, named(&event.to_string(), Vec::new()))?;
             }

@@ -67,7 +67,7 @@ pub(super) struct CounterDescriptor {
 /// `TrackEvent`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
-    #[prost(enumeration = "Kind", tag = "9")]
+    #[prost(enumeration = "TrackEventType", tag = "9")]
     pub(super) kind: i32,
     #[prost(uint64, tag = "11")]
     pub(super) track_uuid: u64,
@@ -90,7 +90,7 @@ pub(super) struct TrackEvent {
 /// `TrackEvent.Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
-pub(super) enum Kind {
+pub(super) enum TrackEventType {
     Unspecified = 0,
     SliceBegin = 1,
     SliceEnd = 2,

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use super::{
-    proto::Kind,
+    proto::TrackEventType,
     read::{Packets, TraceError},
     write::{is_run_track, run_of},
 };
@@ -32,9 +32,9 @@ pub fn length_of_wanted(
             continue;
         };
         match event.kind() {
-            Kind::SliceBegin => open += 1,
-            Kind::SliceEnd if open == 1 => (length, open) = (packets.at, 0),
-            Kind::SliceEnd => open = open.saturating_sub(1),
+            TrackEventType::SliceBegin => open += 1,
+            TrackEventType::SliceEnd if open == 1 => (length, open) = (packets.at, 0),
+            TrackEventType::SliceEnd => open = open.saturating_sub(1),
             _ => {}
         }
     }

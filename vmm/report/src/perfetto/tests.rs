@@ -6,22 +6,22 @@ use prost::Message;
 use super::{
     digest::{Digest, digest},
     draw::write,
-    proto::{Kind, TracePacket},
+    proto::{TracePacket, TrackEventType},
     read::Packets,
     resume::length_of_wanted,
 };
 use base::{
-    events::{Event, Outcome},
+    events::{KickOutcome, VcpuEvent},
     units::{Nanos, SlotId, Ticket, VcpuId},
 };
 use sched::{
     LockActivity, LockId, Mode, Observation, VcpuIndex,
     accounting::{Preemption, Totals},
-    log::{Handoff, Progress, Sighting, Turn, TurnEnd},
+    log::{Handoff, Sighting, Turn, TurnEnd, VmProgress},
 };
 use study::timeline::{
-    Counted, Lost, Span, Timeline, Traced,
-    stretches::{Stretch, Stretches, What},
+    DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline,
+    stretches::{Stretch, StretchState, Stretches},
 };
 
 const LOCK: LockId = LockId(0x3000);
@@ -62,7 +62,7 @@ fn timeline() -> Timeline {
         halted: false,
     };
     let seen = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };
-    let traced = Traced {
+    let traced = ScheduleTrace {
         cpus: vec![3],
         turns: vec![
             turn(1_000, 100, 0, TurnEnd::Injected),
@@ -94,26 +94,26 @@ fn timeline() -> Timeline {
     };
     Timeline {
         vcpus: vec![(0, VcpuId(0)), (0, VcpuId(1))],
-        span: Span { from: Nanos(900), to: Nanos(2_000) },
-        measured: Some(Span { from: Nanos(1_000), to: Nanos(1_900) }),
+        span: TimeSpan { from: Nanos(900), to: Nanos(2_000) },
+        measured: Some(TimeSpan { from: Nanos(1_000), to: Nanos(1_900) }),
         schedule: Some(traced),
         events: vec![
-            vec![(Nanos(1_395), Event::Kicks(VcpuId(1), Outcome::LeftPending))],
-            vec![(Nanos(1_200), Event::Parks(Ticket(4))), (Nanos(1_505), Event::GoesOn)],
+            vec![(Nanos(1_395), VcpuEvent::Kicks(VcpuId(1), KickOutcome::LeftPending))],
+            vec![(Nanos(1_200), VcpuEvent::Parks(Ticket(4))), (Nanos(1_505), VcpuEvent::GoesOn)],
         ],
         late: Vec::new(),
         progress: [(1_000, 0), (1_900, 9)]
-            .map(|(at, done)| Progress { at: Nanos(at), vm: 0, done })
+            .map(|(at, done)| VmProgress { at: Nanos(at), vm: 0, done })
             .into(),
-        counted: Counted::Operations,
-        lost: Lost { events: 5, ..Lost::default() },
+        counted: ProgressUnit::Operations,
+        lost: DroppedEntries { events: 5, ..DroppedEntries::default() },
     }
 }
 
 fn unscheduled() -> Timeline {
     let events = vec![
-        vec![(Nanos(1_300), Event::Kicks(VcpuId(1), Outcome::Woke))],
-        vec![(Nanos(1_200), Event::Parks(Ticket(4))), (Nanos(1_350), Event::GoesOn)],
+        vec![(Nanos(1_300), VcpuEvent::Kicks(VcpuId(1), KickOutcome::Woke))],
+        vec![(Nanos(1_200), VcpuEvent::Parks(Ticket(4))), (Nanos(1_350), VcpuEvent::GoesOn)],
     ];
     Timeline { schedule: None, events, ..timeline() }
 }
@@ -142,15 +142,15 @@ fn what_a_vcpu_was_at_follows_from_its_turns() {
     let told = |vcpu| -> Vec<String> {
         let tell = |Stretch { span, what }: Stretch<'_>| {
             let what = match what {
-                What::Running { spinning, kick, .. } => {
+                StretchState::Running { spinning, kick, .. } => {
                     let spinning: Vec<_> =
                         spinning.iter().map(|span| (span.from.0, span.to.0)).collect();
                     format!("runs {spinning:?} {kick:?}")
                 }
-                What::Preempted(_, Some(preemption)) => {
+                StretchState::Preempted(_, Some(preemption)) => {
                     format!("off {:?}", preemption.off.map(|off| off.0))
                 }
-                What::Woken(_) => "woken".into(),
+                StretchState::Woken(_) => "woken".into(),
                 other => format!("{other:?}"),
             };
             format!("{}-{} {what}", span.from.0, span.to.0)
@@ -243,8 +243,8 @@ fn runs_in_a_file_share_nothing() {
         }
         assert_eq!(begun.len(), 1);
         let depth = events().fold(0, |depth, event| match event.kind() {
-            Kind::SliceBegin => depth + 1,
-            Kind::SliceEnd => depth - 1,
+            TrackEventType::SliceBegin => depth + 1,
+            TrackEventType::SliceEnd => depth - 1,
             _ => depth,
         });
         assert_eq!(depth, 0, "every slice ends");

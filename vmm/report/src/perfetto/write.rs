@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use prost::Message;
 
 use super::proto::{
-    BY_RANK, CounterDescriptor, DebugAnnotation, FIRST, Kind, ProcessDescriptor, TracePacket,
-    TrackDescriptor, TrackEvent,
+    BY_RANK, CounterDescriptor, DebugAnnotation, FIRST, ProcessDescriptor, TracePacket,
+    TrackDescriptor, TrackEvent, TrackEventType,
 };
 use base::units::Nanos;
-use study::timeline::Span;
+use study::timeline::TimeSpan;
 
 /// Tag byte of `Trace.packet`: field 1, length-delimited.
 pub(super) const PACKET: u8 = 1 << 3 | 2;
@@ -148,30 +148,35 @@ impl<'a, W: Write> Out<'a, W> {
 
     /// Begins a slice; `event` has its name and annotations.
     pub(super) fn begin(&mut self, at: Nanos, track: Track, event: TrackEvent) -> io::Result<()> {
-        self.event(at, track, TrackEvent { kind: Kind::SliceBegin.into(), ..event })
+        self.event(at, track, TrackEvent { kind: TrackEventType::SliceBegin.into(), ..event })
     }
 
     /// Ends the innermost open slice.
     pub(super) fn end(&mut self, at: Nanos, track: Track) -> io::Result<()> {
-        let event = TrackEvent { kind: Kind::SliceEnd.into(), ..TrackEvent::default() };
+        let event = TrackEvent { kind: TrackEventType::SliceEnd.into(), ..TrackEvent::default() };
         self.event(at, track, event)
     }
 
     /// A slice without slices in it.
-    pub(super) fn slice(&mut self, span: Span, track: Track, event: TrackEvent) -> io::Result<()> {
+    pub(super) fn slice(
+        &mut self,
+        span: TimeSpan,
+        track: Track,
+        event: TrackEvent,
+    ) -> io::Result<()> {
         self.begin(span.from, track, event)?;
         self.end(span.to, track)
     }
 
     /// An event without duration.
     pub(super) fn instant(&mut self, at: Nanos, track: Track, event: TrackEvent) -> io::Result<()> {
-        self.event(at, track, TrackEvent { kind: Kind::Instant.into(), ..event })
+        self.event(at, track, TrackEvent { kind: TrackEventType::Instant.into(), ..event })
     }
 
     /// Sets a counter's value from `at` on.
     pub(super) fn count(&mut self, at: Nanos, track: Track, value: f64) -> io::Result<()> {
         let event = TrackEvent {
-            kind: Kind::Counter.into(),
+            kind: TrackEventType::Counter.into(),
             double_counter_value: Some(value),
             ..TrackEvent::default()
         };

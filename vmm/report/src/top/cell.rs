@@ -8,7 +8,7 @@ use super::{
 use base::plural::count;
 use sched::{accounting::Totals, core::State};
 use study::{
-    live::{Live, Phase, SlotView, VcpuView, View},
+    live::{CellView, Live, Phase, SlotView, VcpuView},
     status::AtWork,
 };
 
@@ -17,12 +17,12 @@ const SLOTS: usize = 8;
 
 /// A cell's lines: the ones that are always shown, and the table of vCPUs.
 #[derive(Debug)]
-pub(super) struct Section {
+pub(super) struct CellSection {
     pub(super) above: Vec<String>,
     vcpus: Vec<String>,
 }
 
-impl Section {
+impl CellSection {
     /// All lines, with at most `room` for the vCPUs.
     pub(super) fn lines(mut self, room: usize) -> Vec<String> {
         let all = self.vcpus.len();
@@ -38,11 +38,11 @@ impl Section {
     }
 }
 
-pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
+pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> CellSection {
     let mut above = vec![format!("cell {}: {}", cell.cell, cell.point)];
     let Some(sample) = sample else {
         above.push(format!("  for {:.1} s, nothing seen of it yet", cell.seconds));
-        return Section { above, vcpus: Vec::new() };
+        return CellSection { above, vcpus: Vec::new() };
     };
     let view = &sample.now.view;
     let several = view.vcpus.iter().any(|vcpu| vcpu.vm > 0);
@@ -73,12 +73,12 @@ pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
     ));
     let rows = view.vcpus.iter().enumerate();
     let vcpus = rows.map(|(ix, vcpu)| row(ix, vcpu, &sample, &name(vcpu.vm, vcpu.vcpu))).collect();
-    Section { above, vcpus }
+    CellSection { above, vcpus }
 }
 
 /// What the guests do and the heading of that column. The operations of a Linux guest are not
 /// visible from outside, but its kernel counts the locks that it takes.
-fn counted(view: &View) -> (&'static str, &'static str) {
+fn counted(view: &CellView) -> (&'static str, &'static str) {
     let is_of_locks =
         view.vcpus.iter().any(|vcpu| vcpu.operations.is_none() && vcpu.taken.is_some());
     if is_of_locks { ("locks taken", "TAKEN/s") } else { ("operations", "OPS/s") }
@@ -141,7 +141,7 @@ fn schedule(sample: &Sample<'_>) -> String {
     )
 }
 
-fn slots(view: &View, name: impl Fn(u32, u32) -> String) -> Vec<String> {
+fn slots(view: &CellView, name: impl Fn(u32, u32) -> String) -> Vec<String> {
     let who = |ix: Option<u32>| ix.and_then(|ix| view.vcpus.get(ix as usize));
     let line = |(slot, seen): (usize, &SlotView)| match who(seen.vcpu) {
         None => format!("  slot {slot} (CPU {}): idle", seen.cpu),

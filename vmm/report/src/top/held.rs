@@ -2,7 +2,7 @@
 
 use base::{plural::count, units::Nanos};
 use sched::{LockActivity, LockId};
-use study::live::View;
+use study::live::CellView;
 
 /// The most locks that get a line.
 const SHOWN: usize = 4;
@@ -65,7 +65,7 @@ fn rounded(span: Nanos) -> Nanos {
 
 /// What the telemetry says about one lock.
 #[derive(Debug)]
-struct Queue {
+struct LockQueue {
     vm: u32,
     lock: LockId,
     holders: Vec<u32>,
@@ -78,15 +78,15 @@ struct Queue {
 }
 
 /// One line per lock that is held or awaited; of many, those with the most waiters.
-pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<String> {
-    let mut queues: Vec<Queue> = Vec::new();
+pub(super) fn lines(view: &CellView, name_of: impl Fn(u32, u32) -> String) -> Vec<String> {
+    let mut queues: Vec<LockQueue> = Vec::new();
     for vcpu in &view.vcpus {
         let Some(lock) = vcpu.locks.lock() else { continue };
         let known = queues.iter().position(|queue| (queue.vm, queue.lock) == (vcpu.vm, lock));
         let ix = known.unwrap_or_else(|| {
             let (holders, vm) = (Vec::new(), vcpu.vm);
             let (spinning, halted, outside, head, last) = (0, 0, 0, None, None);
-            queues.push(Queue { vm, lock, holders, spinning, halted, outside, head, last });
+            queues.push(LockQueue { vm, lock, holders, spinning, halted, outside, head, last });
             queues.len() - 1
         });
         let queue = &mut queues[ix];
@@ -112,7 +112,7 @@ pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<St
     lines
 }
 
-fn line(queue: &Queue, name_of: impl Fn(u32, u32) -> String) -> String {
+fn line(queue: &LockQueue, name_of: impl Fn(u32, u32) -> String) -> String {
     let holders: Vec<String> = queue.holders.iter().map(|id| name_of(queue.vm, *id)).collect();
     let held = match holders.as_slice() {
         [] => "no holder seen".to_owned(),

@@ -30,7 +30,7 @@ const BAR: usize = 32;
 /// characters. `footer` is the last line.
 pub fn frame(status: &Status, samples: &Samples, size: Size, footer: &str) -> Vec<String> {
     let mut head = header(status);
-    let cells: Vec<cell::Section> =
+    let cells: Vec<cell::CellSection> =
         status.at_work.iter().map(|cell| cell::section(cell, samples.of_cell(cell.cell))).collect();
     let mut tail: Vec<String> = Vec::new();
     if !status.last.is_empty() {

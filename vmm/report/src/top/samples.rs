@@ -4,14 +4,14 @@ use study::{live::Live, status::Status};
 
 /// A cell's latest sample and the one before.
 #[derive(Debug, Clone, PartialEq)]
-struct Pair {
+struct SamplePair {
     before: Option<Live>,
     now: Live,
 }
 
 /// Samples of all running cells.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Samples(Vec<Pair>);
+pub struct Samples(Vec<SamplePair>);
 
 impl Samples {
     /// Takes what is new in a status. Cells that have ended are dropped.
@@ -20,10 +20,10 @@ impl Samples {
         for live in status.at_work.iter().filter_map(|cell| cell.live.as_ref()) {
             let found = self.0.iter_mut().find(|pair| pair.now.cell == live.cell);
             match found {
-                None => self.0.push(Pair { before: None, now: live.clone() }),
+                None => self.0.push(SamplePair { before: None, now: live.clone() }),
                 // The cell was run again: its counters started over.
                 Some(pair) if live.seconds < pair.now.seconds => {
-                    *pair = Pair { before: None, now: live.clone() };
+                    *pair = SamplePair { before: None, now: live.clone() };
                 }
                 Some(pair) if live.seconds > pair.now.seconds => {
                     pair.before = Some(std::mem::replace(&mut pair.now, live.clone()));

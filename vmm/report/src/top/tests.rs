@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use study::{
-    live::{Live, VcpuView, View},
+    live::{CellView, Live, VcpuView},
     testing::status,
 };
 
@@ -13,7 +13,7 @@ fn live_of(status: &mut Status) -> &mut Live {
     status.at_work[0].live.as_mut().unwrap()
 }
 
-fn view_of(status: &mut Status) -> &mut View {
+fn view_of(status: &mut Status) -> &mut CellView {
     &mut live_of(status).view
 }
 

@@ -53,7 +53,7 @@ struct AtRatio {
 
 /// The systems of one document: as measured here, and as published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Section {
+pub struct DocumentSystems {
     /// The title of the document.
     pub title: &'static str,
     /// The systems, as measured here.
@@ -84,10 +84,14 @@ const SEEDS: [Seed; 7] = [
 ];
 
 /// The documents that describe systems of the study.
-pub fn sections(study: &Study) -> Vec<Section> {
+pub fn sections(study: &Study) -> Vec<DocumentSystems> {
     let section = |seed| {
         let ours = ours(study, seed)?;
-        Some(Section { title: seed.name(), ours, theirs: published(seed).map(theirs).collect() })
+        Some(DocumentSystems {
+            title: seed.name(),
+            ours,
+            theirs: published(seed).map(theirs).collect(),
+        })
     };
     SEEDS.into_iter().filter_map(section).collect()
 }

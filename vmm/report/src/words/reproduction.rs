@@ -14,7 +14,9 @@ use super::{
 };
 use base::plural::{agree, count};
 use study::{
-    reproduction::{Entry, FACTOR, Judged, Kind, Reproduction, Score, Section, Verdict, Way},
+    reproduction::{
+        Entry, FACTOR, FigureJudgement, Judged, Kind, Reproduction, Score, Section, Way,
+    },
     stats::Estimate,
 };
 
@@ -159,7 +161,7 @@ fn figures(section: &Section) -> Option<Table> {
     table.filled()
 }
 
-fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<Verdict>) -> [String; 6] {
+fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<FigureJudgement>) -> [String; 6] {
     let dash = || "-".to_owned();
     let yes = |is_so: bool| if is_so { "yes" } else { "NO" }.to_owned();
     let show = if entry.kind == Kind::Ratio { ratio } else { si };
@@ -170,7 +172,7 @@ fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<Verdict>) -> [St
         verdict.map_or_else(dash, |verdict| yes(verdict.sign)),
         verdict.and_then(|verdict| verdict.order).map_or_else(dash, yes),
         if off.is_nan() { dash() } else { ratio(off) },
-        verdict.map_or("fitted", Verdict::name).to_owned(),
+        verdict.map_or("fitted", FigureJudgement::name).to_owned(),
     ]
 }
 

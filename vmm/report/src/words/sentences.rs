@@ -9,7 +9,7 @@ use super::super::{
 };
 use super::{disturbed, nodes, replayed, simulated};
 use study::{
-    findings::{Comparison, Finding, Study, compare::Outcome, diff},
+    findings::{Comparison, SeriesComparison, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
     stats::{self, Estimate},
     store::record::MachineFile,
@@ -82,8 +82,8 @@ const MOST_FINDINGS: usize = 6;
 
 /// The clearest findings.
 pub fn findings(study: &Study) -> Vec<Sentence> {
-    let mut findings: Vec<&Finding> = study.findings.iter().collect();
-    let weight = |finding: &Finding| {
+    let mut findings: Vec<&SeriesComparison> = study.findings.iter().collect();
+    let weight = |finding: &SeriesComparison| {
         let clear = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
         let clear = clear.filter(|comparison| comparison.outcome() != Outcome::Unclear);
         clear
@@ -265,7 +265,7 @@ impl<'a> Sorted<'a> {
 }
 
 /// A finding about two series, at each of their places, or about the places of one series.
-fn sentence(study: &Study, finding: &Finding) -> Sentence {
+fn sentence(study: &Study, finding: &SeriesComparison) -> Sentence {
     let all: Vec<&Comparison> =
         finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
     let sorted = Sorted::new(&all);

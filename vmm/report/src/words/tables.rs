@@ -12,7 +12,7 @@ use super::{
 };
 use crate::words::{moved, nodes, sentences, simulated};
 use study::{
-    findings::{Extremes, Host, PointStudy, Study, compare::Outcome, diff},
+    findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
     stats::{self, Estimate},
 };
@@ -295,7 +295,8 @@ pub(super) fn host(study: &Study) -> Option<Table> {
         study,
         |point| {
             let rates = point.host?;
-            let shown = |show: &dyn Fn(Host) -> String| rates.threads.map_or_else(dash, show);
+            let shown =
+                |show: &dyn Fn(VcpuTimeShares) -> String| rates.threads.map_or_else(dash, show);
             Some(vec![
                 shown(&|host| percent(host.ran)),
                 shown(&|host| extremes(host.vcpus)),

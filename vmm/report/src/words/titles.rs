@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        figures::scale::{Unit, time},
+        figures::scale::{AxisUnit, time},
         names,
         si::{percent, ratio, si},
     },
@@ -36,11 +36,11 @@ pub fn x(study: &Study) -> String {
 }
 
 /// How the values on the axis of the charts are written.
-pub const fn x_unit(study: &Study) -> Unit {
+pub const fn x_unit(study: &Study) -> AxisUnit {
     match study.layout.x {
-        _ if study.layout.is_ratio => Unit::Ratio,
-        axis if axis.is_of_times() => Unit::Time,
-        _ => Unit::Count,
+        _ if study.layout.is_ratio => AxisUnit::Ratio,
+        axis if axis.is_of_times() => AxisUnit::Time,
+        _ => AxisUnit::Count,
     }
 }
 

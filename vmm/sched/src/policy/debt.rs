@@ -40,11 +40,11 @@ pub(super) struct Debts {
     slice: Nanos,
     /// All is settled up to then.
     settled: Nanos,
-    vms: Box<[Vm]>,
+    vms: Box<[VmDebt]>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Vm {
+struct VmDebt {
     /// Number of vCPUs that have a slot.
     running: u32,
     /// Number of vCPUs that want a slot.
@@ -58,7 +58,7 @@ impl Debts {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let vms = setup.vms.iter().max().map_or(0, |most| *most as usize + 1);
         let (slice, settled) = (setup.slice, Nanos::ZERO);
-        Self { slice, settled, vms: vec![Vm::default(); vms].into() }
+        Self { slice, settled, vms: vec![VmDebt::default(); vms].into() }
     }
 
     /// A vCPU of `vm` wants a slot.

@@ -66,7 +66,7 @@ impl Grace {
 
 /// How the end of a critical section is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum EndDetection {
     /// The guest is asked to yield.
     Ask,
     /// The guest is stopped repeatedly and its telemetry read.
@@ -81,10 +81,10 @@ pub(super) struct Deferred {
     stranded: Queue,
     /// The first stranded vCPU has only just lost its slot: one turn of the round comes before it.
     round_first: bool,
-    way: Way,
+    way: EndDetection,
     grace: Grace,
     slice: Nanos,
-    turns: Box<[Turn]>,
+    turns: Box<[CurrentTurn]>,
     debts: Debts,
     /// By vCPU.
     vms: Box<[u32]>,
@@ -92,7 +92,7 @@ pub(super) struct Deferred {
 
 /// What is known of a vCPU's current turn.
 #[derive(Debug, Default, Clone, Copy)]
-struct Turn {
+struct CurrentTurn {
     /// How long it lasts if it is in no lock then.
     length: Nanos,
     /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
@@ -109,7 +109,7 @@ struct Turn {
 }
 
 impl Deferred {
-    pub(super) fn new(setup: &Setup<'_>, way: Way, grace: Option<Nanos>) -> Self {
+    pub(super) fn new(setup: &Setup<'_>, way: EndDetection, grace: Option<Nanos>) -> Self {
         Self {
             rr: Rr::new(setup),
             kicked: Queue::with_room(setup.vms.len()),
@@ -118,7 +118,7 @@ impl Deferred {
             way,
             grace: Grace::new(grace, setup.slice),
             slice: setup.slice,
-            turns: vec![Turn::default(); setup.vms.len()].into(),
+            turns: vec![CurrentTurn::default(); setup.vms.len()].into(),
             debts: Debts::new(setup),
             vms: setup.vms.into(),
         }
@@ -240,8 +240,8 @@ impl Deferred {
     /// The deadline of a vCPU in a lock whose turn lasts until `end` at the longest.
     fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
         match self.way {
-            Way::Ask => end,
-            Way::Observation => self.look_again(end, now),
+            EndDetection::Ask => end,
+            EndDetection::Observation => self.look_again(end, now),
         }
     }
 
@@ -249,8 +249,8 @@ impl Deferred {
     /// lock.
     fn leaves_soon(&self, end: Nanos, now: Nanos) -> Verdict {
         match self.way {
-            Way::Ask => Verdict::Ask(end),
-            Way::Observation => Verdict::Stay(self.look_again(end, now)),
+            EndDetection::Ask => Verdict::Ask(end),
+            EndDetection::Observation => Verdict::Stay(self.look_again(end, now)),
         }
     }
 }
@@ -300,13 +300,13 @@ impl Policy for Deferred {
         let vm = self.vms[vcpu.ix()];
         self.debts.runs(vm, view.now);
         let length = self.debts.turn(vm);
-        self.turns[vcpu.ix()] = Turn { length, ahead, ..Turn::default() };
+        self.turns[vcpu.ix()] = CurrentTurn { length, ahead, ..CurrentTurn::default() };
         let end = view.now.after(length);
         if !is_lost && !self.has_lost(vcpu, view) {
             return Some(Pick::new(vcpu, end));
         }
         // The vCPU soon runs into the lock that a lost vCPU holds up, or is out of its own.
-        let asked = is_lost && self.way == Way::Ask && self.is_contended();
+        let asked = is_lost && self.way == EndDetection::Ask && self.is_contended();
         let leaves = asked && !self.only_spins(vcpu, view.last_seen(vcpu), view);
         let until = if leaves { end } else { self.look_again(end, view.now) };
         self.turns[vcpu.ix()].makes_way = is_lost && self.is_contended();
@@ -316,8 +316,8 @@ impl Policy for Deferred {
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let left = self.left(vcpu, view);
         if !self.is_contended() {
-            let Turn { length, ahead, .. } = self.turns[vcpu.ix()];
-            self.turns[vcpu.ix()] = Turn { length, ahead, ..Turn::default() };
+            let CurrentTurn { length, ahead, .. } = self.turns[vcpu.ix()];
+            self.turns[vcpu.ix()] = CurrentTurn { length, ahead, ..CurrentTurn::default() };
             return self.rr.stopped(vcpu, look, view);
         }
         if self.only_spins(vcpu, &look.activity, view) {
@@ -340,8 +340,8 @@ impl Policy for Deferred {
                 let forced = turn.due.get_or_insert(view.now).after(grace);
                 match self.way {
                     _ if forced <= view.now => Verdict::Preempt(Why::Grace),
-                    Way::Ask => Verdict::Ask(forced),
-                    Way::Observation => Verdict::Stay(self.next_look(forced, view.now)),
+                    EndDetection::Ask => Verdict::Ask(forced),
+                    EndDetection::Observation => Verdict::Stay(self.next_look(forced, view.now)),
                 }
             }
         }
@@ -370,7 +370,7 @@ impl Policy for Deferred {
         // In arrears, it does not go ahead of the round.
         let stays = self.debts.is_in_arrears(vm) && view.last_seen(vcpu).is_involved();
         let spent = self.turns[vcpu.ix()].ahead && end == TurnEnd::Grace || is_forced && stays;
-        self.turns[vcpu.ix()] = Turn { spent, ..Turn::default() };
+        self.turns[vcpu.ix()] = CurrentTurn { spent, ..CurrentTurn::default() };
     }
 
     fn ends_out_of_locks(&self) -> bool {

@@ -18,17 +18,17 @@ const RETRY: std::ops::Range<u64> = 60_000..200_000;
 
 /// Which vCPUs to preempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum InjectionTarget {
     Holder,
     Next,
 }
 
-impl Target {
+impl InjectionTarget {
     fn is(self, activity: &LockActivity) -> bool {
         match self {
             // Without telemetry this guess is the best there is; it is not counted as LHP.
-            Target::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
-            Target::Next => activity.is_next(),
+            InjectionTarget::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
+            InjectionTarget::Next => activity.is_next(),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Due {
 #[derive(Debug)]
 pub(super) struct Inject {
     rr: Rr,
-    target: Target,
+    target: InjectionTarget,
     hold: Nanos,
     due: Due,
     hits: Hits,
@@ -102,7 +102,7 @@ impl Inject {
     pub(super) const RATE: f64 = 10.0;
     pub(super) const HOLD: Nanos = Nanos::millis(20);
 
-    pub(super) fn new(setup: &Setup<'_>, target: Target, rate: f64, hold: Nanos) -> Self {
+    pub(super) fn new(setup: &Setup<'_>, target: InjectionTarget, rate: f64, hold: Nanos) -> Self {
         let due = Due::new(rate, setup.seed);
         Self { rr: Rr::new(setup), target, hold, due, hits: Hits::default() }
     }

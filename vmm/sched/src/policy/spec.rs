@@ -5,13 +5,13 @@ use std::{fmt, str::FromStr};
 use super::{
     Policy, Setup,
     args::Args,
-    deferred::{Deferred, Way},
+    deferred::{Deferred, EndDetection},
     directed_yield::DirectedYield,
     fair::Fair,
     gang::Gang,
-    host::{Cfs, Eevdf, Host},
+    host::{Cfs, Eevdf, HostScheduler},
     in_kernel::{self, InKernel, TurnRule},
-    inject::{Inject, Target},
+    inject::{Inject, InjectionTarget},
     kick_boost::KickBoost,
     point::{self, AtPoint},
     random::Random,
@@ -121,8 +121,8 @@ pub const POLICIES: &[Registered] = &[
         in_kernel: Some(in_kernel::DEFERRED),
         make: |s, args| {
             let way = match args.word(0) {
-                None | Some("ask") => Way::Ask,
-                Some("look") => Way::Observation,
+                None | Some("ask") => EndDetection::Ask,
+                Some("look") => EndDetection::Observation,
                 Some(other) => {
                     return Err(format!("unknown option '{other}' (expected: ask or look)"));
                 }
@@ -138,7 +138,7 @@ pub const POLICIES: &[Registered] = &[
         slices: None,
         tested: &["lhp:100000,5us"],
         in_kernel: Some(in_kernel::LHP),
-        make: |s, args| inject(s, args, Target::Holder),
+        make: |s, args| inject(s, args, InjectionTarget::Holder),
     },
     Registered {
         name: "lwp",
@@ -147,7 +147,7 @@ pub const POLICIES: &[Registered] = &[
         slices: None,
         tested: &["lwp:100000,5us"],
         in_kernel: Some(in_kernel::LWP),
-        make: |s, args| inject(s, args, Target::Next),
+        make: |s, args| inject(s, args, InjectionTarget::Next),
     },
     Registered {
         name: "point",
@@ -190,7 +190,7 @@ pub const POLICIES: &[Registered] = &[
                 3 => Cfs::new(args.span(first)?, args.span(first + 1)?, args.span(first + 2)?),
                 _ => return Err("all three times, or none".to_owned()),
             };
-            boxed(Host::cfs(s, cfs, first == 1))
+            boxed(HostScheduler::cfs(s, cfs, first == 1))
         },
     },
     Registered {
@@ -207,7 +207,7 @@ pub const POLICIES: &[Registered] = &[
                 1 => Eevdf::new(args.span(first)?, s.slice),
                 _ => return Err("one time, or none".to_owned()),
             };
-            boxed(Host::eevdf(s, eevdf, first == 1))
+            boxed(HostScheduler::eevdf(s, eevdf, first == 1))
         },
     },
     Registered {
@@ -224,7 +224,7 @@ pub const POLICIES: &[Registered] = &[
     },
 ];
 
-fn inject(setup: &Setup<'_>, args: &Args, target: Target) -> Made {
+fn inject(setup: &Setup<'_>, args: &Args, target: InjectionTarget) -> Made {
     boxed(Inject::new(setup, target, args.rate(0)?, args.get(1, Inject::HOLD)?))
 }
 

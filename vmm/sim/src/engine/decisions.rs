@@ -6,7 +6,7 @@ use sched::log::{Handoff, Log, Turn};
 use sched::recording::Recording;
 use sched::{VcpuIndex, event::Kicker};
 
-use crate::spec::{Spec, SpecError};
+use crate::spec::{SimSpecError, Spec};
 
 /// What a simulation does with its schedule's decisions beside carrying them out.
 #[derive(Debug, Default, Clone, Copy)]
@@ -80,16 +80,16 @@ impl Handoffs {
 
 impl Decisions<'_> {
     /// Does the policy have what it replays, of as many vCPUs and slots?
-    pub(super) fn check(&self, spec: &Spec) -> Result<(), SpecError> {
+    pub(super) fn check(&self, spec: &Spec) -> Result<(), SimSpecError> {
         if spec.policy.replays().is_none() {
             return Ok(());
         }
-        let recording = self.replayed.ok_or(SpecError::NoRecording)?;
+        let recording = self.replayed.ok_or(SimSpecError::NoRecording)?;
         let (vcpus, slots) = (recording.vcpus, recording.slots);
         if (vcpus as usize, slots as usize) == (spec.all_vcpus(), spec.cpus) {
             Ok(())
         } else {
-            Err(SpecError::OtherSize { vcpus, slots })
+            Err(SimSpecError::OtherSize { vcpus, slots })
         }
     }
 

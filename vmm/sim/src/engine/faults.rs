@@ -76,7 +76,7 @@ impl Sim {
         }
         self.faults.counts.halts_delayed += 1;
         let at = self.now + self.faults.up_to(most.into());
-        self.expect(v, pcpu, State::Due, at);
+        self.expect(v, pcpu, NextEvent::Due, at);
         true
     }
 

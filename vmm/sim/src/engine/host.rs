@@ -69,7 +69,7 @@ impl Sim {
             return;
         }
         self.restart_loop(v, self.now + self.costs.exit);
-        let is_parked = self.vcpus[v].state == State::Parked;
+        let is_parked = self.vcpus[v].state == NextEvent::Parked;
         if is_parked {
             self.vcpus[v].park.delay(self.now, self.costs.exit);
         }
@@ -90,7 +90,7 @@ impl Sim {
         let exit = self.costs.exit;
         let vcpu = &mut self.vcpus[v];
         vcpu.round.other();
-        (vcpu.state, vcpu.answer) = (State::Done, 0);
+        (vcpu.state, vcpu.answer) = (NextEvent::Done, 0);
         self.events.set(pcpu, self.now + exit);
         match request {
             Request::Halt(_) if self.faults.ends_halt() => {}
@@ -202,10 +202,10 @@ impl Sim {
     }
 
     fn leave(&mut self, v: usize, pcpu: usize) {
-        if self.vcpus[v].state == State::Parked {
+        if self.vcpus[v].state == NextEvent::Parked {
             self.interrupt_pause(v, pcpu);
             self.vcpus[v].left = Picos::ZERO;
-        } else if self.vcpus[v].state == State::Awaiting {
+        } else if self.vcpus[v].state == NextEvent::Awaiting {
             self.interrupt_await(v);
             self.vcpus[v].left = Picos::ZERO;
         } else {

@@ -68,7 +68,7 @@ impl fmt::Debug for Brake {
 
 /// Why a simulation does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum StopReason {
     /// The simulation must not go on.
     Stuck(Stuck),
     /// The simulation has made as many steps as it was asked to; it can go on.
@@ -90,7 +90,7 @@ pub(super) struct Limits {
     pub(super) look_at: u64,
     /// Events of timers, which are steps as well.
     timers: u64,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<StopReason>,
 }
 
 impl Limits {
@@ -116,11 +116,11 @@ impl Limits {
             self.progress = (done, steps);
         }
         let end = match self.brake.end(done) {
-            Some(stuck) => Some(End::Stuck(stuck)),
+            Some(stuck) => Some(StopReason::Stuck(stuck)),
             None if steps - self.progress.1 >= self.most_idle => {
-                Some(End::Stuck(Stuck::NoSteps(self.most_idle)))
+                Some(StopReason::Stuck(Stuck::NoSteps(self.most_idle)))
             }
-            None if counted >= self.most => Some(End::Spent),
+            None if counted >= self.most => Some(StopReason::Spent),
             None => None,
         };
         if end.is_some() {
@@ -144,7 +144,7 @@ impl Sim {
     pub(super) fn end_after(&mut self, events: u64) {
         let limits = &mut self.limits;
         limits.most = events;
-        if limits.end == Some(End::Spent) {
+        if limits.end == Some(StopReason::Spent) {
             limits.end = None;
         }
         if limits.end.is_none() {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(looks(&mut limits, 10, |look| look / 9), 0, "one now and then is enough");
         let mut limits = Limits { most_idle: 100, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 10, |look| look.min(5)), 15);
-        assert_eq!(limits.end, Some(End::Stuck(Stuck::NoSteps(100))));
+        assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::NoSteps(100))));
         assert_eq!(limits.look_at, 0, "it is asked at once from now on");
         assert!(Limits::new(1_024, 1).most_idle > Limits::new(1, 1).most_idle);
     }
@@ -207,7 +207,7 @@ mod tests {
     fn timers_alone_lead_nowhere() {
         let mut limits = Limits { most_idle: 100, timers: 100, ..Limits::new(1, 1) };
         limits.look(1, 0);
-        assert_eq!(limits.end, Some(End::Stuck(Stuck::NoSteps(100))));
+        assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::NoSteps(100))));
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         let brake = Brake::when(|| true);
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 1, |look| look), 1);
-        assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
+        assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::Stopped)));
         assert_eq!(Brake::default().end(0), None);
     }
 
@@ -224,6 +224,6 @@ mod tests {
         let brake = Brake::watching(|done| (done < 3).then_some(Stuck::NoTime(7)));
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 1, |look| 5 - look), 3);
-        assert_eq!(limits.end, Some(End::Stuck(Stuck::NoTime(7))));
+        assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::NoTime(7))));
     }
 }

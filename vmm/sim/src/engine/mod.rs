@@ -16,7 +16,7 @@ mod tasks;
 
 pub use decisions::{Decisions, Kept};
 pub use limits::{Brake, Stuck};
-pub use snapshot::{Snapshot, VcpuSnapshot};
+pub use snapshot::{SimSnapshot, VcpuSnapshot};
 
 use std::rc::Rc;
 
@@ -28,24 +28,24 @@ use sched::event::{Action, Event, Kicker, VcpuIndex};
 use sched::policy::Setup;
 use sim_cell::{Request, Work};
 
-use crate::figures::Figures;
-use crate::guest::{self, Guest, Shared, Subject, Waits};
-use crate::host::{HaltPoll, Halts, Noise, Pauses};
-use crate::lines::{LineLaw, Lines};
+use crate::figures::SimFigures;
+use crate::guest::{self, LongestWaits, SharedActivity, SimulatedSystem, VcpuContext};
+use crate::host::{HaltPoll, Noise, Pauses, VcpuHalts};
+use crate::lines::{CacheLines, LineLaw};
 use crate::load::Load;
 use crate::machine::{self, Costs};
-use crate::queue::Queue;
+use crate::queue::EventQueue;
 use crate::random::Span;
-use crate::spec::{Spec, SpecError};
+use crate::spec::{SimSpecError, Spec};
 use crate::time::Picos;
-use crate::vcpu::{NOWHERE, Park, Round, State, Vcpu};
+use crate::vcpu::{LongPause, NOWHERE, NextEvent, Round, Vcpu};
 
 pub(crate) use self::tasks::Answers;
 
 use self::decisions::Handoffs;
 use self::faults::Faults;
-use self::limits::{End, Limits};
-use self::stores::Stores;
+use self::limits::{Limits, StopReason};
+use self::stores::PendingStores;
 
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
@@ -84,19 +84,19 @@ struct Crowd {
 /// its vCPUs where a panic aborts.
 pub struct Sim {
     /// The event of each CPU's vCPU, and as the last leaf the earliest of `timers`.
-    events: Queue,
+    events: EventQueue,
     /// The end of each CPU's turn, then of each vCPU's hold, then when the next late kick arrives, then
     /// each CPU's next thread of the host, and as the last leaf the end of the next store.
-    timers: Queue,
+    timers: EventQueue,
     pcpus: Box<[Pcpu]>,
     vcpus: Box<[Vcpu]>,
-    lines: Lines,
-    stores: Stores,
+    lines: CacheLines,
+    stores: PendingStores,
     buffers_stores: bool,
     core: Core,
-    shared: Rc<Shared>,
+    shared: Rc<SharedActivity>,
     /// By guest.
-    subjects: Box<[Rc<dyn Subject>]>,
+    subjects: Box<[Rc<dyn SimulatedSystem>]>,
     /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU.
     marks: usize,
     /// vCPUs of a guest.
@@ -138,12 +138,12 @@ pub struct Sim {
 
 impl Sim {
     /// A simulation at its start: all vCPUs begin to think.
-    pub fn new(spec: &Spec) -> Result<Self, SpecError> {
+    pub fn new(spec: &Spec) -> Result<Self, SimSpecError> {
         Self::scheduled(spec, Decisions::default())
     }
 
     /// As [`Sim::new`], with decisions that are recorded or replayed.
-    pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SpecError> {
+    pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SimSpecError> {
         let make = || guest::subjects(spec.system, spec.vcpus, spec.load.locks.len());
         Self::with(spec, decisions, make, guest::rounds)
     }
@@ -153,9 +153,9 @@ impl Sim {
     pub(crate) fn with(
         spec: &Spec,
         decisions: Decisions<'_>,
-        make: impl FnMut() -> Rc<dyn Subject>,
-        code: fn(&dyn Subject, &Guest),
-    ) -> Result<Self, SpecError> {
+        make: impl FnMut() -> Rc<dyn SimulatedSystem>,
+        code: fn(&dyn SimulatedSystem, &VcpuContext),
+    ) -> Result<Self, SimSpecError> {
         spec.check()?;
         decisions.check(spec)?;
         let &Spec { cpus, guests, vcpus: per_guest, slice, seed, .. } = spec;
@@ -170,7 +170,7 @@ impl Sim {
             seed: seeds.next_u64(),
             recording: decisions.replayed,
         };
-        let policy = spec.policy.make(&setup).ok_or(SpecError::Host)?;
+        let policy = spec.policy.make(&setup).ok_or(SimSpecError::Host)?;
         let spin_looks = policy.spin_looks();
         let member = |vm: &u32| Member { vm: *vm, weight: spec.policy.weight_of(*vm) };
         let members: Vec<Member> = vms.iter().map(member).collect();
@@ -184,8 +184,8 @@ impl Sim {
             address.wrapping_sub((*vm as usize * lines_of_guest) << LINE)
         };
         let bases: Box<[usize]> = vms.iter().map(base_of).collect();
-        let lines = Lines::new(&spec.machine, spec.law, cpus, marks + vcpus, seeds.next_u64());
-        let shared = Rc::new(Shared::new(bases.clone(), marks << LINE, spin_looks));
+        let lines = CacheLines::new(&spec.machine, spec.law, cpus, marks + vcpus, seeds.next_u64());
+        let shared = Rc::new(SharedActivity::new(bases.clone(), marks << LINE, spin_looks));
         let runs = |index: usize| {
             let shared = Rc::clone(&shared);
             let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
@@ -193,8 +193,17 @@ impl Sim {
             let marks = spec.load.crowd != Picos::ZERO;
             let rests = spec.load.sleep.is_some() || spec.load.shootdown.is_some();
             let id = index % per_guest;
-            let guest =
-                Guest { id, index, spin_threshold, handoff, has_data, adds, marks, rests, shared };
+            let guest = VcpuContext {
+                id,
+                index,
+                spin_threshold,
+                handoff,
+                has_data,
+                adds,
+                marks,
+                rests,
+                shared,
+            };
             let subject = Rc::clone(&subjects[index / per_guest]);
             sim_cell::Vcpu::new(move || code(&*subject, &guest))
         };
@@ -203,14 +212,14 @@ impl Sim {
             Ok(Vcpu {
                 code: runs(id)?,
                 request: Request::Pause,
-                state: State::Done,
+                state: NextEvent::Done,
                 answer: 0,
                 pcpu: NOWHERE,
                 first: (id - id % per_guest) as u16,
                 base: bases[id],
                 round: Round::default(),
-                park: Park::default(),
-                halts: Halts::default(),
+                park: LongPause::default(),
+                halts: VcpuHalts::default(),
                 pauses: pauses.map(|pauses| pauses.fresh()),
                 left: Picos::ZERO,
                 lock: 0,
@@ -221,12 +230,12 @@ impl Sim {
             })
         };
         let all: Result<_, _> = (0..vcpus).map(vcpu).collect();
-        let vcpus_made = all.map_err(SpecError::Stack)?;
+        let vcpus_made = all.map_err(SimSpecError::Stack)?;
         let faults = Faults::new(spec.faults, vcpus, seeds.next_u64());
         let noise_seed = seeds.next_u64();
         let mut sim = Self {
-            events: Queue::new(cpus + 1),
-            timers: Queue::new(cpus + vcpus + 1 + cpus + 1),
+            events: EventQueue::new(cpus + 1),
+            timers: EventQueue::new(cpus + vcpus + 1 + cpus + 1),
             vcpus: vcpus_made,
             faults,
             pcpus: vec![
@@ -241,7 +250,7 @@ impl Sim {
             ]
             .into(),
             lines,
-            stores: Stores::new(cpus),
+            stores: PendingStores::new(cpus),
             // The other laws say themselves what a store costs, or when it takes copies.
             buffers_stores: spec.law == LineLaw::Physical
                 && spec.machine.stores == machine::Stores::Buffered,
@@ -307,7 +316,7 @@ impl Sim {
         loop {
             if self.counted >= self.limits.look_at && self.is_at_limit() {
                 return match self.limits.end {
-                    Some(End::Stuck(stuck)) => Err(stuck),
+                    Some(StopReason::Stuck(stuck)) => Err(stuck),
                     _ => Ok(()),
                 };
             }
@@ -356,7 +365,7 @@ impl Sim {
     }
 
     /// Lets every vCPU finish its operation and end, which frees their stacks.
-    pub fn finish(mut self) -> Result<Figures, Stuck> {
+    pub fn finish(mut self) -> Result<SimFigures, Stuck> {
         let figures = self.figures();
         self.run_out()?;
         Ok(figures)
@@ -369,7 +378,7 @@ impl Sim {
     }
 
     /// The longest waits so far, of those that have ended: of one guest with one lock.
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> LongestWaits {
         self.shared.waits.most()
     }
 

@@ -48,7 +48,7 @@ impl Sim {
     pub(super) fn delay(&mut self, v: usize, pcpu: usize, span: Picos) {
         let until = self.now + span;
         let next = match self.vcpus[v].state {
-            State::Parked => {
+            NextEvent::Parked => {
                 self.interrupt_pause(v, pcpu);
                 until
             }

@@ -24,7 +24,7 @@ impl Sim {
         self.looks += 1;
         let vcpu = &mut self.vcpus[v];
         vcpu.round = Round::default();
-        (vcpu.state, vcpu.answer) = (State::Done, 1);
+        (vcpu.state, vcpu.answer) = (NextEvent::Done, 1);
         self.events.set(pcpu, self.now + exit);
         let look = self.observe(v);
         self.tell(v, Event::SpunOut(look), exit);
@@ -43,7 +43,7 @@ impl Sim {
     pub(super) fn has_paused(&mut self, v: usize, looks: u32) {
         let vcpu = &mut self.vcpus[v];
         if let Some(pause_loop) = &mut vcpu.pauses {
-            let Park { first, period, .. } = vcpu.park;
+            let LongPause { first, period, .. } = vcpu.park;
             // A pause precedes each look.
             let more = period.0 * u64::from(looks.saturating_sub(1));
             Pauses::paused(pause_loop, first.since(self.costs.pause) + Picos(more));

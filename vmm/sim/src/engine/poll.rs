@@ -17,7 +17,7 @@ impl Sim {
             && vcpu.halts.window > Picos::ZERO
             && !self.core.is_wanted()
         {
-            vcpu.state = State::Polling;
+            vcpu.state = NextEvent::Polling;
             self.events.set(pcpu, back + vcpu.halts.window);
             self.polling += 1;
             return;
@@ -40,14 +40,14 @@ impl Sim {
     pub(super) fn end_poll(&mut self, v: usize) {
         self.polling -= 1;
         let vcpu = &mut self.vcpus[v];
-        (vcpu.state, vcpu.answer, vcpu.halts.blocks) = (State::Done, 0, true);
+        (vcpu.state, vcpu.answer, vcpu.halts.blocks) = (NextEvent::Done, 0, true);
         self.block(v, Picos::ZERO);
     }
 
     /// vCPUs that poll give up CPUs that others want.
     #[cold]
     pub(super) fn yield_polls(&mut self) {
-        let polls = |vcpu: &Vcpu| vcpu.state == State::Polling && vcpu.pcpu != NOWHERE;
+        let polls = |vcpu: &Vcpu| vcpu.state == NextEvent::Polling && vcpu.pcpu != NOWHERE;
         while self.core.is_wanted()
             && let Some(v) = self.vcpus.iter().position(polls)
         {
@@ -68,14 +68,14 @@ impl Sim {
             return false;
         }
         let vcpu = &mut self.vcpus[v];
-        if vcpu.state != State::Polling {
+        if vcpu.state != NextEvent::Polling {
             let state = self.core.state(VcpuIndex(v as u32));
             vcpu.halts.is_kicked = !matches!(state, Turn::Halted | Turn::Idle | Turn::Gone);
             return false;
         }
         self.polling -= 1;
         self.polled += 1;
-        (vcpu.state, vcpu.answer) = (State::Done, 0);
+        (vcpu.state, vcpu.answer) = (NextEvent::Done, 0);
         match vcpu.pcpu {
             NOWHERE => vcpu.left = Picos::ZERO,
             pcpu => {

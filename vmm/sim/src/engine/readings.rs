@@ -8,11 +8,11 @@ use super::*;
 
 impl Sim {
     /// What was counted so far.
-    pub fn figures(&mut self) -> Figures {
+    pub fn figures(&mut self) -> SimFigures {
         self.sample_all();
         let all = self.shared.all();
         let sum = |count: fn(&guest::Doing) -> u64| all.iter().map(count).sum();
-        Figures {
+        SimFigures {
             time: self.now,
             operations: all.iter().map(|doing| doing.operations.get()).collect(),
             slow: sum(|doing| doing.slow.get()),

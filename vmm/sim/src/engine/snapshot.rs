@@ -23,7 +23,7 @@ pub struct VcpuSnapshot {
 
 /// A simulation at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
+pub struct SimSnapshot {
     /// The simulated time, by the schedule's clock.
     pub at: Nanos,
     /// All vCPUs.
@@ -36,7 +36,7 @@ pub struct Snapshot {
 
 impl Sim {
     /// Where it is. Changes nothing.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> SimSnapshot {
         let at = self.now.to_clock();
         let vcpu = |v: usize| {
             let doing = self.shared.doing(v);
@@ -48,7 +48,7 @@ impl Sim {
                 kicks: doing.kicks.get(),
             }
         };
-        Snapshot {
+        SimSnapshot {
             at,
             vcpus: (0..self.vcpus.len()).map(vcpu).collect(),
             slots: self.core.slots().to_vec(),

@@ -17,7 +17,7 @@ impl Sim {
         if self.pauses.is_some() {
             match self.looks_without_exit(v, most, at) {
                 Some(looks) => most = looks,
-                None if at > self.now => return self.expect(v, pcpu, State::Due, at),
+                None if at > self.now => return self.expect(v, pcpu, NextEvent::Due, at),
                 None => return self.pause_exit(v, pcpu),
             }
         }
@@ -30,16 +30,16 @@ impl Sim {
         {
             let period = self.look_period(loads);
             let vcpu = &mut self.vcpus[v];
-            vcpu.park = Park { first: after, period, most, out: at };
+            vcpu.park = LongPause { first: after, period, most, out: at };
             vcpu.round = round;
-            vcpu.state = State::Parked;
+            vcpu.state = NextEvent::Parked;
             round.lines().for_each(|line| self.lines.sleep(line, pcpu));
             self.events.set(pcpu, vcpu.park.last());
             return;
         }
         vcpu.answer = 1;
         self.looks += 1;
-        vcpu.state = State::Done;
+        vcpu.state = NextEvent::Done;
         self.events.set(pcpu, after);
     }
 
@@ -73,7 +73,7 @@ impl Sim {
             let round = self.vcpus[v].round;
             self.unpark(v, pcpu);
             let vcpu = &mut self.vcpus[v];
-            debug_assert_eq!(vcpu.state, State::Parked);
+            debug_assert_eq!(vcpu.state, NextEvent::Parked);
             let (looks, at) = vcpu.park.next(self.now);
             self.looks += u64::from(looks);
             self.has_paused(v, looks);
@@ -83,9 +83,9 @@ impl Sim {
             vcpu.state = match round.only_line() {
                 Some(line) if looks < vcpu.park.most => {
                     vcpu.round.load(line);
-                    State::Looks
+                    NextEvent::Looks
                 }
-                _ => State::Done,
+                _ => NextEvent::Done,
             };
             self.events.set(pcpu, at);
         }
@@ -100,7 +100,7 @@ impl Sim {
         let go = Go { answer: vcpu.answer, line: (line << LINE).wrapping_add(vcpu.base) };
         self.counted += 1;
         if !self.lines.is_shared_by(line, pcpu) && !self.stores.has(pcpu, line) {
-            self.ask_for(v, pcpu, line, Access::Load, State::LookTransfer)?;
+            self.ask_for(v, pcpu, line, Access::Load, NextEvent::LookTransfer)?;
         }
         Some(go)
     }
@@ -120,6 +120,6 @@ impl Sim {
         let vcpu = &mut self.vcpus[v];
         let (looks, _) = vcpu.park.next(self.now);
         self.looks += u64::from(looks);
-        (vcpu.state, vcpu.answer) = (State::Done, looks);
+        (vcpu.state, vcpu.answer) = (NextEvent::Done, looks);
     }
 }

@@ -33,34 +33,34 @@ impl Sim {
         let v = self.pcpus[pcpu].vcpu as usize;
         let mut at = self.now;
         let mut go = match self.vcpus[v].state {
-            State::Due => None,
-            State::Done => Some(Go::on(self.vcpus[v].answer)),
-            State::Transfer => Some(self.served(v)),
-            State::Looks => match self.look_again(v, pcpu) {
+            NextEvent::Due => None,
+            NextEvent::Done => Some(Go::on(self.vcpus[v].answer)),
+            NextEvent::Transfer => Some(self.served(v)),
+            NextEvent::Looks => match self.look_again(v, pcpu) {
                 None => return,
                 go => go,
             },
-            State::LookTransfer => Some(self.look_served(v)),
-            State::Parked => Some(self.last_look(v, pcpu)),
-            State::Polling => return self.end_poll(v),
-            State::Tired => return self.fall_asleep(v),
-            State::Shoots => return self.shoot_down(v, pcpu),
-            State::Asleep => match self.woken_up(v) {
+            NextEvent::LookTransfer => Some(self.look_served(v)),
+            NextEvent::Parked => Some(self.last_look(v, pcpu)),
+            NextEvent::Polling => return self.end_poll(v),
+            NextEvent::Tired => return self.fall_asleep(v),
+            NextEvent::Shoots => return self.shoot_down(v, pcpu),
+            NextEvent::Asleep => match self.woken_up(v) {
                 None => return,
                 go => go,
             },
-            State::Awaiting => match self.awaiting(v) {
+            NextEvent::Awaiting => match self.awaiting(v) {
                 None => return,
                 go => go,
             },
-            State::Finished => return debug_assert!(false, "a finished vCPU has no CPU"),
+            NextEvent::Finished => return debug_assert!(false, "a finished vCPU has no CPU"),
         };
         loop {
             if let Some(Go { answer, line }) = go {
                 self.counted += 1;
                 self.shared.set_now(at);
                 let vcpu = &mut self.vcpus[v];
-                vcpu.state = State::Due;
+                vcpu.state = NextEvent::Due;
                 let (request, is_loaded) = vcpu.code.resume_with_line(answer, line);
                 if line != usize::MAX && !is_loaded {
                     // The vCPU pauses again before it looks: this round has no load yet.
@@ -72,13 +72,13 @@ impl Sim {
                 }
             }
             if self.counted >= self.limits.look_at && self.is_at_limit() {
-                self.expect(v, pcpu, State::Due, at);
+                self.expect(v, pcpu, NextEvent::Due, at);
                 break;
             }
             go = match self.vcpus[v].request {
                 Request::Access(access, address) => {
                     if at > self.now && !self.goes_on(pcpu, at) {
-                        self.expect(v, pcpu, State::Due, at);
+                        self.expect(v, pcpu, NextEvent::Due, at);
                         break;
                     }
                     let line = self.line(v, address);
@@ -96,7 +96,7 @@ impl Sim {
                     break;
                 }
                 _ if at > self.now => {
-                    self.expect(v, pcpu, State::Due, at);
+                    self.expect(v, pcpu, NextEvent::Due, at);
                     break;
                 }
                 request => match self.rare(v, pcpu, request) {
@@ -166,14 +166,14 @@ impl Sim {
     #[cold]
     #[inline(never)]
     fn finished(&mut self, v: usize) {
-        self.vcpus[v].state = State::Finished;
+        self.vcpus[v].state = NextEvent::Finished;
         self.unfinished -= 1;
         self.tell(v, Event::Exited, Picos::ZERO);
     }
 
     /// The event of `v` will come at `at`, and means `state`.
     #[inline(always)]
-    pub(super) fn expect(&mut self, v: usize, pcpu: usize, state: State, at: Picos) {
+    pub(super) fn expect(&mut self, v: usize, pcpu: usize, state: NextEvent, at: Picos) {
         self.vcpus[v].state = state;
         self.events.set(pcpu, at);
     }
@@ -215,7 +215,7 @@ impl Sim {
         match self.buffered(v, pcpu, line, access) {
             Buffered::Now => Some(self.costs.hit),
             Buffered::Waits => None,
-            Buffered::Not => self.ask_for(v, pcpu, line, access, State::Transfer),
+            Buffered::Not => self.ask_for(v, pcpu, line, access, NextEvent::Transfer),
         }
     }
 
@@ -228,7 +228,7 @@ impl Sim {
         pcpu: usize,
         line: usize,
         access: Access,
-        state: State,
+        state: NextEvent,
     ) -> Option<Picos> {
         let Some(cost) = self.lines.request(line, pcpu, access, &mut self.woken) else {
             // The line's home will get to it.
@@ -261,8 +261,8 @@ impl Sim {
             // With those just woken, which go on within a pause: so any of them may be the first.
             let within = self.vcpus[v].rng.below(self.costs.pause.0 as usize);
             let state = match self.vcpus[v].state {
-                State::LookTransfer => State::Looks,
-                _ => State::Due,
+                NextEvent::LookTransfer => NextEvent::Looks,
+                _ => NextEvent::Due,
             };
             self.expect(v, pcpu, state, self.now + Picos(within as u64));
         }

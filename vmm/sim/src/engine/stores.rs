@@ -19,7 +19,7 @@ const ROOM: usize = 10;
 
 /// The stores of all CPUs that are on their way.
 #[derive(Debug)]
-pub(super) struct Stores {
+pub(super) struct PendingStores {
     /// By CPU: their lines.
     lines: Box<[Vec<u32>]>,
     /// When each has its line, in which order they were made, CPU and line.
@@ -29,7 +29,7 @@ pub(super) struct Stores {
     has_waiter: Box<[bool]>,
 }
 
-impl Stores {
+impl PendingStores {
     pub(super) fn new(cpus: usize) -> Self {
         Self {
             lines: vec![Vec::new(); cpus].into(),
@@ -98,7 +98,7 @@ impl Sim {
     /// `v` makes its request again when a store of its CPU has ended.
     fn await_store(&mut self, v: usize, pcpu: usize) -> Buffered {
         self.stores.has_waiter[pcpu] = true;
-        self.expect(v, pcpu, State::Due, Picos::NEVER);
+        self.expect(v, pcpu, NextEvent::Due, Picos::NEVER);
         Buffered::Waits
     }
 
@@ -122,7 +122,7 @@ impl Sim {
             Picos::ZERO => self.complete(line),
             cost => {
                 self.wake_all();
-                let Stores { lines, ends, made, .. } = &mut self.stores;
+                let PendingStores { lines, ends, made, .. } = &mut self.stores;
                 lines[pcpu].push(line as u32);
                 ends.push(Reverse((self.now + cost, *made, pcpu as u16, line as u32)));
                 *made += 1;

@@ -20,7 +20,7 @@ pub(crate) struct Answers {
 impl Sim {
     /// The work that `v` does next: how long it takes, and what its end means.
     #[inline(always)]
-    pub(super) fn work(&mut self, v: usize, work: Work) -> (Picos, State) {
+    pub(super) fn work(&mut self, v: usize, work: Work) -> (Picos, NextEvent) {
         let (load, vcpu) = (&self.load, &mut self.vcpus[v]);
         vcpu.round.other();
         vcpu.answer = 0;
@@ -30,20 +30,20 @@ impl Sim {
                 vcpu.lock = load.draw_lock(&mut vcpu.rng) as u16;
                 vcpu.answer = vcpu.lock.into();
                 let then = match () {
-                    () if load.sleeps(&mut vcpu.rng) => State::Tired,
-                    () if load.shoots(false, &mut vcpu.rng) => State::Shoots,
-                    () => State::Done,
+                    () if load.sleeps(&mut vcpu.rng) => NextEvent::Tired,
+                    () if load.shoots(false, &mut vcpu.rng) => NextEvent::Shoots,
+                    () => NextEvent::Done,
                 };
                 (span, then)
             }
             Work::Critical if self.load.crowd == Picos::ZERO => {
                 let span = load.locks[usize::from(vcpu.lock)].critical.draw(&mut vcpu.rng);
                 let shoots = load.shoots(true, &mut vcpu.rng);
-                (span, if shoots { State::Shoots } else { State::Done })
+                (span, if shoots { NextEvent::Shoots } else { NextEvent::Done })
             }
             Work::Critical => {
                 self.crowd.inside = Some(v);
-                (self.crowded(v), State::Done)
+                (self.crowded(v), NextEvent::Done)
             }
         }
     }
@@ -53,7 +53,7 @@ impl Sim {
     pub(super) fn fall_asleep(&mut self, v: usize) {
         let vcpu = &mut self.vcpus[v];
         let span = self.load.sleep.map(|sleep| sleep.time.draw(&mut vcpu.rng));
-        (vcpu.state, vcpu.wakes) = (State::Asleep, self.now + span.unwrap_or_default());
+        (vcpu.state, vcpu.wakes) = (NextEvent::Asleep, self.now + span.unwrap_or_default());
         self.sleeps += 1;
         self.idle(v);
     }
@@ -100,7 +100,7 @@ impl Sim {
         let exit = self.costs.exit;
         let sent = self.now + exit;
         self.vcpus[v].answers = Answers { missing: 0, last: sent, exits: None };
-        self.expect(v, pcpu, State::Awaiting, Picos::NEVER);
+        self.expect(v, pcpu, NextEvent::Awaiting, Picos::NEVER);
         for other in self.guest_of(v).filter(|other| *other != v) {
             let state = self.core.state(VcpuIndex(other as u32));
             match state {
@@ -128,7 +128,7 @@ impl Sim {
         let pcpu = usize::from(self.vcpus[v].pcpu);
         let at = at.max(self.pcpus[pcpu].entered);
         match self.vcpus[v].state {
-            State::Polling => self.kicked(v, None, self.costs.exit),
+            NextEvent::Polling => self.kicked(v, None, self.costs.exit),
             state if state.is_transfer() => {}
             _ => self.delay(v, pcpu, span),
         }
@@ -141,13 +141,13 @@ impl Sim {
         let vcpu = &mut self.vcpus[v];
         if vcpu.answers.missing == 0 {
             let at = vcpu.answers.last.max(from);
-            return self.expect(v, pcpu, State::Awaiting, at);
+            return self.expect(v, pcpu, NextEvent::Awaiting, at);
         }
         let window =
             self.pauses.zip(vcpu.pauses).map(|(pauses, pause_loop)| pauses.window(&pause_loop));
         vcpu.answers.exits = window.map(|window| from + window);
         let at = vcpu.answers.exits.unwrap_or(Picos::NEVER);
-        self.expect(v, pcpu, State::Awaiting, at);
+        self.expect(v, pcpu, NextEvent::Awaiting, at);
     }
 
     /// Steps `v`, which waits for answers: it has all of them, or is back on its CPU, or its loop ends in an

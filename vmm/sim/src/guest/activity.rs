@@ -5,7 +5,7 @@ use std::cell::Cell;
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
-use super::waits::WaitCounts;
+use super::waits::WaitCounter;
 use crate::time::Picos;
 
 /// Marks the id of a lock that serves no tickets, as a guest's telemetry does.
@@ -19,7 +19,7 @@ const WORD: usize = 4;
 
 /// What a vCPU waits for.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum WaitKind {
     #[default]
     Nothing,
     /// Draws a ticket, or looks whether the lock is free.
@@ -33,7 +33,7 @@ pub(crate) enum Wait {
 /// What one vCPU does, and how often it has done it.
 #[derive(Debug, Default)]
 pub(crate) struct Doing {
-    pub(crate) wait: Cell<Wait>,
+    pub(crate) wait: Cell<WaitKind>,
     lock: Cell<u64>,
     ticket: Cell<u16>,
     since: Cell<Nanos>,
@@ -60,13 +60,13 @@ pub(crate) fn count(counter: &Cell<u64>, more: u64) {
 
 /// What the vCPUs and their machine share, beside the memory that is simulated.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedActivity {
     /// The time of the vCPU that runs.
     now: Cell<Picos>,
     is_over: Cell<bool>,
     /// Operations of all vCPUs.
     pub(crate) operations: Cell<u64>,
-    pub(crate) waits: WaitCounts,
+    pub(crate) waits: WaitCounter,
     /// The points that vCPUs report, as a mask.
     pub(crate) points: Cell<u32>,
     /// The policy's `spin_looks`.
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     heads: Box<[Cell<u16>]>,
 }
 
-impl Shared {
+impl SharedActivity {
     /// For vCPUs with these `bases`, whose guests have `size` bytes of memory in all.
     pub(crate) fn new(bases: Box<[usize]>, size: usize, spin_looks: u32) -> Self {
         let vcpus = bases.len();
@@ -86,7 +86,7 @@ impl Shared {
             now: Cell::default(),
             is_over: Cell::default(),
             operations: Cell::default(),
-            waits: WaitCounts::new(vcpus),
+            waits: WaitCounter::new(vcpus),
             points: Cell::default(),
             spin_looks,
             bases,
@@ -138,11 +138,11 @@ impl Shared {
     }
 
     pub(crate) fn enters(&self, vcpu: usize) {
-        self.vcpus[vcpu].wait.set(Wait::Entering);
+        self.vcpus[vcpu].wait.set(WaitKind::Entering);
     }
 
     /// Notes that the vCPU begins to wait.
-    pub(crate) fn waits(&self, vcpu: usize, wait: Wait, lock: usize, ticket: Option<u16>) {
+    pub(crate) fn waits(&self, vcpu: usize, wait: WaitKind, lock: usize, ticket: Option<u16>) {
         let doing = &self.vcpus[vcpu];
         doing.lock.set(self.id(vcpu, lock, ticket.is_some()));
         doing.ticket.set(ticket.unwrap_or(0));
@@ -159,7 +159,7 @@ impl Shared {
         doing.held_lock.set(id);
         doing.held_ticket.set(ticket);
         doing.holds.set(true);
-        doing.wait.set(Wait::Nothing);
+        doing.wait.set(WaitKind::Nothing);
     }
 
     pub(crate) fn releases(&self, vcpu: usize) {
@@ -176,7 +176,9 @@ impl Shared {
         let (id, before) = (self.id(vcpu, lock, true), ticket.wrapping_sub(INC));
         let doing = &self.vcpus[vcpu];
         match doing.wait.get() {
-            Wait::Spinning | Wait::Halted => doing.lock.get() == id && doing.ticket.get() == before,
+            WaitKind::Spinning | WaitKind::Halted => {
+                doing.lock.get() == id && doing.ticket.get() == before
+            }
             _ => {
                 let held = (doing.held_lock.get(), doing.held_ticket.get());
                 doing.holds.get() && held == (id, Some(before))
@@ -192,17 +194,17 @@ impl Shared {
         }
         let (lock, ticket, since) = (doing.lock.get(), doing.ticket.get(), doing.since.get());
         match doing.wait.get() {
-            Wait::Nothing => LockActivity::Free,
-            Wait::Entering if !is_drawn => LockActivity::Free,
-            Wait::Entering => LockActivity::Entering,
-            wait @ (Wait::Spinning | Wait::Halted) => {
+            WaitKind::Nothing => LockActivity::Free,
+            WaitKind::Entering if !is_drawn => LockActivity::Free,
+            WaitKind::Entering => LockActivity::Entering,
+            wait @ (WaitKind::Spinning | WaitKind::Halted) => {
                 let distance = |head: &Cell<u16>| ticket.wrapping_sub(head.get()) / INC;
                 let distance = self.head(lock).map(distance);
-                let (lock, halted) = (LockId(lock), wait == Wait::Halted);
+                let (lock, halted) = (LockId(lock), wait == WaitKind::Halted);
                 LockActivity::Waiting { lock, ticket, distance, since, halted }
             }
-            Wait::Outside => LockActivity::Outside { lock: LockId(lock), queued: None, since },
-            Wait::Kicking => LockActivity::Kicking { lock: LockId(lock), ticket },
+            WaitKind::Outside => LockActivity::Outside { lock: LockId(lock), queued: None, since },
+            WaitKind::Kicking => LockActivity::Kicking { lock: LockId(lock), ticket },
         }
     }
 }

@@ -9,17 +9,17 @@ use self::locks::counter::{Counter, usual_batch};
 use self::locks::lockref::Lockref;
 use self::locks::mutex::RawMutex;
 use self::locks::{Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Section, WaitTable, Watch, settle};
-use crate::guest::activity::{Doing, Shared, Wait, count};
-use crate::guest::{Guest, Subject};
+use crate::guest::activity::{Doing, SharedActivity, WaitKind, count};
+use crate::guest::{SimulatedSystem, VcpuContext};
 
 /// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
-struct Me<'a> {
+struct RunningVcpu<'a> {
     index: usize,
-    shared: &'a Shared,
+    shared: &'a SharedActivity,
 }
 
-impl Me<'_> {
+impl RunningVcpu<'_> {
     #[inline(always)]
     fn point(&self, point: Point) {
         if self.shared.points.get() & point.bit() != 0 {
@@ -28,7 +28,7 @@ impl Me<'_> {
     }
 }
 
-impl Pv for Me<'_> {
+impl Pv for RunningVcpu<'_> {
     #[inline(always)]
     fn spin_hint(&self) {
         request(Request::Spin(u32::MAX));
@@ -60,7 +60,7 @@ impl Pv for Me<'_> {
     }
 }
 
-impl Watch for Me<'_> {
+impl Watch for RunningVcpu<'_> {
     #[inline(always)]
     fn entering(&self, _: Option<usize>) {
         self.shared.enters(self.index);
@@ -69,18 +69,18 @@ impl Watch for Me<'_> {
     #[inline(always)]
     fn spinning(&self, lock: usize, ticket: u16) {
         self.shared.waits.in_line(self.index);
-        self.shared.waits(self.index, Wait::Spinning, lock, Some(ticket));
+        self.shared.waits(self.index, WaitKind::Spinning, lock, Some(ticket));
     }
 
     #[inline(always)]
     fn outside(&self, lock: usize, has_head: bool) {
-        self.shared.waits(self.index, Wait::Outside, lock, has_head.then_some(0));
+        self.shared.waits(self.index, WaitKind::Outside, lock, has_head.then_some(0));
     }
 
     #[inline(always)]
     fn queued(&self, lock: usize) {
         self.shared.waits.in_line(self.index);
-        self.shared.waits(self.index, Wait::Spinning, lock, None);
+        self.shared.waits(self.index, WaitKind::Spinning, lock, None);
     }
 
     #[inline(always)]
@@ -95,17 +95,17 @@ impl Watch for Me<'_> {
 
     #[inline(always)]
     fn halting(&self, _: Option<u16>) {
-        self.shared.doing(self.index).wait.set(Wait::Halted);
+        self.shared.doing(self.index).wait.set(WaitKind::Halted);
     }
 
     #[inline(always)]
     fn resumed(&self, _: Option<u16>) {
-        self.shared.doing(self.index).wait.set(Wait::Spinning);
+        self.shared.doing(self.index).wait.set(WaitKind::Spinning);
     }
 
     #[inline(always)]
     fn gave_up(&self) {
-        self.shared.doing(self.index).wait.set(Wait::Nothing);
+        self.shared.doing(self.index).wait.set(WaitKind::Nothing);
     }
 
     #[inline(always)]
@@ -121,13 +121,13 @@ impl Watch for Me<'_> {
     #[inline(always)]
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
         self.shared.waits.kicks(self.index);
-        self.shared.waits(self.index, Wait::Kicking, lock, ticket);
+        self.shared.waits(self.index, WaitKind::Kicking, lock, ticket);
     }
 
     #[inline(always)]
     fn kicked(&self) {
         self.shared.waits.has_kicked(self.index);
-        self.shared.doing(self.index).wait.set(Wait::Nothing);
+        self.shared.doing(self.index).wait.set(WaitKind::Nothing);
     }
 
     #[inline(always)]
@@ -143,11 +143,15 @@ impl Watch for Me<'_> {
     }
 }
 
-fn me(guest: &Guest) -> Me<'_> {
-    Me { index: guest.index, shared: &guest.shared }
+fn me(guest: &VcpuContext) -> RunningVcpu<'_> {
+    RunningVcpu { index: guest.index, shared: &guest.shared }
 }
 
-fn cpu<'a>(guest: &Guest, me: &'a Me<'a>, waiters: &'a WaitTable) -> Cpu<'a, Me<'a>, Me<'a>> {
+fn cpu<'a>(
+    guest: &VcpuContext,
+    me: &'a RunningVcpu<'a>,
+    waiters: &'a WaitTable,
+) -> Cpu<'a, RunningVcpu<'a>, RunningVcpu<'a>> {
     // By name, so that a new option is not forgotten here.
     let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } =
         guest.handoff;
@@ -157,24 +161,28 @@ fn cpu<'a>(guest: &Guest, me: &'a Me<'a>, waiters: &'a WaitTable) -> Cpu<'a, Me<
 
 /// In its own pair of cache lines.
 #[repr(align(128))]
-struct Own<T>(T);
+struct CacheAligned<T>(T);
 
 /// A system, the data it protects and the table of its vCPUs.
 #[repr(C)]
-struct Memory<L> {
-    lock: Own<L>,
+struct SystemMemory<L> {
+    lock: CacheAligned<L>,
     section: Section,
-    waiters: Own<WaitTable>,
+    waiters: CacheAligned<WaitTable>,
 }
 
-impl<L> Memory<L> {
+impl<L> SystemMemory<L> {
     fn with(lock: L) -> Self {
-        Self { lock: Own(lock), section: Section::new(), waiters: Own(WaitTable::new()) }
+        Self {
+            lock: CacheAligned(lock),
+            section: Section::new(),
+            waiters: CacheAligned(WaitTable::new()),
+        }
     }
 
     /// The critical section: shared data, if the guest has any, then private work.
     #[inline(always)]
-    fn critical(&self, guest: &Guest, me: &Me<'_>, is_in_order: bool) {
+    fn critical(&self, guest: &VcpuContext, me: &RunningVcpu<'_>, is_in_order: bool) {
         let doing = guest.doing();
         me.point(Point::Critical);
         if guest.has_data {
@@ -187,25 +195,25 @@ impl<L> Memory<L> {
 
 /// One use of a system, by its family.
 trait Operate: Sized {
-    fn operate(memory: &Memory<Self>, guest: &Guest);
+    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext);
 }
 
 /// The systems of a guest, in one piece of memory, so that a line has the same number in every run.
-struct Systems<L>(Box<[Memory<L>]>);
+struct GuestSystems<L>(Box<[SystemMemory<L>]>);
 
-impl<L> Systems<L> {
+impl<L> GuestSystems<L> {
     fn with(count: usize, lock: impl Fn() -> L) -> Rc<Self> {
-        Rc::new(Self(std::iter::repeat_with(|| Memory::with(lock())).take(count).collect()))
+        Rc::new(Self(std::iter::repeat_with(|| SystemMemory::with(lock())).take(count).collect()))
     }
 }
 
-impl<F: Operate> Subject for Systems<F> {
+impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     #[inline]
-    fn operate(&self, guest: &Guest, lock: usize) {
+    fn operate(&self, guest: &VcpuContext, lock: usize) {
         F::operate(&self.0[lock], guest);
     }
 
-    fn settle(&self, guest: &Guest) {
+    fn settle(&self, guest: &VcpuContext) {
         let me = me(guest);
         for memory in &self.0 {
             settle(&cpu(guest, &me, &memory.waiters.0));
@@ -227,7 +235,7 @@ fn counted(doing: &Doing, slow: bool, halts: impl Into<u64>, kicks: impl Into<u6
 
 /// Calls `work` between two marks of the lock, if the machine wants them.
 #[inline(always)]
-fn marked(guest: &Guest, before: Mark, work: impl FnOnce(), after: Mark) {
+fn marked(guest: &VcpuContext, before: Mark, work: impl FnOnce(), after: Mark) {
     if guest.marks {
         request(Request::Mark(before));
     }
@@ -238,11 +246,11 @@ fn marked(guest: &Guest, before: Mark, work: impl FnOnce(), after: Mark) {
 }
 
 #[repr(transparent)]
-struct Spinlock<L>(L);
+struct SimSpinlock<L>(L);
 
-impl<L: RawLock> Operate for Spinlock<L> {
+impl<L: RawLock> Operate for SimSpinlock<L> {
     #[inline(always)]
-    fn operate(memory: &Memory<Self>, guest: &Guest) {
+    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
         let doing = guest.doing();
@@ -261,11 +269,11 @@ impl<L: RawLock> Operate for Spinlock<L> {
 }
 
 #[repr(transparent)]
-struct Mutex<M>(M);
+struct SimMutex<M>(M);
 
-impl<M: RawMutex> Operate for Mutex<M> {
+impl<M: RawMutex> Operate for SimMutex<M> {
     #[inline(always)]
-    fn operate(memory: &Memory<Self>, guest: &Guest) {
+    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
         let doing = guest.doing();
@@ -279,11 +287,11 @@ impl<M: RawMutex> Operate for Mutex<M> {
 }
 
 #[repr(transparent)]
-struct Adds<C>(C);
+struct SimCounter<C>(C);
 
-impl<C: Counter> Operate for Adds<C> {
+impl<C: Counter> Operate for SimCounter<C> {
     #[inline(always)]
-    fn operate(memory: &Memory<Self>, guest: &Guest) {
+    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
         let doing = guest.doing();
@@ -293,11 +301,11 @@ impl<C: Counter> Operate for Adds<C> {
 }
 
 #[repr(transparent)]
-struct References<R>(R);
+struct SimLockref<R>(R);
 
-impl<const TRIES: u32> Operate for References<Lockref<TRIES>> {
+impl<const TRIES: u32> Operate for SimLockref<Lockref<TRIES>> {
     #[inline(always)]
-    fn operate(memory: &Memory<Self>, guest: &Guest) {
+    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
         let doing = guest.doing();
@@ -320,23 +328,23 @@ const BATCH: i32 = usual_batch(16);
 
 macro_rules! bound {
     ($count:ident Spinlock $lock:ty) => {
-        Systems::with($count, || Spinlock(<$lock>::new()))
+        GuestSystems::with($count, || SimSpinlock(<$lock>::new()))
     };
     ($count:ident Mutex $lock:ty) => {
-        Systems::with($count, || Mutex(<$lock>::new()))
+        GuestSystems::with($count, || SimMutex(<$lock>::new()))
     };
     ($count:ident Lockref $lock:ty) => {
-        Systems::with($count, || References(<$lock>::new(FIRST)))
+        GuestSystems::with($count, || SimLockref(<$lock>::new(FIRST)))
     };
     ($count:ident Counter $lock:ty) => {
-        Systems::with($count, || Adds(<$lock>::new(MAX_CPUS, BATCH)))
+        GuestSystems::with($count, || SimCounter(<$lock>::new(MAX_CPUS, BATCH)))
     };
 }
 
 macro_rules! subjects {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// `count` locks of the system with this number, ready for use.
-        pub(crate) fn subject(number: u32, count: usize) -> Rc<dyn Subject> {
+        pub(crate) fn subject(number: u32, count: usize) -> Rc<dyn SimulatedSystem> {
             match number {
                 $(number if number == locks::System::$system as u32 => bound!(count $family $lock),)*
                 _ => unreachable!("both compilations have the same systems"),

@@ -12,8 +12,8 @@ use sim_cell::{Request, Work, request};
 use simulated_locks::{Handoff, System};
 
 use activity::count;
-pub(crate) use activity::{Doing, Shared};
-pub use waits::Waits;
+pub(crate) use activity::{Doing, SharedActivity};
+pub use waits::LongestWaits;
 
 /// vCPUs of the library's usual table.
 const NARROW: usize = simulated_locks::MAX_CPUS;
@@ -21,7 +21,7 @@ const NARROW: usize = simulated_locks::MAX_CPUS;
 pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
 
 /// What a vCPU needs to use a system.
-pub(crate) struct Guest {
+pub(crate) struct VcpuContext {
     /// The vCPU's number in its guest.
     pub(crate) id: usize,
     /// The vCPU's index among those of all guests.
@@ -36,10 +36,10 @@ pub(crate) struct Guest {
     pub(crate) marks: bool,
     /// The vCPU may sleep or wait after a thought.
     pub(crate) rests: bool,
-    pub(crate) shared: Rc<Shared>,
+    pub(crate) shared: Rc<SharedActivity>,
 }
 
-impl Guest {
+impl VcpuContext {
     /// What it does with locks.
     #[inline(always)]
     pub(crate) fn doing(&self) -> &Doing {
@@ -48,24 +48,24 @@ impl Guest {
 }
 
 /// A system with everything it needs, in one piece of memory.
-pub(crate) trait Subject {
+pub(crate) trait SimulatedSystem {
     /// Uses its lock with this number once.
-    fn operate(&self, guest: &Guest, lock: usize);
+    fn operate(&self, guest: &VcpuContext, lock: usize);
 
     /// Sends a kick that `guest` owes, before longer work.
-    fn settle(&self, guest: &Guest);
+    fn settle(&self, guest: &VcpuContext);
 
     /// The address and the size of its memory.
     fn memory(&self) -> (usize, usize);
 }
 
 /// A system for `vcpus` vCPUs.
-pub(crate) fn subject(system: System, vcpus: usize) -> Rc<dyn Subject> {
+pub(crate) fn subject(system: System, vcpus: usize) -> Rc<dyn SimulatedSystem> {
     subjects(system, vcpus, 1)
 }
 
 /// So many locks of a system for `vcpus` vCPUs.
-pub(crate) fn subjects(system: System, vcpus: usize, locks: usize) -> Rc<dyn Subject> {
+pub(crate) fn subjects(system: System, vcpus: usize, locks: usize) -> Rc<dyn SimulatedSystem> {
     match vcpus {
         ..=NARROW => narrow::subject(system as u32, locks),
         _ => wide::subject(system as u32, locks),
@@ -73,7 +73,7 @@ pub(crate) fn subjects(system: System, vcpus: usize, locks: usize) -> Rc<dyn Sub
 }
 
 /// The code of a vCPU: it thinks and uses the system, until it is told to end.
-pub(crate) fn rounds(subject: &dyn Subject, guest: &Guest) {
+pub(crate) fn rounds(subject: &dyn SimulatedSystem, guest: &VcpuContext) {
     let doing = guest.doing();
     while !guest.shared.is_over() {
         if guest.rests {

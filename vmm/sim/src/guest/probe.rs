@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sim_cell::atomic::{AtomicU64, Ordering::Relaxed};
 use sim_cell::{Access, Request, Work, request};
 
-use super::{Guest, Subject};
+use super::{SimulatedSystem, VcpuContext};
 use crate::time::Picos;
 
 /// Repetitions, each on a line that no CPU has had before.
@@ -29,9 +29,9 @@ pub(crate) enum Act {
     Exit,
 }
 
-/// A step of [`Program::Turns`].
+/// A step of [`ProbeProgram::Turns`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct ProbeStep {
     /// The vCPU whose turn it is.
     pub(crate) vcpu: usize,
     /// What it does.
@@ -42,9 +42,9 @@ pub(crate) struct Step {
 
 /// What the vCPUs do.
 #[derive(Debug, Clone)]
-pub(crate) enum Program {
+pub(crate) enum ProbeProgram {
     /// These steps, one after the other; who has no turn looks at another line.
-    Turns(Vec<Step>),
+    Turns(Vec<ProbeStep>),
     /// Two vCPUs that have one CPU kick each other and halt. A sample is the time from a halt to the
     /// return of the other's.
     Handoffs,
@@ -55,28 +55,28 @@ pub(crate) enum Program {
 
 /// In its own pair of cache lines.
 #[repr(align(128))]
-struct Own<T>(T);
+struct OwnLine<T>(T);
 
 /// The memory that the vCPUs access.
 #[repr(C)]
-struct Memory {
-    turn: Own<AtomicU64>,
-    lines: [Own<AtomicU64>; ROUNDS],
+struct ProbeMemory {
+    turn: OwnLine<AtomicU64>,
+    lines: [OwnLine<AtomicU64>; ROUNDS],
 }
 
 /// A program and its samples.
 pub(crate) struct Probe {
-    memory: Box<Memory>,
-    program: Program,
+    memory: Box<ProbeMemory>,
+    program: ProbeProgram,
     /// The begin of what one vCPU does and another one ends.
     began: Cell<Option<Picos>>,
     samples: RefCell<Vec<Picos>>,
 }
 
 impl Probe {
-    pub(crate) fn new(program: Program) -> Rc<Self> {
-        let line = || Own(AtomicU64::new(0));
-        let memory = Box::new(Memory { turn: line(), lines: std::array::from_fn(|_| line()) });
+    pub(crate) fn new(program: ProbeProgram) -> Rc<Self> {
+        let line = || OwnLine(AtomicU64::new(0));
+        let memory = Box::new(ProbeMemory { turn: line(), lines: std::array::from_fn(|_| line()) });
         Rc::new(Self { memory, program, began: Cell::default(), samples: RefCell::default() })
     }
 
@@ -91,18 +91,18 @@ impl Probe {
         self.samples.borrow_mut().push(span);
     }
 
-    fn begins(&self, guest: &Guest) {
+    fn begins(&self, guest: &VcpuContext) {
         self.began.set(Some(guest.shared.now()));
     }
 
     /// A sample, if one has begun.
-    fn ends(&self, guest: &Guest) {
+    fn ends(&self, guest: &VcpuContext) {
         if let Some(began) = self.began.take() {
             self.sample(guest.shared.now() - began);
         }
     }
 
-    fn turns(&self, guest: &Guest, steps: &[Step]) {
+    fn turns(&self, guest: &VcpuContext, steps: &[ProbeStep]) {
         if steps.iter().all(|step| step.vcpu != guest.id) {
             return;
         }
@@ -110,7 +110,7 @@ impl Probe {
         loop {
             let at = turn.load(Relaxed) as usize;
             let (round, step) = (at / steps.len(), steps[at % steps.len()]);
-            let Some(Own(word)) = self.memory.lines.get(round) else { return };
+            let Some(OwnLine(word)) = self.memory.lines.get(round) else { return };
             if step.vcpu != guest.id {
                 request(Request::Spin(u32::MAX));
                 continue;
@@ -125,7 +125,7 @@ impl Probe {
         }
     }
 
-    fn hands_over(&self, guest: &Guest) {
+    fn hands_over(&self, guest: &VcpuContext) {
         let other = 1 - guest.id;
         if guest.id == 0 {
             request(Request::Halt(0));
@@ -140,7 +140,7 @@ impl Probe {
         request(Request::Kick(other));
     }
 
-    fn wakes(&self, guest: &Guest) {
+    fn wakes(&self, guest: &VcpuContext) {
         for _ in 0..ROUNDS {
             match guest.id {
                 0 => {
@@ -158,7 +158,7 @@ impl Probe {
 }
 
 impl Act {
-    fn carry_out(self, guest: &Guest, word: &AtomicU64) {
+    fn carry_out(self, guest: &VcpuContext, word: &AtomicU64) {
         match self {
             Self::Access(Access::Load) => _ = word.load(Relaxed),
             Self::Access(Access::Store) => word.store(1, Relaxed),
@@ -179,19 +179,19 @@ impl Act {
     }
 }
 
-impl Subject for Probe {
-    fn operate(&self, guest: &Guest, _: usize) {
+impl SimulatedSystem for Probe {
+    fn operate(&self, guest: &VcpuContext, _: usize) {
         match &self.program {
-            Program::Turns(steps) => self.turns(guest, steps),
-            Program::Handoffs => self.hands_over(guest),
-            Program::Wakeups => self.wakes(guest),
+            ProbeProgram::Turns(steps) => self.turns(guest, steps),
+            ProbeProgram::Handoffs => self.hands_over(guest),
+            ProbeProgram::Wakeups => self.wakes(guest),
         }
     }
 
     /// A probe owes no kicks.
-    fn settle(&self, _: &Guest) {}
+    fn settle(&self, _: &VcpuContext) {}
 
     fn memory(&self) -> (usize, usize) {
-        (core::ptr::from_ref(&*self.memory).addr(), size_of::<Memory>())
+        (core::ptr::from_ref(&*self.memory).addr(), size_of::<ProbeMemory>())
     }
 }

@@ -11,7 +11,7 @@ use crate::time::Picos;
 
 /// The longest waits of a simulation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct LongestWaits {
     /// The most acquisitions by others while a vCPU was in line.
     pub in_line: u64,
     /// The most acquisitions by others while a vCPU was outside of a queue that is limited by `queue:N`.
@@ -33,7 +33,7 @@ enum Excuse {
 
 /// The wait of one vCPU.
 #[derive(Debug, Clone, Copy, Default)]
-struct Wait {
+struct VcpuWait {
     is_waiting: bool,
     since: Picos,
     /// Acquisitions of all vCPUs when it was in line.
@@ -48,7 +48,7 @@ struct Wait {
     excused_until: u64,
 }
 
-impl Wait {
+impl VcpuWait {
     /// Whether the vCPU waits outside, and not in line.
     fn is_outside(&self) -> bool {
         self.outside.is_some() && self.in_line.is_none()
@@ -64,15 +64,15 @@ impl Wait {
 
 /// Counts waits.
 #[derive(Debug)]
-pub(crate) struct WaitCounts {
-    vcpus: Box<[Cell<Wait>]>,
+pub(crate) struct WaitCounter {
+    vcpus: Box<[Cell<VcpuWait>]>,
     /// Acquisitions when each vCPU made the release after which it kicks at present.
     released: Box<[Cell<Option<u64>>]>,
     taken: Cell<u64>,
-    most: Cell<Waits>,
+    most: Cell<LongestWaits>,
 }
 
-impl WaitCounts {
+impl WaitCounter {
     pub(crate) fn new(vcpus: usize) -> Self {
         let released = (0..vcpus).map(|_| Cell::default()).collect();
         let vcpus = (0..vcpus).map(|_| Cell::default()).collect();
@@ -80,11 +80,11 @@ impl WaitCounts {
     }
 
     /// The longest so far, of waits that have ended.
-    pub(crate) fn most(&self) -> Waits {
+    pub(crate) fn most(&self) -> LongestWaits {
         self.most.get()
     }
 
-    fn change(&self, vcpu: usize, change: impl FnOnce(&mut Wait, u64)) {
+    fn change(&self, vcpu: usize, change: impl FnOnce(&mut VcpuWait, u64)) {
         let mut wait = self.vcpus[vcpu].get();
         change(&mut wait, self.taken.get());
         self.vcpus[vcpu].set(wait);
@@ -92,7 +92,7 @@ impl WaitCounts {
 
     /// The vCPU calls `lock`.
     pub(crate) fn calls(&self, vcpu: usize, now: Picos) {
-        self.vcpus[vcpu].set(Wait { is_waiting: true, since: now, ..Wait::default() });
+        self.vcpus[vcpu].set(VcpuWait { is_waiting: true, since: now, ..VcpuWait::default() });
     }
 
     /// The vCPU is in line. A mutex also reports waits for its list's lock, possibly in a release.
@@ -168,7 +168,7 @@ impl WaitCounts {
 mod tests {
     use super::*;
 
-    fn others(waits: &WaitCounts, times: u64) {
+    fn others(waits: &WaitCounter, times: u64) {
         for _ in 0..times {
             waits.calls(1, Picos(5));
             waits.acquires(1, Picos(7));
@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn acquisitions_count_from_the_line_and_the_time_from_the_call() {
-        let waits = WaitCounts::new(2);
+        let waits = WaitCounter::new(2);
         waits.calls(0, Picos(10));
         others(&waits, 3);
         waits.in_line(0);
         others(&waits, 2);
         waits.in_line(0);
         waits.acquires(0, Picos(100));
-        assert_eq!(waits.most(), Waits { in_line: 2, outside: 0, longest: Picos(90) });
+        assert_eq!(waits.most(), LongestWaits { in_line: 2, outside: 0, longest: Picos(90) });
         others(&waits, 9);
         waits.in_line(0);
         waits.calls(0, Picos(200));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_schedule_is_excused_outside() {
-        let waits = WaitCounts::new(2);
+        let waits = WaitCounter::new(2);
         waits.calls(0, Picos(10));
         waits.published(0);
         others(&waits, 3);
@@ -214,7 +214,7 @@ mod tests {
         waits.leaves(0, false);
         others(&waits, 1);
         waits.acquires(0, Picos(100));
-        let Waits { in_line, outside, .. } = waits.most();
+        let LongestWaits { in_line, outside, .. } = waits.most();
         assert_eq!((in_line, outside), (2, 3 + 4 + 2));
     }
 }

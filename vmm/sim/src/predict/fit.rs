@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{PredictError, Predictor, Window};
+use super::{PredictError, Predictor, SimulationLength};
 use crate::published::Cell;
 use crate::{Effort, Picos};
 
@@ -135,7 +135,9 @@ impl Predictor<'_> {
         let mut logs = Vec::new();
         for (cell, figure) in cells {
             // The fixed work of a build: its time is that over the rate.
-            logs.push((self.simulate(cell, fit, Window::of_fit(effort))?.rate * figure).ln());
+            logs.push(
+                (self.simulate(cell, fit, SimulationLength::of_fit(effort))?.rate * figure).ln(),
+            );
         }
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let square = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();

@@ -12,9 +12,9 @@ use thiserror::Error;
 pub use fit::Fit;
 
 use crate::profile::Profile;
-use crate::published::{Cell, Claim, Setup, Table};
-use crate::{Brake, Effort, Figures, Host, Machine, Picos, Sim, Spec};
-use crate::{SpecError, Stuck};
+use crate::published::{Cell, CellSetup, Claim, Table};
+use crate::{Brake, Effort, HostModel, Machine, Picos, Sim, SimFigures, Spec};
+use crate::{SimSpecError, Stuck};
 
 /// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
 /// (`sched_latency`): the guests of a publication were not started at once, and guests that are
@@ -54,7 +54,7 @@ pub enum PredictError {
         cell: String,
         /// Why.
         #[source]
-        source: SpecError,
+        source: SimSpecError,
     },
     /// The cell came to a standstill.
     #[error("{cell} came to a standstill, with seed {seed}")]
@@ -102,19 +102,19 @@ pub struct Predictor<'a> {
 
 /// How long a cell is simulated, after all vCPUs have started and a tenth of it to warm up.
 #[derive(Debug, Clone, Copy)]
-enum Window {
+enum SimulationLength {
     /// For so many operations: enough where no vCPU waits for a CPU.
     Operations(u64),
     /// For so long: many slices of an overcommitted host.
     Time(Picos),
 }
 
-impl Window {
+impl SimulationLength {
     fn of_fit(effort: Effort) -> Self {
         Self::Operations(if effort == Effort::Full { 40_000 } else { 8_000 })
     }
 
-    fn of_prediction(setup: &Setup, effort: Effort) -> Self {
+    fn of_prediction(setup: &CellSetup, effort: Effort) -> Self {
         let millis = match effort {
             Effort::Full if setup.guests * setup.vcpus <= 64 => 1_000,
             // Time enough for dozens of slices, and all that a few minutes allow.
@@ -125,7 +125,7 @@ impl Window {
         Self::Time(Picos(millis * 1_000_000_000))
     }
 
-    fn simulate(self, sim: &mut Sim) -> Result<Figures, Stuck> {
+    fn simulate(self, sim: &mut Sim) -> Result<SimFigures, Stuck> {
         let tenths = |sim: &mut Sim, tenths: u64| match self {
             Self::Operations(count) => {
                 let done = sim.figures().all();
@@ -167,14 +167,14 @@ impl<'a> Predictor<'a> {
         effort: Effort,
     ) -> Result<Predicted, PredictError> {
         let setup = self.setup(cell)?;
-        self.simulate(cell, fit, Window::of_prediction(setup, effort))
+        self.simulate(cell, fit, SimulationLength::of_prediction(setup, effort))
     }
 
     fn name(&self, cell: &Cell) -> String {
         format!("{} {}", self.table.name, cell.id)
     }
 
-    fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c Setup, PredictError> {
+    fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c CellSetup, PredictError> {
         let not = |reason: &String| PredictError::NotSimulated {
             cell: self.name(cell),
             why: reason.clone(),
@@ -182,7 +182,12 @@ impl<'a> Predictor<'a> {
         cell.setup.as_ref().map_err(not)
     }
 
-    fn simulate(&self, cell: &Cell, fit: &Fit, window: Window) -> Result<Predicted, PredictError> {
+    fn simulate(
+        &self,
+        cell: &Cell,
+        fit: &Fit,
+        window: SimulationLength,
+    ) -> Result<Predicted, PredictError> {
         let name = || self.name(cell);
         let setup = self.setup(cell)?;
         let spec = self.spec(setup, fit);
@@ -198,7 +203,7 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    fn spec(&self, setup: &Setup, fit: &Fit) -> Spec {
+    fn spec(&self, setup: &CellSetup, fit: &Fit) -> Spec {
         let load = self.profile.load(fit.think, fit.critical);
         Spec {
             cpus: setup.cpus,
@@ -206,7 +211,11 @@ impl<'a> Predictor<'a> {
             spin_threshold: setup.spin_threshold,
             policy: setup.policy.clone(),
             slice: setup.slice,
-            host: Host { ple: self.table.ple, noise: self.profile.noise(), ..Host::default() },
+            host: HostModel {
+                ple: self.table.ple,
+                noise: self.profile.noise(),
+                ..HostModel::default()
+            },
             starts: STARTS,
             seed: 4,
             ..Spec::new(self.machine.clone(), setup.system, setup.vcpus, load)

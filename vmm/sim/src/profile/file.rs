@@ -2,7 +2,7 @@
 
 use base::faults::Probability;
 
-use super::{Lock, Profile, Shape, Sources, Think, Time};
+use super::{LockShare, Profile, Sources, Think, Time, TimeLaw};
 use crate::host::Noise;
 use crate::load::{Shootdown, Sleep};
 use crate::machine::Source;
@@ -28,7 +28,7 @@ const MOST_ADDS: f64 = 1e6;
 
 pub(super) fn parse(text: &str) -> Result<Profile> {
     read(text, KEYS, |file| {
-        let mut reader = Reader::default();
+        let mut reader = ProfileReader::default();
         let think = reader.think(file)?;
         let locks = reader.locks(file)?;
         let is_fitted = matches!(think, Think::Time(Time { mean: None, .. }));
@@ -47,15 +47,18 @@ pub(super) fn parse(text: &str) -> Result<Profile> {
 }
 
 /// Reads parameters, and counts where they come from.
-const SHAPES: &[(&str, Shape)] =
-    &[("fixed", Shape::Fixed), ("exponential", Shape::Exponential), ("uniform", Shape::Uniform)];
+const SHAPES: &[(&str, TimeLaw)] = &[
+    ("fixed", TimeLaw::Fixed),
+    ("exponential", TimeLaw::Exponential),
+    ("uniform", TimeLaw::Uniform),
+];
 
 #[derive(Default)]
-struct Reader {
+struct ProfileReader {
     sources: Sources,
 }
 
-impl Reader {
+impl ProfileReader {
     /// `None`: it is fitted.
     fn source(&mut self, keys: &Keys<'_>) -> Result<Option<Source>> {
         let [paper, measured, assumed] = SOURCES.map(|(name, source)| (name, Some(source)));
@@ -91,7 +94,7 @@ impl Reader {
     fn time(&mut self, keys: &Keys<'_>, key: &str) -> Result<Time> {
         let table = keys.table(key, TIME)?;
         let micros = table.number_if_any("us", 0.0, MOST_MICROS)?;
-        let shape = table.name_if_any("shape", SHAPES)?.unwrap_or(Shape::Exponential);
+        let shape = table.name_if_any("shape", SHAPES)?.unwrap_or(TimeLaw::Exponential);
         let source = self.source(&table)?;
         if micros.is_some() != source.is_some() {
             return Err(keys.wrong(key, "write us = N, or source = \"fitted\" without it".into()));
@@ -107,13 +110,13 @@ impl Reader {
         }
     }
 
-    fn locks(&mut self, file: &Keys<'_>) -> Result<Vec<Lock>> {
+    fn locks(&mut self, file: &Keys<'_>) -> Result<Vec<LockShare>> {
         let mut locks = Vec::new();
         for keys in file.tables("locks", LOCK)? {
             // For the reader of the file.
             keys.text("name")?;
             let share = self.number(&keys, "share", 1e-6, 1e6)?;
-            locks.push(Lock { share, critical: self.time(&keys, "critical")? });
+            locks.push(LockShare { share, critical: self.time(&keys, "critical")? });
         }
         match locks.len() {
             0 => Err(file.wrong("locks", "name at least one: [[locks]]".into())),

@@ -30,7 +30,7 @@ pub struct Profile {
     /// A description, in one line.
     pub about: String,
     think: Think,
-    locks: Vec<Lock>,
+    locks: Vec<LockShare>,
     adds: u32,
     sleep: Option<Sleep>,
     shootdown: Option<Shootdown>,
@@ -62,13 +62,13 @@ impl Sources {
 
 /// The law of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum TimeLaw {
     Fixed,
     Exponential,
     Uniform,
 }
 
-impl Shape {
+impl TimeLaw {
     const fn of(self, mean: Picos) -> Span {
         match self {
             Self::Fixed => Span::Fixed(mean),
@@ -82,7 +82,7 @@ impl Shape {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Time {
     mean: Option<Picos>,
-    shape: Shape,
+    shape: TimeLaw,
 }
 
 impl Time {
@@ -101,7 +101,7 @@ enum Think {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Lock {
+struct LockShare {
     share: f64,
     critical: Time,
 }
@@ -121,10 +121,10 @@ impl Profile {
     /// The profile's locks, sleep and interrupts, with these times where they are fitted.
     pub fn load(&self, think: Picos, critical: Picos) -> Load {
         let lock =
-            |lock: &Lock| LockLoad { share: lock.share, critical: lock.critical.or(critical) };
+            |lock: &LockShare| LockLoad { share: lock.share, critical: lock.critical.or(critical) };
         let shape = match self.think {
             Think::Time(time) => time.shape,
-            Think::Held(_) => Shape::Exponential,
+            Think::Held(_) => TimeLaw::Exponential,
         };
         Load {
             think: shape.of(think),

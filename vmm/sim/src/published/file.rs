@@ -2,7 +2,7 @@
 
 use sched::PolicySpec;
 
-use super::{Cell, Claim, Row, Setup, Table, measured};
+use super::{Cell, CellSetup, Claim, Row, Table, measured};
 use crate::guest::WIDE;
 use crate::host::Ple;
 use crate::machine::MOST_CPUS;
@@ -142,7 +142,7 @@ fn cell(keys: &Keys<'_>, usual: &Usual) -> Result<Cell> {
     })
 }
 
-fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<Setup> {
+fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<CellSetup> {
     let name = keys.text("system")?;
     let Ok(system) = name.parse() else {
         return Err(keys.wrong("system", format!("'{name}' is not in the lock library")));
@@ -163,7 +163,7 @@ fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<Setup> {
     if (guests * vcpus) as usize > WIDE {
         return Err(keys.wrong("vcpus", format!("{guests} x {vcpus} are more than {WIDE}")));
     }
-    Ok(Setup {
+    Ok(CellSetup {
         system,
         cpus: keys.whole("cpus", 1, MOST_CPUS as u32)? as usize,
         guests: guests as usize,

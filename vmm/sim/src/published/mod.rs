@@ -95,14 +95,14 @@ pub struct Cell {
     /// The cell belongs to the column that profiles are fitted to.
     pub is_fitted: bool,
     /// What is simulated, or why that is not possible.
-    pub setup: Result<Setup, String>,
+    pub setup: Result<CellSetup, String>,
     /// What is measured, or why nothing can be; none if the table does not say.
     pub measured: Option<Result<Selected, String>>,
 }
 
 /// What is simulated for a cell.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Setup {
+pub struct CellSetup {
     /// The lock.
     pub system: System,
     /// CPUs of the machine.

@@ -1,7 +1,7 @@
 //! Looks for schedules that break a lock or starve one of its waiters.
 //!
 //! A [`Search`] makes one simulation after the other, of [`Scenario`]s that it draws: a lock with its
-//! options, a load, a schedule and faults of kicks and halts. Each is checked ([`Outcome::trouble`])
+//! options, a load, a schedule and faults of kicks and halts. Each is checked ([`TrialOutcome::trouble`])
 //! for mutual exclusion, for the order of service, for lost wakeups and standstills, and for the
 //! bound on bypasses that the lock promises. At first all are random; later half of them are
 //! variants of those in which a waiter was passed most often, waited longest, or that did what none
@@ -31,19 +31,19 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::System;
 
 use crate::Brake;
-use crate::guest::{Subject, subject};
+use crate::guest::{SimulatedSystem, subject};
 use crate::machine::Machine;
-use crate::spec::SpecError;
+use crate::spec::SimSpecError;
 
 pub use pool::Pool;
-pub use saved::{Finding, Replay, ReplayError};
+pub use saved::{Finding, FindingReplay, ReplayError};
 pub use scenario::{Scenario, ScenarioError};
 pub use shrink::{Shrunk, shrink};
 pub use space::{Space, shortest_slice, usual_policies};
-pub use trial::{Kind, Outcome, Trouble};
+pub use trial::{TrialOutcome, Trouble, TroubleKind};
 
 /// Makes the lock of a scenario, for so many vCPUs. Tests give locks that are broken.
-pub(crate) type Make = fn(System, usize) -> Rc<dyn Subject>;
+pub(crate) type Make = fn(System, usize) -> Rc<dyn SimulatedSystem>;
 
 /// What was done with one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct Tally {
     /// Operations in all simulations.
     pub operations: u64,
     /// The kinds of trouble found.
-    pub found: Vec<Kind>,
+    pub found: Vec<TroubleKind>,
     /// What to vary.
     pub pool: Pool,
 }
@@ -109,7 +109,7 @@ pub struct Step {
     /// What was simulated.
     pub scenario: Scenario,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: TrialOutcome,
     /// The first trouble of its kind with its system.
     pub is_new: bool,
 }
@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
 
     /// Draws a scenario and simulates it. None: every system has failed so often that nothing is left
     /// to do, or the brake was pulled: then the next step will draw the same scenario.
-    pub fn step(&mut self) -> Result<Option<Step>, SpecError> {
+    pub fn step(&mut self) -> Result<Option<Step>, SimSpecError> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
         let tally = &self.state.tallies[ix];

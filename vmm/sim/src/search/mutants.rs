@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use simulated_locks::System;
 
-use super::{Kind, Make};
-use crate::guest::Subject;
+use super::{Make, TroubleKind};
+use crate::guest::SimulatedSystem;
 
 /// A broken lock.
 pub(super) struct Mutant {
@@ -21,12 +21,15 @@ pub(super) struct Mutant {
 
 impl Mutant {
     /// Is this the kind of trouble that it makes?
-    pub(super) fn shows_as(&self, kind: Kind) -> bool {
+    pub(super) fn shows_as(&self, kind: TroubleKind) -> bool {
         match self.caught {
-            "Bypass" => [Kind::PassedInLine, Kind::PassedOutside, Kind::OutOfTurn].contains(&kind),
-            "Stuck" => [Kind::AllHalt, Kind::NoProgress].contains(&kind),
-            "NotExclusive" => kind == Kind::NotExclusive,
-            "OutOfTurn" => kind == Kind::OutOfTurn,
+            "Bypass" => {
+                [TroubleKind::PassedInLine, TroubleKind::PassedOutside, TroubleKind::OutOfTurn]
+                    .contains(&kind)
+            }
+            "Stuck" => [TroubleKind::AllHalt, TroubleKind::NoProgress].contains(&kind),
+            "NotExclusive" => kind == TroubleKind::NotExclusive,
+            "OutOfTurn" => kind == TroubleKind::OutOfTurn,
             other => panic!("no kind of trouble is {other}"),
         }
     }
@@ -57,7 +60,10 @@ macro_rules! mutant {
                 include!($bind);
             }
 
-            pub(crate) fn make(system: super::System, _: usize) -> super::Rc<dyn super::Subject> {
+            pub(crate) fn make(
+                system: super::System,
+                _: usize,
+            ) -> super::Rc<dyn super::SimulatedSystem> {
                 bind::subject(system as u32, 1)
             }
         }

@@ -6,11 +6,11 @@ use base::rng::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::bound::Bounds;
-use super::{Outcome, Scenario, Space};
+use super::{Scenario, Space, TrialOutcome};
 
 /// A scenario and how bad it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct RankedScenario {
     /// The share of all operations that came before one waiter, in thousandths.
     passed: u64,
     /// By which it is kept.
@@ -31,15 +31,15 @@ const WORDS: usize = 16;
 /// waited longest, and the last that did something new. Of bounded size.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    passed: Vec<Kept>,
-    longest: Vec<Kept>,
-    new: Vec<Kept>,
+    passed: Vec<RankedScenario>,
+    longest: Vec<RankedScenario>,
+    new: Vec<RankedScenario>,
     /// A set of hashes of rough figures, one bit each.
     seen: [u64; WORDS],
 }
 
 impl Pool {
-    fn all(&self) -> impl Iterator<Item = &Kept> {
+    fn all(&self) -> impl Iterator<Item = &RankedScenario> {
         [&self.passed, &self.longest, &self.new].into_iter().flatten()
     }
 
@@ -50,7 +50,7 @@ impl Pool {
     /// What to try after one of them.
     pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
         let drawn = rng.below(self.all().count().max(1));
-        let Kept { passed, scenario, .. } = self.all().nth(drawn)?;
+        let RankedScenario { passed, scenario, .. } = self.all().nth(drawn)?;
         let is_longest = scenario.operations >= LONGEST;
         if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
             // The kept scenario, and what comes after.
@@ -61,7 +61,7 @@ impl Pool {
     }
 
     /// Keeps a scenario that ended well, if it is among the worst or did something new.
-    pub(super) fn consider(&mut self, scenario: &Scenario, outcome: &Outcome) {
+    pub(super) fn consider(&mut self, scenario: &Scenario, outcome: &TrialOutcome) {
         let (figures, waits) = (&outcome.figures, outcome.waits);
         let n = scenario.vcpus.max(1) as u64;
         // In thousandths of all operations. In a queue with a bound all but the last may come first,
@@ -74,7 +74,7 @@ impl Pool {
         // Operations in the time of the longest wait, in rounds.
         let share = waits.longest.0 as f64 / figures.time.0.max(1) as f64;
         let longest = (share * figures.all() as f64 * 1_000.0 / n as f64) as u64;
-        let kept = |score| Kept { passed, score, scenario: scenario.clone() };
+        let kept = |score| RankedScenario { passed, score, scenario: scenario.clone() };
         keep_worst(&mut self.passed, kept(passed));
         keep_worst(&mut self.longest, kept(longest));
         let rough = [
@@ -102,7 +102,7 @@ impl Pool {
     }
 }
 
-fn keep_worst(all: &mut Vec<Kept>, kept: Kept) {
+fn keep_worst(all: &mut Vec<RankedScenario>, kept: RankedScenario) {
     let place = all.partition_point(|other| other.score >= kept.score);
     if place < ROOM {
         all.insert(place, kept);

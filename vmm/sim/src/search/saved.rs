@@ -4,9 +4,9 @@ use sched::recording::Recording;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Outcome, Scenario, ScenarioError, Trouble};
+use super::{Scenario, ScenarioError, TrialOutcome, Trouble};
 use crate::machine::{Machine, MachineError};
-use crate::spec::SpecError;
+use crate::spec::SimSpecError;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -20,7 +20,7 @@ pub struct Finding {
     pub trouble: Trouble,
     /// What was simulated.
     pub scenario: Scenario,
-    /// [`Outcome::digest`], in hexadecimal digits.
+    /// [`TrialOutcome::digest`], in hexadecimal digits.
     pub digest: String,
     /// The text of the machine file.
     machine: String,
@@ -28,7 +28,7 @@ pub struct Finding {
 
 /// What comes of a finding when it is simulated again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Replay {
+pub struct FindingReplay {
     /// What is wrong now.
     pub trouble: Option<Trouble>,
     /// The simulation was the same, event by event, as far as the digest tells.
@@ -51,18 +51,18 @@ pub enum ReplayError {
     Scenario(#[source] ScenarioError),
     /// The scenario cannot be simulated.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] SimSpecError),
 }
 
 impl Finding {
     /// `machine`: the text of its file. None: there is no trouble.
-    pub fn new(scenario: Scenario, outcome: &Outcome, machine: String) -> Option<Self> {
+    pub fn new(scenario: Scenario, outcome: &TrialOutcome, machine: String) -> Option<Self> {
         let digest = format!("{:016x}", outcome.digest());
         Some(Self { format: FORMAT, trouble: outcome.trouble?, scenario, digest, machine })
     }
 
     /// Simulates it again.
-    pub fn replay(&self) -> Result<Replay, ReplayError> {
+    pub fn replay(&self) -> Result<FindingReplay, ReplayError> {
         if self.format != FORMAT {
             return Err(ReplayError::Format(self.format));
         }
@@ -70,6 +70,6 @@ impl Finding {
         self.scenario.check(&machine).map_err(ReplayError::Scenario)?;
         let (outcome, recording) = self.scenario.run_recorded(&machine)?;
         let is_same = self.digest == format!("{:016x}", outcome.digest());
-        Ok(Replay { trouble: outcome.trouble, is_same, recording })
+        Ok(FindingReplay { trouble: outcome.trouble, is_same, recording })
     }
 }

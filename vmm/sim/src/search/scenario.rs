@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
-use crate::host::{Host, Noise};
+use crate::host::{HostModel, Noise};
 use crate::lines::LineLaw;
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::random::Span;
-use crate::spec::{Spec, SpecError, handoff};
+use crate::spec::{SimSpecError, Spec, handoff};
 use crate::time::Picos;
 
 /// All of a simulation but its machine: with one, it determines every event.
@@ -74,7 +74,7 @@ pub enum ScenarioError {
     },
     /// As any specification.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] SimSpecError),
 }
 
 /// The longest times that a scenario may have: in increments.
@@ -103,7 +103,7 @@ impl Scenario {
             policy: self.policy.clone(),
             slice: Nanos(self.slice),
             faults: self.faults,
-            host: Host { noise: self.noise.map(Noise::from), ..Host::default() },
+            host: HostModel { noise: self.noise.map(Noise::from), ..HostModel::default() },
             seed: self.seed,
             ..Spec::new(machine.clone(), self.system, self.vcpus, load)
         }

@@ -4,7 +4,7 @@ use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use sched::PolicySpec;
 
-use super::{Kind, Outcome, Scenario};
+use super::{Scenario, TrialOutcome, TroubleKind};
 use crate::Brake;
 
 /// A scenario that shows the same kind of trouble and is as small as was found.
@@ -13,7 +13,7 @@ pub struct Shrunk {
     /// The scenario.
     pub scenario: Scenario,
     /// What comes of it.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<TrialOutcome>,
     /// Simulations that it took.
     pub trials: u32,
 }
@@ -37,13 +37,14 @@ const LONG: u64 = 20_000;
 /// first scenario had.
 pub fn shrink(
     first: &Scenario,
-    kind: Kind,
+    kind: TroubleKind,
     brake: &Brake,
-    mut run: impl FnMut(&Scenario) -> Option<Outcome>,
+    mut run: impl FnMut(&Scenario) -> Option<TrialOutcome>,
 ) -> Shrunk {
     let mut best = Shrunk { scenario: first.clone(), outcome: None, trials: 0 };
     let (mut operations, mut events) = (0, 0);
-    let shows = |outcome: &Outcome| outcome.trouble.is_some_and(|trouble| trouble.kind == kind);
+    let shows =
+        |outcome: &TrialOutcome| outcome.trouble.is_some_and(|trouble| trouble.kind == kind);
     'simpler: loop {
         for candidate in simpler(&best.scenario, best.outcome.as_ref()) {
             // What starves for long does so with any seed.
@@ -59,7 +60,7 @@ pub fn shrink(
                 let seed = if more == 0 { candidate.seed } else { more };
                 let candidate = Scenario { seed, ..candidate.clone() };
                 let outcome = run(&candidate);
-                if let Some(Outcome { figures, .. }) = &outcome {
+                if let Some(TrialOutcome { figures, .. }) = &outcome {
                     operations += figures.all();
                     events += figures.events;
                 }
@@ -74,7 +75,7 @@ pub fn shrink(
 }
 
 /// Each is simpler than `scenario` in one property; those that save most come first.
-fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
+fn simpler(scenario: &Scenario, outcome: Option<&TrialOutcome>) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut propose = |change: &dyn Fn(&mut Scenario)| {
         let mut changed = scenario.clone();

@@ -44,7 +44,7 @@ fn is_found_and_shrinks(mutant: &Mutant, seed: u64, brake: &Brake) {
     let (name, Step { scenario, outcome, .. }) = (mutant.name, step);
     println!("{name}: {operations} acquisitions: {scenario}; {:?}", outcome.trouble);
     println!("    {} trials: {}", shrunk.trials, shrunk.scenario);
-    let kind = |outcome: &Outcome| outcome.trouble.map(|trouble| trouble.kind);
+    let kind = |outcome: &TrialOutcome| outcome.trouble.map(|trouble| trouble.kind);
     let again = shrunk.scenario.run_on(&machine(), mutant.make).expect("it is possible");
     assert_eq!(kind(&again), kind(&outcome), "{name}");
     assert_eq!(shrunk.outcome.map_or(again.digest(), |simplest| simplest.digest()), again.digest());
@@ -171,7 +171,7 @@ fn steps_that_lead_nowhere_are_a_finding() {
         "slice": 4000000, "faults": "none", "operations": 3000, "seed": 3}"#;
     let scenario: Scenario = serde_json::from_str(text).expect(text);
     let outcome = scenario.run_on(&machine(), make).expect("it can be simulated");
-    assert_eq!(outcome.trouble.map(|trouble| trouble.kind), Some(Kind::NoProgress));
+    assert_eq!(outcome.trouble.map(|trouble| trouble.kind), Some(TroubleKind::NoProgress));
     let events = outcome.figures.events;
     assert!((20_000_000..60_000_000).contains(&events), "{events} events");
     let product = scenario.run(&machine()).expect("it can be simulated");
@@ -212,7 +212,7 @@ fn a_finding_is_replayed_to_the_bit_and_a_changed_one_is_not() {
     let (_, machine) = crate::machine::SHIPPED[0];
     let outcome = scenario.run(&self::machine()).expect("it can be simulated");
     let finding = Finding::new(scenario, &outcome, machine.to_owned()).expect("a kick is lost");
-    assert_eq!(finding.trouble.kind, Kind::AllHalt);
+    assert_eq!(finding.trouble.kind, TroubleKind::AllHalt);
     let text = serde_json::to_string(&finding).expect("it can be written");
     let read: Finding = serde_json::from_str(&text).expect("it can be read");
     let replay = read.replay().expect("it can be simulated");

@@ -10,16 +10,16 @@ use super::{Make, Scenario};
 use sched::recording::Recording;
 
 use crate::engine::{Sim, Stuck};
-use crate::figures::Figures;
-use crate::guest::{self, Waits};
+use crate::figures::SimFigures;
+use crate::guest::{self, LongestWaits};
 use crate::machine::Machine;
-use crate::spec::SpecError;
+use crate::spec::SimSpecError;
 use crate::{Brake, Decisions};
 
 /// Kinds of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum TroubleKind {
     /// Two vCPUs had the lock at once.
     NotExclusive,
     /// All vCPUs halt, and no kick is on its way.
@@ -39,7 +39,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: TroubleKind,
     /// How often it happened, or how often a waiter was passed.
     pub counted: u64,
     /// How often a waiter may be passed.
@@ -48,13 +48,13 @@ pub struct Trouble {
 
 /// What came of a scenario.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct TrialOutcome {
     /// What is wrong.
     pub trouble: Option<Trouble>,
     /// All figures, up to the end or the standstill.
-    pub figures: Figures,
+    pub figures: SimFigures,
     /// The longest waits.
-    pub waits: Waits,
+    pub waits: LongestWaits,
     /// The simulation was ended from outside, and says nothing.
     is_stopped: bool,
 }
@@ -68,7 +68,7 @@ const MOST_IDLE: u64 = 2_500_000;
 
 impl Scenario {
     /// Simulates it.
-    pub fn run(&self, machine: &Machine) -> Result<Outcome, SpecError> {
+    pub fn run(&self, machine: &Machine) -> Result<TrialOutcome, SimSpecError> {
         self.run_on(machine, crate::guest::subject)
     }
 
@@ -76,11 +76,15 @@ impl Scenario {
     pub(super) fn run_recorded(
         &self,
         machine: &Machine,
-    ) -> Result<(Outcome, Recording), SpecError> {
+    ) -> Result<(TrialOutcome, Recording), SimSpecError> {
         self.simulate(machine, true, crate::guest::subject, &Brake::default())
     }
 
-    pub(super) fn run_on(&self, machine: &Machine, make: Make) -> Result<Outcome, SpecError> {
+    pub(super) fn run_on(
+        &self,
+        machine: &Machine,
+        make: Make,
+    ) -> Result<TrialOutcome, SimSpecError> {
         self.simulate(machine, false, make, &Brake::default()).map(|(outcome, _)| outcome)
     }
 
@@ -90,7 +94,7 @@ impl Scenario {
         brake: &Brake,
         machine: &Machine,
         make: Make,
-    ) -> Result<Option<Outcome>, SpecError> {
+    ) -> Result<Option<TrialOutcome>, SimSpecError> {
         let (outcome, _) = self.simulate(machine, false, make, brake)?;
         Ok(Some(outcome).filter(|outcome| !outcome.is_stopped))
     }
@@ -101,7 +105,7 @@ impl Scenario {
         are_kept: bool,
         make: Make,
         brake: &Brake,
-    ) -> Result<(Outcome, Recording), SpecError> {
+    ) -> Result<(TrialOutcome, Recording), SimSpecError> {
         let spec = self.spec(machine);
         let decisions = Decisions { are_kept, ..Decisions::default() };
         let make = || make(self.system, self.vcpus);
@@ -113,36 +117,43 @@ impl Scenario {
         let (figures, waits) = (sim.figures(), sim.waits());
         let trouble = self.trouble(&figures, waits, end.err());
         let is_stopped = end == Err(Stuck::Stopped);
-        Ok((Outcome { trouble, figures, waits, is_stopped }, sim.recording()))
+        Ok((TrialOutcome { trouble, figures, waits, is_stopped }, sim.recording()))
     }
 
-    fn trouble(&self, figures: &Figures, waits: Waits, stuck: Option<Stuck>) -> Option<Trouble> {
+    fn trouble(
+        &self,
+        figures: &SimFigures,
+        waits: LongestWaits,
+        stuck: Option<Stuck>,
+    ) -> Option<Trouble> {
         let trouble = |kind, counted| Some(Trouble { kind, counted, most: 0 });
         match stuck {
-            _ if figures.violations > 0 => return trouble(Kind::NotExclusive, figures.violations),
-            Some(Stuck::AllHalt) => return trouble(Kind::AllHalt, 1),
+            _ if figures.violations > 0 => {
+                return trouble(TroubleKind::NotExclusive, figures.violations);
+            }
+            Some(Stuck::AllHalt) => return trouble(TroubleKind::AllHalt, 1),
             Some(Stuck::NoProgress(_) | Stuck::NoSteps(_) | Stuck::NoTime(_)) => {
-                return trouble(Kind::NoProgress, 1);
+                return trouble(TroubleKind::NoProgress, 1);
             }
             Some(Stuck::Stopped) | None => {}
         }
         if self.system.is_fifo() && figures.disorder > 0 {
-            return trouble(Kind::OutOfTurn, figures.disorder);
+            return trouble(TroubleKind::OutOfTurn, figures.disorder);
         }
         let bounds = Bounds::of(self)?;
         let passed =
             |kind, counted, most| (counted > most).then_some(Trouble { kind, counted, most });
-        passed(Kind::PassedInLine, waits.in_line, bounds.in_line).or_else(|| {
-            passed(Kind::PassedOutside, waits.outside, bounds.outside.unwrap_or(u64::MAX))
+        passed(TroubleKind::PassedInLine, waits.in_line, bounds.in_line).or_else(|| {
+            passed(TroubleKind::PassedOutside, waits.outside, bounds.outside.unwrap_or(u64::MAX))
         })
     }
 }
 
-impl Outcome {
+impl TrialOutcome {
     /// A digest of all figures: two simulations that differ in an event hardly have the same.
     pub fn digest(&self) -> u64 {
-        let Figures { time, operations, slow, halts, kicks, retries, .. } = &self.figures;
-        let Figures { violations, disorder, looks, transfers, events, .. } = &self.figures;
+        let SimFigures { time, operations, slow, halts, kicks, retries, .. } = &self.figures;
+        let SimFigures { violations, disorder, looks, transfers, events, .. } = &self.figures;
         let counts =
             [time.0, *slow, *halts, *kicks, *retries, *violations, *disorder, *looks, *transfers];
         let waits = [self.waits.in_line, self.waits.outside, self.waits.longest.0];
@@ -154,7 +165,7 @@ impl Outcome {
     }
 }
 
-impl Kind {
+impl TroubleKind {
     /// The name in files.
     pub const fn name(self) -> &'static str {
         match self {
@@ -172,22 +183,22 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, counted, most } = self;
         match kind {
-            Kind::NotExclusive => {
+            TroubleKind::NotExclusive => {
                 write!(f, "two vCPUs had the lock at once, {}", count(*counted, "time"))
             }
-            Kind::AllHalt => f.write_str("all vCPUs halt, a wakeup is lost"),
-            Kind::NoProgress => f.write_str("vCPUs run and none gets the lock"),
-            Kind::OutOfTurn => {
+            TroubleKind::AllHalt => f.write_str("all vCPUs halt, a wakeup is lost"),
+            TroubleKind::NoProgress => f.write_str("vCPUs run and none gets the lock"),
+            TroubleKind::OutOfTurn => {
                 write!(f, "tickets were served out of turn, {}", count(*counted, "time"))
             }
-            Kind::PassedInLine => {
+            TroubleKind::PassedInLine => {
                 write!(
                     f,
                     "{} came before a waiter in line, promised are {most}",
                     count(*counted, "other")
                 )
             }
-            Kind::PassedOutside => {
+            TroubleKind::PassedOutside => {
                 write!(
                     f,
                     "{} came before a waiter outside, promised are {most}",

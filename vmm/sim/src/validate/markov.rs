@@ -37,12 +37,12 @@ impl Closed {
     /// stores are free, and make a read under way start again. The law of
     /// [`LineLaw::FreeWrites`](crate::LineLaw::FreeWrites), solved as a Markov chain at the releases.
     pub fn speedup_with_reads(self, read: f64) -> f64 {
-        Chain { model: self, read }.speedup()
+        MarkovChain { model: self, read }.speedup()
     }
 }
 
 /// The number of waiters at a release, as a Markov chain.
-struct Chain {
+struct MarkovChain {
     model: Closed,
     read: f64,
 }
@@ -54,7 +54,7 @@ struct Cycle {
     next: Vec<f64>,
 }
 
-impl Chain {
+impl MarkovChain {
     fn speedup(&self) -> f64 {
         let cycles = self.cycles();
         let states = cycles.len();

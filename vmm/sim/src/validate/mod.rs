@@ -20,7 +20,7 @@ pub use crate::effort::Effort;
 use crate::predict::PredictError;
 
 use crate::published::PublishedError;
-use crate::{SpecError, Stuck};
+use crate::{SimSpecError, Stuck};
 
 /// How close a figure has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,7 +108,7 @@ pub enum ValidateError {
         cell: String,
         /// Why.
         #[source]
-        source: SpecError,
+        source: SimSpecError,
     },
     /// A published table cannot be read.
     #[error("a published table cannot be read")]

@@ -12,7 +12,7 @@ const EXACT: f64 = 0.01;
 
 /// A lock, the number of its users, and what they do; in cycles.
 #[derive(Clone, Copy)]
-struct Cell {
+struct LockCase {
     system: System,
     cpus: usize,
     section: u64,
@@ -20,7 +20,7 @@ struct Cell {
     operations: u64,
 }
 
-impl Cell {
+impl LockCase {
     /// `permille`: the part of a CPU's own time that it spends in the section.
     const fn new(system: System, cpus: usize, section: u64, permille: u64) -> Self {
         let think = section * 1_000 / permille - section;
@@ -73,12 +73,12 @@ impl Cell {
     }
 }
 
-enum Failed {
-    Spec(crate::SpecError),
+enum CellFailure {
+    Spec(crate::SimSpecError),
     Stuck(crate::Stuck, u64),
 }
 
-impl Failed {
+impl CellFailure {
     fn of(self, cell: String) -> ValidateError {
         match self {
             Self::Spec(source) => ValidateError::Spec { cell, source },
@@ -88,9 +88,9 @@ impl Failed {
 }
 
 /// Operations per second, after a tenth that is not counted.
-fn rate(spec: &Spec, operations: u64, brake: &Brake) -> Result<f64, Failed> {
-    let stuck = |stuck| Failed::Stuck(stuck, spec.seed);
-    let mut sim = Sim::new(spec).map_err(Failed::Spec)?;
+fn rate(spec: &Spec, operations: u64, brake: &Brake) -> Result<f64, CellFailure> {
+    let stuck = |stuck| CellFailure::Stuck(stuck, spec.seed);
+    let mut sim = Sim::new(spec).map_err(CellFailure::Spec)?;
     sim.obey(brake);
     sim.run_for(operations / 10).map_err(stuck)?;
     let before = sim.figures();
@@ -146,7 +146,7 @@ const CURVE: &[usize] = &[8, 16, 24, 28, 32, 40, 48, 80];
 fn queues(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
     for system in [System::NativeTicket, System::Queued] {
         for &cpus in sizes(effort, &[8, 32, 80], CURVE) {
-            let cell = Cell::new(system, cpus, 400, 20).with(effort);
+            let cell = LockCase::new(system, cpus, 400, 20).with(effort);
             add(Row {
                 table: "1a: nothing costs anything; M/M/1//n",
                 cell: cell.name(),
@@ -166,7 +166,7 @@ fn paper(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(),
         [(400, 20, READ), (400, 20, 0), (50, 10, READ), (10_000, 20, READ)]
     {
         for &cpus in sizes(effort, &[16, 28, 80], CURVE) {
-            let cell = Cell::new(System::NativeTicket, cpus, section, permille).with(effort);
+            let cell = LockCase::new(System::NativeTicket, cpus, section, permille).with(effort);
             add(Row {
                 table: "1b: the paper's law, with its 100 cycles for a read, or none",
                 cell: format!("{}, read {read}", cell.name()),
@@ -183,7 +183,7 @@ fn paper(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(),
 fn lines(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
     const READ: u64 = 100;
     for &cpus in sizes(effort, &[8, 28, 48], &[8, 16, 24, 28, 32, 34, 40, 48, 80]) {
-        let cell = Cell::new(System::NativeTicket, cpus, 400, 20).with(effort);
+        let cell = LockCase::new(System::NativeTicket, cpus, 400, 20).with(effort);
         add(Row {
             table: "1c: lines with free writes; the exact chain for that law",
             cell: format!("{}, read {READ}", cell.name()),
@@ -201,7 +201,7 @@ fn shipped(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(
     let Some(machine) = Machine::shipped("westmere-80") else { return Ok(()) };
     let operations = if effort == Effort::Short { 20_000 } else { 100_000 };
     let speedup = |system, cpus| {
-        let cell = Cell { operations, ..Cell::new(system, cpus, 400, 20) };
+        let cell = LockCase { operations, ..LockCase::new(system, cpus, 400, 20) };
         cell.speedup(&machine, LineLaw::Physical, 0, brake)
     };
     let curve = |system| -> Result<Vec<f64>, ValidateError> {

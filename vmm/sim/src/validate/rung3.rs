@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sim_cell::Access;
 
 use super::{Bound, Row, ValidateError};
-use crate::guest::probe::{Act, Probe, Program, Step};
+use crate::guest::probe::{Act, Probe, ProbeProgram, ProbeStep};
 use crate::machine::{Atomics, Level, Machine, SHIPPED, Stores};
 use crate::{Brake, Decisions};
 use crate::{Load, Picos, Sim, Span, Spec, System, bench};
@@ -31,7 +31,7 @@ pub fn rung3(brake: &Brake, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, Vali
 
 /// The rows of one machine.
 fn of_machine(machine: &Machine, brake: &Brake) -> Result<Vec<Row>, ValidateError> {
-    let mut bench = Bench { machine, brake, rows: Vec::new() };
+    let mut bench = MachineBench { machine, brake, rows: Vec::new() };
     bench.own()?;
     let mut inner = 1;
     for level in &machine.levels {
@@ -48,30 +48,30 @@ const STORE: Act = Act::Access(Access::Store);
 const ADD: Act = Act::Access(Access::ReadModifyWrite);
 
 /// A step that prepares.
-const fn by(vcpu: usize, act: Act) -> Step {
-    Step { vcpu, act, is_timed: false }
+const fn by(vcpu: usize, act: Act) -> ProbeStep {
+    ProbeStep { vcpu, act, is_timed: false }
 }
 
 /// A step of vCPU 0 that is timed.
-const fn timed(act: Act) -> Step {
-    Step { vcpu: 0, act, is_timed: true }
+const fn timed(act: Act) -> ProbeStep {
+    ProbeStep { vcpu: 0, act, is_timed: true }
 }
 
 /// The benchmarks of a machine. The CPU that measures is the first.
-struct Bench<'a> {
+struct MachineBench<'a> {
     machine: &'a Machine,
     brake: &'a Brake,
     rows: Vec<Row>,
 }
 
-impl Bench<'_> {
+impl MachineBench<'_> {
     /// A row, unless the cost is zero: then there is no deviation to speak of.
     fn row(
         &mut self,
         cell: &str,
         expected: Picos,
         cpus: usize,
-        program: Program,
+        program: ProbeProgram,
     ) -> Result<(), ValidateError> {
         if expected == Picos::ZERO {
             return Ok(());
@@ -96,11 +96,11 @@ impl Bench<'_> {
         &mut self,
         cell: &str,
         expected: Picos,
-        steps: impl Into<Vec<Step>>,
+        steps: impl Into<Vec<ProbeStep>>,
     ) -> Result<(), ValidateError> {
         let steps = steps.into();
         let cpus = steps.iter().map(|step| step.vcpu + 1).max().unwrap_or(1);
-        self.row(cell, expected, cpus, Program::Turns(steps))
+        self.row(cell, expected, cpus, ProbeProgram::Turns(steps))
     }
 
     /// One CPU alone.
@@ -186,10 +186,10 @@ impl Bench<'_> {
     fn calls(&mut self) -> Result<(), ValidateError> {
         let costs = self.machine.costs;
         self.turns("exit", costs.exit, [timed(Act::Exit)])?;
-        self.row("halt, switch", costs.exit + costs.switch, 1, Program::Handoffs)?;
+        self.row("halt, switch", costs.exit + costs.switch, 1, ProbeProgram::Handoffs)?;
         if self.machine.cpus() > 1 {
             let expected = costs.exit + costs.wakeup;
-            self.row("kick, wakeup", expected, 2, Program::Wakeups)?;
+            self.row("kick, wakeup", expected, 2, ProbeProgram::Wakeups)?;
         }
         Ok(())
     }
@@ -199,10 +199,10 @@ impl Bench<'_> {
 fn run(
     machine: &Machine,
     cpus: usize,
-    program: Program,
+    program: ProbeProgram,
     brake: &Brake,
-) -> Result<Option<Picos>, Failed> {
-    let vcpus = if matches!(program, Program::Handoffs) { 2 } else { cpus };
+) -> Result<Option<Picos>, ProbeFailure> {
+    let vcpus = if matches!(program, ProbeProgram::Handoffs) { 2 } else { cpus };
     // Longer than anything takes that is timed.
     let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
     let spec = Spec {
@@ -216,18 +216,18 @@ fn run(
     let subject = || Rc::<Probe>::clone(&probe) as Rc<_>;
     let mut sim =
         Sim::with(&spec, Decisions::default(), subject, |program, guest| program.operate(guest, 0))
-            .map_err(Failed::Spec)?;
+            .map_err(ProbeFailure::Spec)?;
     sim.obey(brake);
-    sim.run_until(Picos::LAST).map_err(|stuck| Failed::Stuck(stuck, spec.seed))?;
+    sim.run_until(Picos::LAST).map_err(|stuck| ProbeFailure::Stuck(stuck, spec.seed))?;
     Ok(probe.mean())
 }
 
-enum Failed {
-    Spec(crate::SpecError),
+enum ProbeFailure {
+    Spec(crate::SimSpecError),
     Stuck(crate::Stuck, u64),
 }
 
-impl Failed {
+impl ProbeFailure {
     fn of(self, cell: &str) -> ValidateError {
         let cell = cell.to_owned();
         match self {
@@ -276,7 +276,8 @@ mod tests {
     #[test]
     fn a_cost_that_is_not_that_of_the_file_fails() {
         let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
-        let mut bench = Bench { machine: &machine, brake: &Brake::default(), rows: Vec::new() };
+        let mut bench =
+            MachineBench { machine: &machine, brake: &Brake::default(), rows: Vec::new() };
         let wrong = machine.costs.exit + Picos(10_000);
         bench.turns("exit", wrong, [timed(Act::Exit)]).expect("it can be simulated");
         assert!(!bench.rows[0].holds(), "{}", bench.rows[0]);
@@ -286,9 +287,9 @@ mod tests {
     fn a_benchmark_ends_by_its_brake() {
         let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
         let steps = [by(1, STORE), timed(LOAD)].repeat(200_000);
-        let run = |brake| run(&machine, 2, Program::Turns(steps.clone()), &brake);
+        let run = |brake| run(&machine, 2, ProbeProgram::Turns(steps.clone()), &brake);
         let pulled = run(Brake::watching(|_| Some(Stuck::NoTime(120))));
-        assert!(matches!(pulled, Err(Failed::Stuck(Stuck::NoTime(120), _))));
+        assert!(matches!(pulled, Err(ProbeFailure::Stuck(Stuck::NoTime(120), _))));
         assert!(matches!(run(Brake::default()), Ok(Some(_))));
     }
 }

@@ -122,21 +122,21 @@ fn predict(
     Ok(rows)
 }
 
-type Pair = ((f64, f64), (f64, f64));
+type FigurePair = ((f64, f64), (f64, f64));
 
 /// Which of two published figures is more; 0: neither, they are within the noise of each other.
-fn published_side((one, other): Pair, noise: f64) -> i8 {
+fn published_side((one, other): FigurePair, noise: f64) -> i8 {
     side(one.0 / other.0, noise)
 }
 
 /// Is the one more that is more as published? Equal figures are in no order.
-fn is_in_order((one, other): Pair, noise: f64) -> bool {
+fn is_in_order((one, other): FigurePair, noise: f64) -> bool {
     let published = published_side((one, other), noise);
     published != 0 && one.1 != other.1 && published == side(one.1 / other.1, noise)
 }
 
 /// How many pairs of a group's rows are such.
-fn pairs(all: &[(f64, f64)], is_such: impl Fn(Pair) -> bool) -> usize {
+fn pairs(all: &[(f64, f64)], is_such: impl Fn(FigurePair) -> bool) -> usize {
     let later = |(at, one): (usize, &(f64, f64))| {
         all[at + 1..].iter().filter(|other| is_such((*one, **other))).count()
     };

@@ -17,7 +17,7 @@ use kvm::{KvmKind, host::is_emulated};
 use lab::{
     bench::boot_times::{self, BenchPlan},
     host::{gather_facts, resolve_cpus},
-    tables::boot_times::{self as tables, Place},
+    tables::boot_times::{self as tables, MeasurementHost},
 };
 use os::artifacts;
 use study::point::HostKernel;
@@ -41,7 +41,7 @@ pub(super) struct BootBenchArgs {
 /// A resolved measurement, for whichever host runs it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::cli) struct Plan {
+pub(in crate::cli) struct BootTimesPlan {
     runs: u32,
     /// The Linux guests' kernel; None: measure no Linux guests.
     kernel: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
         ));
         None
     };
-    let plan = Plan { runs: args.runs, kernel, json: args.common.json };
+    let plan = BootTimesPlan { runs: args.runs, kernel, json: args.common.json };
     match place {
         host::Place::Direct => direct(&plan),
         host::Place::Emulated => emulated(&plan, args.common.host_kernel.choice().kernel()?),
@@ -82,13 +82,13 @@ fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
 const OUTER_CPUS: u32 = 2;
 
 /// Measures in the emulated host, with the same files.
-fn emulated(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
+fn emulated(plan: &BootTimesPlan, kernel: HostKernel) -> anyhow::Result<u8> {
     let crowd = boot_times::CROWD_GUEST_MEMORY.0 * boot_times::CROWD as u64;
     let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot_times::GUEST_MEMORY.0)));
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
-    let plan_inside = Plan {
+    let plan_inside = BootTimesPlan {
         runs: plan.runs,
         kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
         json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
@@ -97,14 +97,14 @@ fn emulated(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
 }
 
 /// Measures on this host's KVM.
-pub(in crate::cli) fn direct(plan: &Plan) -> anyhow::Result<u8> {
-    let Plan { runs, kernel, json } = plan;
+pub(in crate::cli) fn direct(plan: &BootTimesPlan) -> anyhow::Result<u8> {
+    let BootTimesPlan { runs, kernel, json } = plan;
     let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
     let bench = BenchPlan { runs: *runs, kernel: kernel.clone(), vcpus };
     let cpus = resolve_cpus(None)?;
     let host = with_note_of_quota(gather_facts(&cpus), &cpus);
     let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
-    let place = if is_emulated() { Place::Emulated } else { Place::Direct };
+    let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };
     print(&tables::table(&figures, &host, place));
     keep(json.as_deref(), || tables::json(&figures, &host, place))?;
     Ok(0)

@@ -50,7 +50,7 @@ pub(super) struct ConfinementBenchArgs {
 /// A resolved measurement, for whichever host runs it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::cli) struct Plan {
+pub(in crate::cli) struct ConfinementBenchPlan {
     runs: u32,
     duration: Duration,
     /// The Linux guest's kernel; None: none is booted.
@@ -67,7 +67,7 @@ pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
     let class = if args.linux { GuestClass::Ring0 } else { GuestClass::Payload };
     let place = host::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.choice().check(place == Place::Emulated)?;
-    let plan = Plan {
+    let plan = ConfinementBenchPlan {
         runs: args.runs,
         duration: args.seconds.0,
         kernel: args.linux.then(artifacts::built_kernel).transpose()?,
@@ -83,7 +83,7 @@ pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
 }
 
 /// Measures in the emulated host, with the same files.
-fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
+fn emulated(plan: ConfinementBenchPlan, kernel: HostKernel) -> anyhow::Result<u8> {
     let mut inside = Inside::new(kernel, GUEST_MEMORY);
     if plan.kernel.is_some() {
         inside.take_busybox(&artifacts::busybox()?);
@@ -91,7 +91,7 @@ fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     let errand = inside.errand();
     errand.stdout = OutputMode::Progress;
     errand.stderr = OutputMode::Progress;
-    let plan_inside = Plan {
+    let plan_inside = ConfinementBenchPlan {
         kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
         json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
         ..plan
@@ -100,7 +100,7 @@ fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
 }
 
 /// Measures on this host's KVM.
-pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
+pub(in crate::cli) fn direct(asked: &ConfinementBenchPlan) -> anyhow::Result<u8> {
     let plan = ConfinementPlan {
         cpus: resolve_cpus(None)?,
         runs: asked.runs,

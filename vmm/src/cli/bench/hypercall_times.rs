@@ -24,7 +24,7 @@ use experiments::{
 use kvm::KvmKind;
 use lab::{
     Interrupt,
-    bench::hypercall_times::{self, Case, HyperPlan},
+    bench::hypercall_times::{self, HyperCase, HyperPlan},
     host::{gather_facts, resolve_cpus},
     tables::hypercall_times as tables,
 };
@@ -68,7 +68,7 @@ pub(super) struct HyperBenchArgs {
 /// A resolved measurement, for whichever host runs it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::cli) struct Plan {
+pub(in crate::cli) struct HypercallsPlan {
     /// None: all that the host's KVM can run.
     backends: Option<Backends>,
     runs: u32,
@@ -93,7 +93,7 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     }
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
-    let plan = Plan {
+    let plan = HypercallsPlan {
         backends: args.pv_backends.map(Backends),
         runs: args.runs,
         duration: args.seconds.0,
@@ -113,15 +113,15 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
 }
 
 /// Measures in the emulated host.
-fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
+fn emulated(plan: HypercallsPlan, kernel: HostKernel) -> anyhow::Result<u8> {
     let mut inside = Inside::new(kernel, ByteSize(::hypercalls::payload::MEMORY));
     inside.errand().stdout = OutputMode::Progress;
     inside.errand().stderr = OutputMode::Progress;
     let json = plan.json.as_deref().map(|file| inside.bring_back(file, "json"));
-    inside.run_task(&Task::BenchHypercalls(Plan { json, ..plan }))
+    inside.run_task(&Task::BenchHypercalls(HypercallsPlan { json, ..plan }))
 }
 
-impl Plan {
+impl HypercallsPlan {
     /// The backends to measure, without repeats, always in the same order.
     fn backends(&self, kind: KvmKind) -> Vec<PvBackend> {
         let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
@@ -145,11 +145,11 @@ impl Plan {
 }
 
 /// Measures on this host's KVM.
-pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
+pub(in crate::cli) fn direct(asked: &HypercallsPlan) -> anyhow::Result<u8> {
     let plan = asked.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let host = with_note_of_quota(gather_facts(&plan.cpus), &plan.cpus);
-    let started = |round: u32, case: Case| {
+    let started = |round: u32, case: HyperCase| {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };

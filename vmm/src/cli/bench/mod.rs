@@ -20,19 +20,19 @@ use base::units::{CpuList, Nanos};
 use experiments::host::{HostKernelChoice, HostMode};
 use sched::policy::DEFAULT_SLICE;
 
-pub(super) use boot_times::{Plan as BootPlan, direct as boot};
-pub(super) use confinement::{Plan as ConfinementPlan, direct as confinement};
-pub(super) use hypercall_times::{Plan as HypercallsPlan, direct as hypercalls};
+pub(super) use boot_times::{BootTimesPlan as BootPlan, direct as boot};
+pub(super) use confinement::{ConfinementBenchPlan as ConfinementPlan, direct as confinement};
+pub(super) use hypercall_times::{HypercallsPlan, direct as hypercalls};
 
 /// Measure the costs of the VMM itself, and the throughput under each policy.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    what: What,
+    what: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum BenchCommand {
     Boot(boot_times::BootBenchArgs),
     Confinement(confinement::ConfinementBenchArgs),
     Hypercalls(hypercall_times::HyperBenchArgs),
@@ -44,12 +44,12 @@ enum What {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     match args.what {
-        What::Boot(args) => boot_times::run(args),
-        What::Confinement(args) => confinement::run(args),
-        What::Hypercalls(args) => hypercall_times::run(args),
-        What::Sched(args) => schedules::run(&args),
-        What::Sim(args) => simulator::run(&args),
-        What::Trace(args) => trace::run(&args),
+        BenchCommand::Boot(args) => boot_times::run(args),
+        BenchCommand::Confinement(args) => confinement::run(args),
+        BenchCommand::Hypercalls(args) => hypercall_times::run(args),
+        BenchCommand::Sched(args) => schedules::run(&args),
+        BenchCommand::Sim(args) => simulator::run(&args),
+        BenchCommand::Trace(args) => trace::run(&args),
     }
 }
 

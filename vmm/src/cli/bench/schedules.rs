@@ -7,7 +7,7 @@ use base::{plural::count, units::CpuList};
 use clap::Args;
 
 use super::{Scheduled, keep};
-use crate::cli::{Usage, compare::Guest, print};
+use crate::cli::{Usage, compare::ComparedGuest, print};
 use experiments::{
     measure::{finish, measure_plan, plan_of},
     plan::Plan,
@@ -38,8 +38,8 @@ use study::{
 #[derive(Debug, Args)]
 pub(super) struct SchedBenchArgs {
     /// Guest of the machines
-    #[arg(long, value_enum, default_value_t = Guest::Payload)]
-    guest: Guest,
+    #[arg(long, value_enum, default_value_t = ComparedGuest::Payload)]
+    guest: ComparedGuest,
 
     /// Rounds; each measures every case once [default: 8 for the payload, 3 for Linux]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -60,7 +60,7 @@ pub(super) struct SchedBenchArgs {
 
 impl SchedBenchArgs {
     fn is_linux(&self) -> bool {
-        self.guest == Guest::Linux
+        self.guest == ComparedGuest::Linux
     }
 
     fn overcommit(&self) -> Vec<u32> {

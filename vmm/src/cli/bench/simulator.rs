@@ -52,7 +52,7 @@ const BOUNDS: [(usize, f64); 3] = [(8, 4.5), (128, 2.6), (usize::MAX, 3.4)];
 
 /// What is timed: a lock at a number of vCPUs, or one of the queues.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Program {
+enum TimedProgram {
     Lock(System, usize),
     Queue(usize),
     Heap(usize),
@@ -68,9 +68,10 @@ struct Speed {
 
 pub(super) fn run(args: &SimBenchArgs) -> anyhow::Result<u8> {
     let vcpus = || args.vcpus.iter().map(|n| usize::from(*n));
-    let locks = args.locks.iter().flat_map(|lock| vcpus().map(move |n| Program::Lock(*lock, n)));
-    let queues = vcpus().flat_map(|n| [Program::Queue(n), Program::Heap(n)]);
-    let programs: Vec<Program> = locks.chain(queues).collect();
+    let locks =
+        args.locks.iter().flat_map(|lock| vcpus().map(move |n| TimedProgram::Lock(*lock, n)));
+    let queues = vcpus().flat_map(|n| [TimedProgram::Queue(n), TimedProgram::Heap(n)]);
+    let programs: Vec<TimedProgram> = locks.chain(queues).collect();
     let mut speeds = vec![Vec::new(); programs.len()];
     // In turn, so that what else this host does meets all alike.
     for _ in 0..args.runs {
@@ -85,12 +86,12 @@ pub(super) fn run(args: &SimBenchArgs) -> anyhow::Result<u8> {
 }
 
 /// A line if an event costs more than it may, by the median of the rounds' ratios.
-fn too_dear(programs: &[Program], speeds: &[Vec<Speed>], vcpus: usize) -> Option<String> {
-    let speeds_of = |program: Program| {
+fn too_dear(programs: &[TimedProgram], speeds: &[Vec<Speed>], vcpus: usize) -> Option<String> {
+    let speeds_of = |program: TimedProgram| {
         programs.iter().position(|candidate| *candidate == program).map(|index| &speeds[index])
     };
     let (lock, queue) =
-        (speeds_of(Program::Lock(BOUNDED, vcpus))?, speeds_of(Program::Queue(vcpus))?);
+        (speeds_of(TimedProgram::Lock(BOUNDED, vcpus))?, speeds_of(TimedProgram::Queue(vcpus))?);
     let ratios = lock.iter().zip(queue).map(|(lock, queue)| queue.events / lock.events);
     let ratio = stats::quartiles(&ratios.collect::<Vec<_>>())?.median;
     let (_, most) = BOUNDS.into_iter().find(|(up_to, _)| vcpus <= *up_to)?;
@@ -102,7 +103,7 @@ fn too_dear(programs: &[Program], speeds: &[Vec<Speed>], vcpus: usize) -> Option
     })
 }
 
-impl Program {
+impl TimedProgram {
     fn run(self, events: u64) -> anyhow::Result<Speed> {
         match self {
             Self::Lock(system, vcpus) => simulate(system, vcpus, events),
@@ -136,7 +137,7 @@ fn simulate(system: System, vcpus: usize, events: u64) -> anyhow::Result<Speed> 
     Ok(Speed { events: per_second(window.events), operations: per_second(window.all()), bytes })
 }
 
-fn table(programs: &[Program], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> String {
+fn table(programs: &[TimedProgram], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> String {
     let quartiles = |runs: &[Speed], figure: fn(&Speed) -> f64| {
         stats::quartiles(&runs.iter().map(figure).collect::<Vec<_>>())
     };
@@ -154,9 +155,9 @@ fn table(programs: &[Program], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> St
     );
     for (program, runs) in programs.iter().zip(speeds) {
         let (name, vcpus) = match program {
-            Program::Lock(system, vcpus) => (system.name(), vcpus),
-            Program::Queue(vcpus) => ("event queue", vcpus),
-            Program::Heap(vcpus) => ("BinaryHeap", vcpus),
+            TimedProgram::Lock(system, vcpus) => (system.name(), vcpus),
+            TimedProgram::Queue(vcpus) => ("event queue", vcpus),
+            TimedProgram::Heap(vcpus) => ("BinaryHeap", vcpus),
         };
         // `--runs` is at least 1.
         let Some(events) = quartiles(runs, |speed| speed.events / 1e6) else { continue };
@@ -165,7 +166,7 @@ fn table(programs: &[Program], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> St
         let _ = write!(text, "{name:<12} {vcpus:>5} {:>12.1} {range:>14}", events.median);
         let operations = quartiles(runs, |speed| speed.operations);
         let _ = match (program, operations) {
-            (Program::Lock(..), Some(operations)) => {
+            (TimedProgram::Lock(..), Some(operations)) => {
                 let each = 1e6 / operations.median;
                 writeln!(text, " {each:>14.2} {:>12}", runs.first().map_or(0, |run| run.bytes))
             }

@@ -6,8 +6,8 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::{
-    plan::{Mode, Plan},
-    schedule::{self, Account},
+    plan::{InitMode, Plan},
+    schedule::{self, ScheduleSummary},
 };
 use crate::cli::{confinement, results::ResultFile, say};
 use base::counters::sum;
@@ -22,8 +22,8 @@ use machine::{
     devices::channel::Closing,
     vcpu::{Cause, End},
     vm::{
-        Allowance, Console, Input, InputOwner, Limited, Loss, Outlet, Report, Running, Schedule,
-        Stopper, VmError,
+        Allowance, Console, InputOwner, InputSource, LimitedOutput, Loss, Outlet, Report, Running,
+        Schedule, Stopper, VmError,
     },
 };
 use os::{
@@ -142,13 +142,13 @@ fn console(
     raw_keys: bool,
     allowance: Option<&Allowance>,
 ) -> io::Result<Console> {
-    let limited = |out| Box::new(Limited::new(out, allowance.cloned()));
+    let limited = |out| Box::new(LimitedOutput::new(out, allowance.cloned()));
     let interrupt = signals::catch()?.descriptor()?;
     let closing = Closing::new()?;
     // With a command, stdout carries only the command's output; kernel messages go to stderr.
     let com1 = match plan.mode {
-        Mode::Command => Outlet::new(io::stderr(), &closing, Loss::IsNothing)?,
-        Mode::Shell | Mode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
+        InitMode::Command => Outlet::new(io::stderr(), &closing, Loss::IsNothing)?,
+        InitMode::Shell | InitMode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
     };
     Ok(Console {
         input: input(plan, vm)?,
@@ -165,9 +165,9 @@ fn console(
 
 /// This process's stdin. (Where it was closed, `/dev/null` took its place at the start of the program.)
 #[derive(Debug)]
-struct Stdin;
+struct ProcessStdin;
 
-impl InputOwner for Stdin {
+impl InputOwner for ProcessStdin {
     fn is_ours(&self) -> bool {
         terminal::input_is_ours()
     }
@@ -178,15 +178,15 @@ impl InputOwner for Stdin {
 }
 
 /// What machine number `vm` reads: of several, the first one reads stdin.
-fn input(plan: &Plan, vm: usize) -> io::Result<Option<Input>> {
+fn input(plan: &Plan, vm: usize) -> io::Result<Option<InputSource>> {
     match (plan.stdin, plan.mode) {
         (true, _) if vm == 0 => {
             let stdin = io::stdin().as_fd().try_clone_to_owned()?;
-            Ok(Some(Input::File(stdin.into(), Box::new(Stdin))))
+            Ok(Some(InputSource::File(stdin.into(), Box::new(ProcessStdin))))
         }
         // To an init of the user's, that there is no input is not the end of its console.
-        (_, Mode::OwnInit) => Ok(None),
-        _ => Ok(Some(Input::AtEnd)),
+        (_, InitMode::OwnInit) => Ok(None),
+        _ => Ok(Some(InputSource::AtEnd)),
     }
 }
 
@@ -194,7 +194,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     match end {
         End::Exit(status) => Ok(status),
         End::PowerOff => Ok(0),
-        End::Reset if plan.mode == Mode::Command => bail!(
+        End::Reset if plan.mode == InitMode::Command => bail!(
             "the guest reset before the command returned its exit status; see its console above"
         ),
         End::Reset => Ok(0),
@@ -222,7 +222,7 @@ fn panicked(reason: &str) -> String {
 fn write_stats(
     file: &ResultFile,
     reports: &[Report],
-    account: Option<&Account>,
+    account: Option<&ScheduleSummary>,
 ) -> anyhow::Result<()> {
     let mut machines = reports.iter().map(stats_of);
     let mut stats = machines.next().unwrap_or_default();

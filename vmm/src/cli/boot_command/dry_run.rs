@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::plan::{Mode, Plan};
-use experiments::host::{Choice, Place};
+use super::plan::{InitMode, Plan};
+use experiments::host::{ChosenPlace, Place};
 use study::point::HostKernel;
 
 /// A plan and where it would run, a row for each property.
 pub(super) struct DryRun<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) choice: Choice,
+    pub(super) choice: ChosenPlace,
     pub(super) host_kernel: HostKernel,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for DryRun<'_> {
         let mut row = |name: &str, value: &dyn fmt::Display| writeln!(f, "{name:<9} {value}");
         row("kernel", &plan.kernel.display())?;
         match (&plan.initrd, plan.mode) {
-            (Some(file), Mode::OwnInit) => row("initrd", &file.display())?,
+            (Some(file), InitMode::OwnInit) => row("initrd", &file.display())?,
             (Some(file), _) => row("initrd", &format_args!("{} + our init", file.display()))?,
             (None, _) => row("initrd", &"our init and busybox")?,
         }
@@ -48,13 +48,13 @@ impl fmt::Display for DryRun<'_> {
             }
         }
         match plan.mode {
-            Mode::Command => {
+            InitMode::Command => {
                 let words: Vec<_> =
                     plan.command.iter().map(|word| word.to_string_lossy()).collect();
                 row("runs", &words.join(" "))
             }
-            Mode::Shell => row("runs", &"a shell on the console"),
-            Mode::OwnInit => row("runs", &"the initrd's own /init"),
+            InitMode::Shell => row("runs", &"a shell on the console"),
+            InitMode::OwnInit => row("runs", &"the initrd's own /init"),
         }
     }
 }

@@ -39,7 +39,7 @@ use sched::driver::DriverKind;
 /// What runs as the guest's init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Mode {
+pub(super) enum InitMode {
     /// Our init, which runs a command.
     Command,
     /// Our init, with a shell on the console.
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Plan {
     pub(super) initrd: Option<PathBuf>,
     pub(super) busybox: Option<PathBuf>,
     pub(super) guest_disk: Option<PathBuf>,
-    pub(super) mode: Mode,
+    pub(super) mode: InitMode,
     pub(super) command: Vec<OsString>,
     #[serde(with = "text::number")]
     pub(super) cpus: VcpuCount,
@@ -84,9 +84,9 @@ pub(in crate::cli) struct Plan {
 impl Plan {
     pub(super) fn resolve(args: BootArgs) -> anyhow::Result<Self> {
         let mode = match (&args.initrd, args.command.is_empty()) {
-            (_, false) => Mode::Command,
-            (None, true) => Mode::Shell,
-            (Some(_), true) => Mode::OwnInit,
+            (_, false) => InitMode::Command,
+            (None, true) => InitMode::Shell,
+            (Some(_), true) => InitMode::OwnInit,
         };
         if args.command.iter().any(|word| word.as_bytes().contains(&0)) {
             return Err(Usage("the command contains a NUL byte".into()).into());
@@ -94,7 +94,7 @@ impl Plan {
         if let Some(warning) = check_shell(mode, args.append.as_deref())? {
             say(format_args!("pvticket: {warning}"));
         }
-        if args.no_stdin && mode == Mode::Shell {
+        if args.no_stdin && mode == InitMode::Shell {
             return Err(Usage("-n: the guest's shell reads stdin; name a command".into()).into());
         }
         let guest_disk = needs_guest_disk(&args.command).then(artifacts::guest_disk).transpose()?;
@@ -104,12 +104,12 @@ impl Plan {
         };
         let initrd = args.initrd.map(|file| readable(file, "--initrd")).transpose()?;
         let busybox = match (mode, &initrd) {
-            (Mode::Command | Mode::Shell, None) => Some(artifacts::busybox()?),
+            (InitMode::Command | InitMode::Shell, None) => Some(artifacts::busybox()?),
             _ => None,
         };
         let schedule = args.schedule.plan()?;
         args.faults.check(&[args.pv], "--pv")?;
-        if schedule.vms > 1 && mode != Mode::Command {
+        if schedule.vms > 1 && mode != InitMode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
@@ -147,7 +147,7 @@ impl Plan {
     /// The kernel command line.
     pub(super) fn cmdline(&self) -> String {
         let init = match (self.mode, &self.initrd) {
-            (Mode::OwnInit, _) => None,
+            (InitMode::OwnInit, _) => None,
             (_, None) => Some("quiet"),
             // The user's initrd may have an /init; ours is next to it under another name.
             (_, Some(_)) => Some(OUR_INIT),
@@ -166,15 +166,15 @@ impl Plan {
 
     /// May a terminal that is stdin be put into raw mode?
     pub(super) fn reads_keys(&self) -> bool {
-        self.stdin && self.mode != Mode::Command
+        self.stdin && self.mode != InitMode::Command
     }
 
     /// What reads the input.
     pub(super) fn input_target(&self) -> InputTarget {
         match self.mode {
-            Mode::Command => InputTarget::Command,
-            Mode::Shell => InputTarget::Shell,
-            Mode::OwnInit => InputTarget::Console,
+            InitMode::Command => InputTarget::Command,
+            InitMode::Shell => InputTarget::Shell,
+            InitMode::OwnInit => InputTarget::Console,
         }
     }
 
@@ -182,13 +182,13 @@ impl Plan {
     pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
         let term = env::var_os("TERM");
         let own = match self.mode {
-            Mode::OwnInit => None,
-            Mode::Command | Mode::Shell => Some(initrd::GuestRoot {
+            InitMode::OwnInit => None,
+            InitMode::Command | InitMode::Shell => Some(initrd::GuestRoot {
                 bench: true,
                 busybox: self.busybox.as_deref(),
                 guest_disk: self.guest_disk.as_deref(),
                 argv: &self.command,
-                plain_lines: self.mode == Mode::Shell && !self.typed,
+                plain_lines: self.mode == InitMode::Shell && !self.typed,
                 term: term.as_deref(),
             }),
         };
@@ -210,14 +210,14 @@ impl Plan {
 }
 
 /// Refuses a shell on a serial line that has no interrupts; returns a warning for an init of the user's, which may do without.
-fn check_shell(mode: Mode, append: Option<&str>) -> Result<Option<String>, Usage> {
+fn check_shell(mode: InitMode, append: Option<&str>) -> Result<Option<String>, Usage> {
     let Some(word) = append.and_then(turns_the_io_apic_off) else { return Ok(None) };
     let reason =
         format!("--append {word}: without an I/O APIC the guest's serial line has no interrupts");
     match mode {
-        Mode::Command => Ok(None),
-        Mode::OwnInit => Ok(Some(format!("{reason}: its programs cannot open ttyS0"))),
-        Mode::Shell => {
+        InitMode::Command => Ok(None),
+        InitMode::OwnInit => Ok(Some(format!("{reason}: its programs cannot open ttyS0"))),
+        InitMode::Shell => {
             let instead =
                 if asks_for_one_cpu(word) { ", or use --cpus 1 in its place" } else { "" };
             Err(Usage(format!("{reason}, and no shell runs on it: name a command{instead}")))
@@ -332,9 +332,9 @@ mod tests {
 
     #[test]
     fn a_shell_needs_a_serial_line_with_interrupts() {
-        assert!(check_shell(Mode::Shell, Some("maxcpus=1")).is_ok());
-        assert!(check_shell(Mode::Command, Some("noapic")).is_ok());
-        let refused = |append| check_shell(Mode::Shell, Some(append)).unwrap_err().0;
+        assert!(check_shell(InitMode::Shell, Some("maxcpus=1")).is_ok());
+        assert!(check_shell(InitMode::Command, Some("noapic")).is_ok());
+        let refused = |append| check_shell(InitMode::Shell, Some(append)).unwrap_err().0;
         let error = refused("quiet nosmp");
         assert!(
             error.starts_with("--append nosmp: ") && error.contains("or use --cpus 1"),
@@ -342,7 +342,7 @@ mod tests {
         );
         // Regression: --cpus 1 was the advice where it changes nothing.
         assert!(refused("noapic").ends_with("no shell runs on it: name a command"));
-        let warning = check_shell(Mode::OwnInit, Some("acpi=off")).unwrap();
+        let warning = check_shell(InitMode::OwnInit, Some("acpi=off")).unwrap();
         assert!(warning.is_some_and(|warning| warning.ends_with("cannot open ttyS0")));
     }
 

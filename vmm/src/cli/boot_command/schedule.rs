@@ -6,10 +6,10 @@ use crate::cli::{results::ResultFile, schedule::write_record};
 use lab::tables::schedule::in_a_line;
 #[cfg(feature = "bpf")]
 use lab::tables::schedule::in_kernel;
-use machine::vm::{Done, Schedule};
+use machine::vm::{Schedule, ScheduleResult};
 
 /// What a schedule did.
-pub(super) struct Account {
+pub(super) struct ScheduleSummary {
     /// In words.
     pub(super) line: String,
     /// For `--stats`.
@@ -22,18 +22,18 @@ pub(super) struct Account {
 pub(super) fn end(
     schedule: &Schedule,
     record: Option<ResultFile>,
-) -> anyhow::Result<Option<Account>> {
+) -> anyhow::Result<Option<ScheduleSummary>> {
     let Some(done) = schedule.report()? else { return Ok(None) };
     let failure = schedule.ended().map(str::to_owned);
-    let Done { report, .. } = &done;
+    let ScheduleResult { report, .. } = &done;
     #[cfg(feature = "bpf")]
     if let Some(kernels) = &done.in_kernel {
         let mut json = json!(kernels);
         json["account"] = json!(report);
-        return Ok(Some(Account { line: in_kernel(kernels), json, failure }));
+        return Ok(Some(ScheduleSummary { line: in_kernel(kernels), json, failure }));
     }
     if let Some(file) = record {
         write_record(&file, &report.recording)?;
     }
-    Ok(Some(Account { line: in_a_line(report), json: json!(report), failure }))
+    Ok(Some(ScheduleSummary { line: in_a_line(report), json: json!(report), failure }))
 }

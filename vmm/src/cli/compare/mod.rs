@@ -48,7 +48,7 @@ use workload::WorkloadName;
 #[derive(Debug, Clone, Args)]
 pub struct CompareArgs {
     #[command(flatten)]
-    what: What,
+    what: ComparisonArgs,
 
     #[command(flatten)]
     seccomp: SeccompArgs,
@@ -82,7 +82,7 @@ pub struct CompareArgs {
 
 /// What is compared, and how.
 #[derive(Debug, Clone, Args)]
-struct What {
+struct ComparisonArgs {
     /// vCPUs of the machine, 1 to 128, or vCPUs for each CPU
     #[arg(
         long,
@@ -99,8 +99,8 @@ struct What {
     cpus: Option<CpuList>,
 
     /// Guest of the machine
-    #[arg(long, value_enum, default_value_t = Guest::Payload)]
-    guest: Guest,
+    #[arg(long, value_enum, default_value_t = ComparedGuest::Payload)]
+    guest: ComparedGuest,
 
     /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
     /// vmm/sim/README.md). Figures are then of the simulator and of that file
@@ -205,7 +205,7 @@ struct HostExtras {
 
 /// Guests that can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Guest {
+pub(super) enum ComparedGuest {
     /// The ring-3 payload, on any KVM
     Payload,
     /// spin_lock in a Linux guest: a kernel thread on each vCPU
@@ -215,13 +215,13 @@ pub(super) enum Guest {
 }
 
 /// Files for the results.
-struct Files {
+struct OutputFiles {
     json: Option<ResultFile>,
     trace: Option<ResultFile>,
     record: Option<ResultFile>,
 }
 
-impl Files {
+impl OutputFiles {
     fn new(args: &CompareArgs) -> anyhow::Result<Self> {
         Ok(Self {
             json: ResultFile::named("--json", args.json.as_deref())?,
@@ -254,7 +254,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
         Some(dir) => plan::resumed(dir)?,
         None => options::plan(args)?,
     };
-    let files = Files::new(args)?;
+    let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
     match compare(plan, &folder, &args.kernels.files(), &files) {
         Ok(0) => Ok(0),
@@ -273,7 +273,7 @@ fn compare(
     plan: Plan,
     folder: &Folder,
     kernels: &KernelFiles,
-    files: &Files,
+    files: &OutputFiles,
 ) -> anyhow::Result<u8> {
     let traced = match files.trace {
         Some(_) => Traced::Last(Default::default()),

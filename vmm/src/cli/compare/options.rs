@@ -2,7 +2,7 @@
 
 use locks::System;
 
-use super::{CompareArgs, Guest, HostExtras, What, workload::WorkloadName};
+use super::{CompareArgs, ComparedGuest, ComparisonArgs, HostExtras, workload::WorkloadName};
 use crate::cli::Usage;
 use base::{
     backend::PvBackend,
@@ -29,8 +29,10 @@ pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     let what = &args.what;
     what.check()?;
     let cpus = match what.guest {
-        Guest::Sim => what.simulated_cpus()?,
-        Guest::Payload | Guest::Linux => resolve_cpus(what.cpus.clone()).map_err(Usage::from)?,
+        ComparedGuest::Sim => what.simulated_cpus()?,
+        ComparedGuest::Payload | ComparedGuest::Linux => {
+            resolve_cpus(what.cpus.clone()).map_err(Usage::from)?
+        }
     };
     let spec = what.spec(&cpus)?;
     let name = "compare".to_owned();
@@ -39,12 +41,12 @@ pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     Plan::new(Request { name, spec, cpus, jobs, host, host_kernel, only }, in_options)
 }
 
-impl What {
+impl ComparisonArgs {
     /// Checks what a spec cannot tell.
     fn check(&self) -> Result<(), Usage> {
         self.schedule.check()?;
         check_record(&self.driver, self.schedule.record.is_some())?;
-        let is_payload = self.guest == Guest::Payload;
+        let is_payload = self.guest == ComparedGuest::Payload;
         for (option, is_given) in
             [("--latency", self.latency), ("--sum-every", self.sum_every.is_some())]
         {
@@ -52,7 +54,7 @@ impl What {
                 return Err(Usage(format!("{option} is only for --guest payload")));
             }
         }
-        if self.guest != Guest::Sim && self.machine.is_some() {
+        if self.guest != ComparedGuest::Sim && self.machine.is_some() {
             return Err(Usage("--machine is only for --guest sim".into()));
         }
         if self.backends().contains(&PvBackend::Off) {
@@ -83,7 +85,7 @@ impl What {
     /// The policies; a simulation has `rr` if none is named.
     fn policies(&self) -> Vec<PolicySpec> {
         match (self.guest, self.schedule.has_policy()) {
-            (Guest::Sim, false) => vec![PolicySpec::round_robin()],
+            (ComparedGuest::Sim, false) => vec![PolicySpec::round_robin()],
             _ => self.schedule.policies(),
         }
     }
@@ -96,8 +98,8 @@ impl What {
     fn locks(&self) -> Vec<System> {
         let systems_of = |systems: &Systems| match (systems, self.guest) {
             (Systems::One(system), _) => vec![*system],
-            (Systems::All, Guest::Payload | Guest::Sim) => System::ALL.to_vec(),
-            (Systems::All, Guest::Linux) => kernels::systems(),
+            (Systems::All, ComparedGuest::Payload | ComparedGuest::Sim) => System::ALL.to_vec(),
+            (Systems::All, ComparedGuest::Linux) => kernels::systems(),
         };
         match self.locks.as_slice() {
             [] => vec![System::NativeTicket, System::PvTicket],
@@ -108,8 +110,8 @@ impl What {
     /// Looks at the lock before a PV waiter halts.
     fn looks(&self) -> u32 {
         let otherwise = || match self.guest {
-            Guest::Payload | Guest::Sim => defaults::PAYLOAD_LOOKS,
-            Guest::Linux => {
+            ComparedGuest::Payload | ComparedGuest::Sim => defaults::PAYLOAD_LOOKS,
+            ComparedGuest::Linux => {
                 let place = host::choose(self.host, GuestClass::Ring0, KvmKind::detect()).place;
                 defaults::linux_looks(place == Place::Emulated || is_emulated())
             }
@@ -122,18 +124,18 @@ impl What {
         let slots = self.schedule.slots(cpus)?;
         // A simulated machine may have more vCPUs than can be written as a number.
         let levels: Vec<String> = match self.guest {
-            Guest::Sim => {
+            ComparedGuest::Sim => {
                 resolve_simulated(&self.vcpus, &cpus.first(slots))?;
                 self.vcpus.iter().map(Level::to_string).collect()
             }
-            Guest::Payload | Guest::Linux => {
+            ComparedGuest::Payload | ComparedGuest::Linux => {
                 resolve_levels(&self.vcpus, cpus)?.iter().map(VcpuCount::to_string).collect()
             }
         };
         let (guest, runs, seconds, warm_up) = match self.guest {
-            Guest::Payload => ("payload", 10, 0.5, defaults::PAYLOAD_WARM_UP),
-            Guest::Linux => ("linux", 6, 0.8, defaults::LINUX_WARM_UP),
-            Guest::Sim => ("sim", 6, defaults::SIM_SECONDS, defaults::SIM_WARM_UP),
+            ComparedGuest::Payload => ("payload", 10, 0.5, defaults::PAYLOAD_WARM_UP),
+            ComparedGuest::Linux => ("linux", 6, 0.8, defaults::LINUX_WARM_UP),
+            ComparedGuest::Sim => ("sim", 6, defaults::SIM_SECONDS, defaults::SIM_WARM_UP),
         };
         let locks = self.locks();
         let workload = match self.workload {

@@ -23,7 +23,7 @@ use os::{
     owners::stranger,
     signals::{self, Interrupt},
 };
-use parts::Part;
+use parts::CachePart;
 
 /// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
 /// emulated host. No root is needed, but programs to build a kernel with, and QEMU, have to be installed; what is missing is
@@ -32,7 +32,7 @@ use parts::Part;
 pub struct SetupArgs {
     /// Parts [default: busybox host kernel]
     #[arg(value_name = "PART", value_enum)]
-    parts: Vec<Part>,
+    parts: Vec<CachePart>,
 
     /// Only print what each part needs to run, and whether it is there
     #[arg(long)]
@@ -42,8 +42,8 @@ pub struct SetupArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     let parts = match args.parts.as_slice() {
-        [] if args.list => Part::ALL.to_vec(),
-        [] => Part::DEFAULT.to_vec(),
+        [] if args.list => CachePart::ALL.to_vec(),
+        [] => CachePart::DEFAULT.to_vec(),
         named => named.to_vec(),
     };
     if args.list {
@@ -76,7 +76,7 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
 }
 
 /// Runs the scripts of one part, checks that its files are there, and prints their sums.
-fn provide(part: Part, folder: &Path, step: &str, stop: &Interrupt) -> anyhow::Result<()> {
+fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyhow::Result<()> {
     let bar = io::stderr().is_terminal().then(|| {
         let bar = bar::on_stderr(None, "{prefix}: {elapsed} {spinner}");
         bar.set_prefix(step.to_owned());

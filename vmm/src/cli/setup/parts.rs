@@ -10,7 +10,7 @@ use study::point::HostKernel;
 
 /// Something in the cache that guests need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Part {
+pub(super) enum CachePart {
     /// A static busybox for the guest
     Busybox,
     /// Kernel and QEMU of the emulated host
@@ -26,9 +26,9 @@ pub(super) enum Part {
     GuestDisk,
 }
 
-use Part::{Busybox, GuestDisk, Host, Host7, Kernel, KernelStock};
+use CachePart::{Busybox, GuestDisk, Host, Host7, Kernel, KernelStock};
 
-impl Part {
+impl CachePart {
     pub(super) const ALL: [Self; 6] = [Busybox, Host, Host7, Kernel, KernelStock, GuestDisk];
 
     /// What `boot` and `compare` need. The longest is the last.

@@ -17,7 +17,7 @@ use rustix::{
 use serde::Deserialize;
 use thiserror::Error;
 
-use lab::run::control::{Answer, LONGEST_ANSWER, Lines, Request, TooLong, Wish};
+use lab::run::control::{Answer, LONGEST_ANSWER, LineReader, Request, TooLong, Wish};
 use study::status::VERSION;
 
 /// A run that cannot be watched.
@@ -56,7 +56,7 @@ pub(super) enum FeedError {
 #[derive(Debug)]
 pub(super) struct Feed {
     stream: UnixStream,
-    lines: Lines,
+    lines: LineReader,
 }
 
 impl AsFd for Feed {
@@ -69,7 +69,7 @@ impl Feed {
     pub(super) fn connect(path: &Path) -> Result<Self, FeedError> {
         let stream = UnixStream::connect(path).map_err(FeedError::Connect)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, lines: Lines::new(LONGEST_ANSWER) })
+        Ok(Self { stream, lines: LineReader::new(LONGEST_ANSWER) })
     }
 
     /// Sends a request; `hear` returns the answer.
@@ -113,16 +113,18 @@ impl Feed {
 /// Parses an answer. Of another version, only the version is looked at.
 pub(super) fn parse(line: &[u8]) -> Result<Answer, FeedError> {
     #[derive(Deserialize)]
-    struct Head {
-        status: Option<Form>,
+    struct StatusHead {
+        status: Option<StatusVersion>,
     }
     #[derive(Deserialize)]
-    struct Form {
+    struct StatusVersion {
         version: u32,
     }
-    let head: Head = serde_json::from_slice(line).map_err(FeedError::Strange)?;
+    let head: StatusHead = serde_json::from_slice(line).map_err(FeedError::Strange)?;
     match head.status {
-        Some(Form { version }) if version != VERSION => Err(FeedError::Version { found: version }),
+        Some(StatusVersion { version }) if version != VERSION => {
+            Err(FeedError::Version { found: version })
+        }
         _ => serde_json::from_slice(line).map_err(FeedError::Strange),
     }
 }
@@ -170,7 +172,7 @@ mod tests {
     fn what_is_half_said_is_kept() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut feed = Feed { stream: ours, lines: Lines::new(1000) };
+        let mut feed = Feed { stream: ours, lines: LineReader::new(1000) };
         theirs.write_all(b"{\"ok\":false,\"err").unwrap();
         assert!(feed.hear(Instant::now()).unwrap().is_empty());
         assert!(matches!(feed.hear(Instant::now()), Err(FeedError::Silent)));

@@ -20,7 +20,7 @@ use feed::{Feed, FeedError, wait};
 use lab::run::control::{Answer, Wish};
 use os::signals::{self, Interrupt};
 use report::top::{Samples, Size, frame};
-use screen::{Key, Screen};
+use screen::{Key, TerminalScreen};
 use study::status::{RunState, Status};
 
 /// Longest time between two frames: the terminal may have been resized.
@@ -69,7 +69,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
     if top.status.state == RunState::Ended {
         top.print();
     }
-    Ok(if left == Left::Interrupted { signals::exit_status() } else { 0 })
+    Ok(if left == WatchEnd::Interrupted { signals::exit_status() } else { 0 })
 }
 
 /// The frame for a line that a run has sent, or the line that says why there is none; for the fuzz
@@ -85,7 +85,7 @@ pub(super) fn heard(line: &[u8]) -> Result<Vec<String>, String> {
 
 /// Why `watch` returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
+enum WatchEnd {
     /// The user quit, or the run has ended.
     Done,
     /// Ctrl-C or a signal.
@@ -154,14 +154,14 @@ impl Top {
     }
 
     /// Shows the run until it ends or the user quits.
-    fn watch(&mut self) -> anyhow::Result<Left> {
+    fn watch(&mut self) -> anyhow::Result<WatchEnd> {
         let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
         let signals = interrupt.descriptor()?.context("cannot catch signals")?;
-        let screen = Screen::enter().context("cannot use the terminal")?;
+        let screen = TerminalScreen::enter().context("cannot use the terminal")?;
         let mut asks_to_stop = false;
         loop {
             if self.status.state == RunState::Ended {
-                return Ok(Left::Done);
+                return Ok(WatchEnd::Done);
             }
             let footer = self.footer(asks_to_stop);
             let lines = frame(&self.status, &self.samples, screen.size(), &footer);
@@ -170,7 +170,7 @@ impl Top {
             let sources = [self.feed.as_fd(), keyboard, signals.as_fd()];
             let [heard, pressed, interrupted] = wait(sources, REDRAW)?;
             if interrupted {
-                return Ok(Left::Interrupted);
+                return Ok(WatchEnd::Interrupted);
             }
             if heard {
                 match self.feed.hear(Instant::now()) {
@@ -182,8 +182,8 @@ impl Top {
             for key in if pressed { screen.keys()? } else { Vec::new() } {
                 let confirmed = std::mem::take(&mut asks_to_stop);
                 match key {
-                    Key::Quit => return Ok(Left::Done),
-                    Key::Interrupt => return Ok(Left::Interrupted),
+                    Key::Quit => return Ok(WatchEnd::Done),
+                    Key::Interrupt => return Ok(WatchEnd::Interrupted),
                     Key::Pause => self.order(self.other_state())?,
                     Key::Stop if confirmed => self.order(Wish::Stop)?,
                     Key::Stop => asks_to_stop = true,

@@ -50,11 +50,11 @@ impl Key {
 
 /// The terminal; restored when dropped.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct TerminalScreen {
     _raw: Option<RawTerminal>,
 }
 
-impl Screen {
+impl TerminalScreen {
     pub(super) fn enter() -> io::Result<Self> {
         Ok(Self { _raw: RawTerminal::enter(Hold::Screen)? })
     }

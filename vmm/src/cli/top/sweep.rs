@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::{
     feed::wait,
-    screen::{Key, Screen},
+    screen::{Key, TerminalScreen},
 };
 use crate::cli::print;
 use experiments::sweep;
@@ -43,7 +43,7 @@ pub(super) fn watch(dir: &Path) -> anyhow::Result<u8> {
     let signals = interrupt.descriptor()?.context("cannot catch signals")?;
     let mut status = sweep::status(dir)?;
     let mut looked = Instant::now();
-    let screen = Screen::enter().context("cannot use the terminal")?;
+    let screen = TerminalScreen::enter().context("cannot use the terminal")?;
     while !status.is_over {
         let rows = screen.size().rows;
         let lines = status.text.lines().take(rows.saturating_sub(1)).map(str::to_owned);

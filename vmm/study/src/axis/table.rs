@@ -335,7 +335,6 @@ axes! {
         numbers: Numbers::Nanos(|point| point.slice.0 as f64),
         order: |a, b| a.slice.cmp(&b.slice),
         columns: &[count("slice_ns", |row| Some(row.cell.point.slice.0))],
-        ..Entry::PLAIN
     };
     /// Looks at the lock before a waiter halts.
     SpinThreshold(spin_threshold) = |from, _, point| {

@@ -81,7 +81,7 @@ impl Comparison {
 
 /// A comparison of two series of points, or of the points of one series with their baseline.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finding {
+pub struct SeriesComparison {
     /// The axis along which they differ.
     pub axis: Axis,
     /// Indices of comparisons, in the order of the charts' axis.
@@ -161,8 +161,8 @@ pub fn findings(
     points: &[PointStudy],
     comparisons: &[Comparison],
     layout: &Layout,
-) -> Vec<Finding> {
-    let mut found: Vec<Finding> = Vec::new();
+) -> Vec<SeriesComparison> {
+    let mut found: Vec<SeriesComparison> = Vec::new();
     for (ix, comparison) in comparisons.iter().enumerate() {
         let same = found.iter_mut().find(|finding| {
             let first = &comparisons[finding.comparisons[0]];
@@ -177,7 +177,7 @@ pub fn findings(
         });
         match same {
             Some(finding) => finding.comparisons.push(ix),
-            None => found.push(Finding { axis: comparison.axis, comparisons: vec![ix] }),
+            None => found.push(SeriesComparison { axis: comparison.axis, comparisons: vec![ix] }),
         }
     }
     // Categories keep the order of the points.

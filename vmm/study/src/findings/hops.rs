@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{PointStudy, repetition::Place};
+use super::{PointStudy, repetition::RepetitionPlace};
 use crate::stats;
 
 /// A cache line that takes this many times longer, or less, goes another way. Within one core complex or socket, hops
@@ -27,7 +27,7 @@ pub struct Moved {
 impl Moved {
     /// Of all repetitions of these points, those of each node or host for themselves. None: no cell is such.
     pub fn of(points: &[PointStudy]) -> Option<Self> {
-        let mut places: BTreeMap<&Place, Vec<[Option<f64>; 2]>> = BTreeMap::new();
+        let mut places: BTreeMap<&RepetitionPlace, Vec<[Option<f64>; 2]>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
             let load = &repetition.load;
             places.entry(&repetition.place).or_default().push([load.hop_before, load.hop_after]);

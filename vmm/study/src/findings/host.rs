@@ -16,7 +16,7 @@ pub struct Extremes {
 
 /// Shares of the time of the vCPUs of some machines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Host {
+pub struct VcpuTimeShares {
     /// The threads of all vCPUs together.
     #[serde(skip)]
     pub times: ThreadTimes,
@@ -30,7 +30,7 @@ pub struct Host {
     pub waited: f64,
 }
 
-impl Host {
+impl VcpuTimeShares {
     /// Of the machines of a cell; None where the host's kernel does not count it.
     pub fn of(machines: &[HostCounts]) -> Option<Self> {
         let all: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
@@ -67,7 +67,7 @@ fn range(shares: &[f64]) -> Option<Extremes> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HostRates {
     /// Means of the repetitions; of the least and greatest shares the least and greatest.
-    pub threads: Option<Host>,
+    pub threads: Option<VcpuTimeShares>,
     /// Exits of pause loops each second.
     pub pause_exits: Option<f64>,
     /// Yields each second that the guests asked KVM for.
@@ -96,10 +96,10 @@ impl HostRates {
         Some(Self {
             threads: all
                 .clone()
-                .map(|figures| Host::of(&figures.host))
+                .map(|figures| VcpuTimeShares::of(&figures.host))
                 .collect::<Option<Vec<_>>>()
                 .and_then(|all| {
-                    Some(Host {
+                    Some(VcpuTimeShares {
                         times: all.iter().map(|host| host.times).reduce(ThreadTimes::plus)?,
                         ran: mean(all.iter().map(|host| host.ran))?,
                         vcpus: widest(all.iter().map(|host| host.vcpus))?,
@@ -143,15 +143,16 @@ mod tests {
 
     #[test]
     fn shares_are_of_each_vcpu_and_of_each_machine() {
-        let host = Host::of(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
+        let host =
+            VcpuTimeShares::of(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
         assert_eq!((host.ran, host.waited), (0.55, 0.025));
         assert_eq!(
             (host.vcpus, host.vms),
             (Extremes { least: 0.2, most: 1.0 }, Extremes { least: 0.5, most: 0.6 },)
         );
         assert_eq!(host.times.turns, 4);
-        assert_eq!(Host::of(&[machine(&[], 0)]), None, "the kernel does not count it");
-        assert_eq!(Host::of(&[]), None);
+        assert_eq!(VcpuTimeShares::of(&[machine(&[], 0)]), None, "the kernel does not count it");
+        assert_eq!(VcpuTimeShares::of(&[]), None);
     }
 
     #[test]

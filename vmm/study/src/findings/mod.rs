@@ -20,15 +20,15 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 pub use crate::axis::{Axis, OF_LOCKS};
-pub use compare::{Comparison, Finding};
+pub use compare::{Comparison, SeriesComparison};
 pub use diff::Diff;
 pub use hops::{Moved, is_elsewhere};
-pub use host::{Extremes, Host, HostRates};
+pub use host::{Extremes, HostRates, VcpuTimeShares};
 pub use layout::Layout;
-use order::Order;
+use order::PointOrder;
 pub use point::{PointStudy, Timed};
 pub use read::{Repeat, RunRecord, once, share_cells};
-use repetition::{Hosts, Measured};
+use repetition::{Hosts, MeasuredCell};
 
 use super::{
     point::Point,
@@ -38,7 +38,7 @@ use super::{
 
 /// A cell without figures.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lost {
+pub struct LostCell {
     /// Directory of its run.
     pub source: String,
     /// Number in that run.
@@ -78,9 +78,9 @@ pub struct Study {
     /// Comparisons of points with their baselines.
     pub comparisons: Vec<Comparison>,
     /// The comparisons, grouped into series.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<SeriesComparison>,
     /// Cells without figures.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostCell>,
     /// The axes along which the points differ.
     pub varying: Vec<Axis>,
     /// Which of them goes where in charts.
@@ -161,13 +161,13 @@ pub(crate) fn figures(cell: &CellLine) -> Option<&Figures> {
     }
 }
 
-fn lost(source: &str, cell: &CellLine) -> Lost {
+fn lost(source: &str, cell: &CellLine) -> LostCell {
     let (error, trace) = match &cell.outcome {
         Outcome::Done { .. } => (Some(NONSENSE.to_owned()), String::new()),
         Outcome::Failed { error, trace } => (Some(error.clone()), trace.clone()),
         Outcome::Aborted => (None, String::new()),
     };
-    Lost {
+    LostCell {
         source: source.to_owned(),
         cell: cell.cell,
         round: cell.round,
@@ -186,9 +186,9 @@ fn by_facet(points: &mut [PointStudy], layout: &Layout) {
     });
 }
 
-fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<Lost>) {
+fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<LostCell>) {
     let hosts = Hosts::new(records);
-    let mut found: Vec<(&Point, Vec<Measured<'_>>)> = Vec::new();
+    let mut found: Vec<(&Point, Vec<MeasuredCell<'_>>)> = Vec::new();
     let mut without = Vec::new();
     for (run, record) in records.iter().enumerate() {
         for cell in last_of_each(record).into_values() {
@@ -200,16 +200,16 @@ fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<Lost>) {
             match figures(cell) {
                 Some(figures) => {
                     let place = hosts.place(run, cell);
-                    found[at].1.push(Measured { run, place, line: cell, figures });
+                    found[at].1.push(MeasuredCell { run, place, line: cell, figures });
                 }
                 None => without.push(lost(&record.source, cell)),
             }
         }
     }
     let study =
-        |(point, cells): (&Point, Vec<Measured<'_>>)| PointStudy::new(point.clone(), &cells);
+        |(point, cells): (&Point, Vec<MeasuredCell<'_>>)| PointStudy::new(point.clone(), &cells);
     let mut points: Vec<PointStudy> = found.into_iter().map(study).collect();
-    let order = Order::of(spec);
+    let order = PointOrder::of(spec);
     points.sort_by(|a, b| order.compare(&a.point, &b.point));
     (points, without)
 }

@@ -11,9 +11,9 @@ use crate::{
 /// The order in which points are shown. The first value of an axis is the baseline of the others.
 /// The order is that of the spec; values without a place there are sorted from plain to special.
 #[derive(Debug, Default, Clone)]
-pub struct Order(Vec<(Axis, Vec<String>)>);
+pub struct PointOrder(Vec<(Axis, Vec<String>)>);
 
-impl Order {
+impl PointOrder {
     /// The order of a spec, as far as it can be parsed.
     pub fn of(spec: &str) -> Self {
         let values = |axis: Axis| Some((axis, spec::values(spec, axis.key()?)));

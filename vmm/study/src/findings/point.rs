@@ -15,7 +15,7 @@ use super::{
         timings::Timings,
     },
     HostRates,
-    repetition::{self, Measured, Place, Repetition},
+    repetition::{self, MeasuredCell, Repetition, RepetitionPlace},
 };
 use base::counters::FaultCounts;
 use sched::{
@@ -177,7 +177,7 @@ impl PointStudy {
     }
 
     /// Evaluates cells with figures.
-    pub fn new(point: Point, cells: &[Measured<'_>]) -> Self {
+    pub fn new(point: Point, cells: &[MeasuredCell<'_>]) -> Self {
         let repetitions = repetition::all(cells);
         let rates: Vec<f64> = repetitions.iter().map(|repetition| repetition.rate).collect();
         let figures = || cells.iter().map(|cell| cell.figures);
@@ -217,7 +217,7 @@ impl PointStudy {
 
     /// The rates of both points in each place, this point's first.
     pub fn blocks(&self, other: &Self) -> stats::Blocks {
-        let mut blocks: BTreeMap<&Place, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        let mut blocks: BTreeMap<&RepetitionPlace, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
         for repetition in &self.repetitions {
             blocks.entry(&repetition.place).or_default().0.push(repetition.rate);
         }
@@ -238,7 +238,7 @@ impl PointStudy {
     }
 
     /// The median of the repetitions in this place.
-    pub fn median_at(&self, place: &Place) -> Option<f64> {
+    pub fn median_at(&self, place: &RepetitionPlace) -> Option<f64> {
         let repetitions = self.repetitions.iter().filter(|repetition| repetition.place == *place);
         stats::median(&repetitions.map(|repetition| repetition.rate).collect::<Vec<_>>())
     }

@@ -24,7 +24,7 @@ pub struct RoundKey {
 
 /// Where a repetition ran. Places differ in speed, so that figures are compared within each of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum RepetitionPlace {
     /// In a simulation, which gives the same figures on every host.
     Simulated,
     /// On a node of a sweep.
@@ -39,7 +39,7 @@ pub struct Repetition {
     /// Run, round and seed.
     pub key: RoundKey,
     /// Where it ran.
-    pub place: Place,
+    pub place: RepetitionPlace,
     /// Number in the run.
     pub cell: u32,
     /// Operations per second by all vCPUs.
@@ -52,11 +52,11 @@ pub struct Repetition {
 
 /// A cell with figures.
 #[derive(Debug, Clone)]
-pub struct Measured<'a> {
+pub struct MeasuredCell<'a> {
     /// Index of its run.
     pub run: usize,
     /// Where it ran.
-    pub place: Place,
+    pub place: RepetitionPlace,
     /// Line in the store.
     pub line: &'a CellLine,
     /// Its figures.
@@ -64,8 +64,8 @@ pub struct Measured<'a> {
 }
 
 /// All repetitions of a point, in the order of their keys.
-pub(super) fn all(cells: &[Measured<'_>]) -> Vec<Repetition> {
-    let repetition = |cell: &Measured<'_>| Repetition {
+pub(super) fn all(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
+    let repetition = |cell: &MeasuredCell<'_>| Repetition {
         key: RoundKey { run: cell.run, round: cell.line.round, seed: cell.line.point.seed },
         place: cell.place.clone(),
         cell: cell.line.cell,
@@ -81,7 +81,7 @@ pub(super) fn all(cells: &[Measured<'_>]) -> Vec<Repetition> {
 
 /// Among those of each place: one of a slow node is not far from others of its node.
 fn flag_outliers(all: &mut [Repetition]) {
-    let mut places: BTreeMap<Place, Vec<&mut Repetition>> = BTreeMap::new();
+    let mut places: BTreeMap<RepetitionPlace, Vec<&mut Repetition>> = BTreeMap::new();
     for repetition in all {
         places.entry(repetition.place.clone()).or_default().push(repetition);
     }
@@ -94,7 +94,7 @@ fn flag_outliers(all: &mut [Repetition]) {
 }
 
 /// The facts of the hosts and programs of a run.
-type Facts = BTreeSet<(String, String)>;
+type FactSet = BTreeSet<(String, String)>;
 
 /// Which runs were on one host and by one program.
 pub(super) struct Hosts {
@@ -108,8 +108,8 @@ impl Hosts {
     /// Those of some runs.
     pub(super) fn new(records: &[RunRecord]) -> Self {
         let is_kernel = |(name, _): &(String, String)| name.starts_with("kernels");
-        let with_kernels: Vec<Facts> = records.iter().map(facts).collect();
-        let without: Vec<Facts> = with_kernels
+        let with_kernels: Vec<FactSet> = records.iter().map(facts).collect();
+        let without: Vec<FactSet> = with_kernels
             .iter()
             .map(|facts| facts.iter().filter(|fact| !is_kernel(fact)).cloned().collect())
             .collect();
@@ -117,11 +117,11 @@ impl Hosts {
     }
 
     /// Where a cell of a run was measured.
-    pub(super) fn place(&self, run: usize, cell: &CellLine) -> Place {
-        let first = |first: &[usize]| Place::Host(first.get(run).copied().unwrap_or(run));
+    pub(super) fn place(&self, run: usize, cell: &CellLine) -> RepetitionPlace {
+        let first = |first: &[usize]| RepetitionPlace::Host(first.get(run).copied().unwrap_or(run));
         match (cell.point.guest, &cell.node) {
-            (GuestKind::Sim, _) => Place::Simulated,
-            (_, Some(node)) => Place::Node(node.clone()),
+            (GuestKind::Sim, _) => RepetitionPlace::Simulated,
+            (_, Some(node)) => RepetitionPlace::Node(node.clone()),
             (GuestKind::Linux, None) => first(&self.first_with_kernels),
             (GuestKind::Payload, None) => first(&self.first),
         }
@@ -129,13 +129,13 @@ impl Hosts {
 }
 
 /// Where a file lies is no fact of it.
-fn facts(record: &RunRecord) -> Facts {
+fn facts(record: &RunRecord) -> FactSet {
     let sessions = record.contents.sessions.iter();
     let all = sessions.flat_map(|session| diff::lasting(&session.host));
     all.filter(|(name, _)| !name.ends_with(": path")).collect()
 }
 
-fn first_of_each(all: &[Facts]) -> Vec<usize> {
-    let first = |facts: &Facts| all.iter().position(|other| other == facts);
+fn first_of_each(all: &[FactSet]) -> Vec<usize> {
+    let first = |facts: &FactSet| all.iter().position(|other| other == facts);
     all.iter().enumerate().map(|(ix, facts)| first(facts).unwrap_or(ix)).collect()
 }

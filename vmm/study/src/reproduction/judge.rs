@@ -5,7 +5,7 @@ use crate::stats::{Estimate, Interval};
 
 /// What one figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct FigureJudgement {
     /// The figure is on the same side of 1 as published, or neither differs from 1. Of counts: both are
     /// more than one for each operation, or neither is.
     pub sign: bool,
@@ -18,7 +18,7 @@ pub struct Verdict {
     pub ratio: bool,
 }
 
-impl Verdict {
+impl FigureJudgement {
     /// Sign and order, if there is an order.
     pub fn sign_and_order(self) -> bool {
         self.sign && self.order != Some(false)
@@ -43,12 +43,12 @@ pub struct Judged<'a> {
     pub entry: &'a Entry,
     /// By measurement and by simulation, in the order of [`Way::ALL`]; none if there is no figure, or
     /// only a fitted one.
-    pub verdicts: [Option<Verdict>; 2],
+    pub verdicts: [Option<FigureJudgement>; 2],
 }
 
 impl Judged<'_> {
     /// What one way shows, or the first that shows something.
-    pub fn by(&self, way: Option<Way>) -> Option<Verdict> {
+    pub fn by(&self, way: Option<Way>) -> Option<FigureJudgement> {
         match way {
             Some(Way::Measured) => self.verdicts[0],
             Some(Way::Simulated) => self.verdicts[1],
@@ -71,7 +71,7 @@ pub struct Score {
 }
 
 impl Score {
-    pub(super) fn add(&mut self, verdict: Option<Verdict>) {
+    pub(super) fn add(&mut self, verdict: Option<FigureJudgement>) {
         self.all += 1;
         let Some(verdict) = verdict else { return };
         self.scored += 1;
@@ -90,7 +90,7 @@ impl Section {
         })
     }
 
-    fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> Verdict {
+    fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> FigureJudgement {
         let published = entry.published;
         let (side, other) = (self.side(published), self.side(ours.value));
         let has_one = |interval: &Interval| interval.low <= 1.0 && interval.high >= 1.0;
@@ -99,7 +99,7 @@ impl Section {
         let off = ours.value / published;
         let is_less_than_wanted = off < 1.0 / FACTOR;
         let is_more_than_wanted = off > FACTOR && !entry.is_at_least;
-        Verdict {
+        FigureJudgement {
             sign: side == other && !is_unclear,
             is_unclear,
             order: self.order(entry, ours, way),

@@ -5,7 +5,7 @@ mod judge;
 mod tests;
 
 use crate::{disturbance::Disturbance, stats::Estimate};
-pub use judge::{Judged, Score, Verdict};
+pub use judge::{FigureJudgement, Judged, Score};
 
 /// A ratio, or a count, may be off by this factor.
 pub const FACTOR: f64 = 2.0;

@@ -51,7 +51,7 @@ fn reproduction(sections: Vec<Section>) -> Reproduction {
     }
 }
 
-fn verdict(entry: Entry) -> Verdict {
+fn verdict(entry: Entry) -> FigureJudgement {
     section(vec![entry]).judged().next().and_then(|judged| judged.by(None)).expect("a figure")
 }
 

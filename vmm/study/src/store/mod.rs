@@ -28,7 +28,7 @@ pub(crate) use read::read_from;
 pub use read::{Contents, Torn, read, read_head};
 use record::{Line, RunLine, SessionLine};
 use sweep::{
-    Sum,
+    Checksum,
     record::{SweepLine, Unit, UnitLine},
 };
 
@@ -107,7 +107,7 @@ pub struct Store {
     path: PathBuf,
     file: File,
     /// Of what was written since it was opened.
-    sum: Sum,
+    sum: Checksum,
 }
 
 impl Store {
@@ -128,7 +128,7 @@ impl Store {
         new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
         let new = new.tempfile_in(dir).map_err(without_path).map_err(failed("make", &path))?;
         let (file, new) = new.into_parts();
-        let mut store = Self { path, file, sum: Sum::default() };
+        let mut store = Self { path, file, sum: Checksum::default() };
         store.lock(dir)?;
         lines.iter().try_for_each(|line| store.append(line))?;
         // The store gets its name only once these lines are complete.
@@ -154,7 +154,7 @@ impl Store {
             }
             _ => failed("open", &path)(error),
         })?;
-        let store = Self { path, file, sum: Sum::default() };
+        let store = Self { path, file, sum: Checksum::default() };
         // Locked before it is read: another process may be writing a line.
         store.lock(dir)?;
         let contents = read(dir)?;
@@ -198,7 +198,7 @@ impl Store {
         let own_name = path.file_name().unwrap_or_default();
         let made = openat(&folder, own_name, is_new | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
         let file = File::from(made.map_err(|error| failed("make", &path)(error.into()))?);
-        let mut part = Self { file, path, sum: Sum::default() };
+        let mut part = Self { file, path, sum: Checksum::default() };
         part.append(&Line::Session(Box::new(session)))?;
         folder.sync_all().map_err(failed("sync", &place))?;
         Ok(part)

@@ -93,7 +93,7 @@ fn read_both(
 ) -> Result<(Contents, Option<SweepLine>), StoreError> {
     let damaged =
         |line, reason: String| StoreError::Damaged { file: path.to_owned(), line, why: reason };
-    let mut reading = Reading::default();
+    let mut reading = StoreReading::default();
     let mut at = 0;
     for number in 1.. {
         let mut bytes = Vec::new();
@@ -114,7 +114,7 @@ fn read_both(
         at += count;
     }
     match reading {
-        Reading { run: Some(run), sweep, sessions, cells, torn, .. } => {
+        StoreReading { run: Some(run), sweep, sessions, cells, torn, .. } => {
             Ok((Contents { run, sessions, cells, torn, sweep: None }, sweep))
         }
         _ => Err(damaged(1, "it has no first line; begin the run anew".into())),
@@ -130,10 +130,10 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
     };
     if number == 1 {
         #[derive(serde::Deserialize)]
-        struct Head {
+        struct FormatOnly {
             format: u32,
         }
-        let Head { format } = serde_json::from_slice(bytes).map_err(damaged)?;
+        let FormatOnly { format } = serde_json::from_slice(bytes).map_err(damaged)?;
         if format != FORMAT {
             return Err(StoreError::Format { file: path.to_owned(), found: format });
         }
@@ -147,7 +147,7 @@ pub(super) fn in_a_line(error: &serde_json::Error) -> String {
 }
 
 #[derive(Debug, Default)]
-struct Reading {
+struct StoreReading {
     run: Option<RunLine>,
     sweep: Option<SweepLine>,
     sessions: Vec<SessionLine>,
@@ -156,7 +156,7 @@ struct Reading {
     torn: Option<Torn>,
 }
 
-impl Reading {
+impl StoreReading {
     fn add(&mut self, line: Line) -> Result<(), &'static str> {
         match (line, &self.run) {
             (Line::Run(run), None) => self.run = Some(run),

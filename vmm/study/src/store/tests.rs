@@ -99,7 +99,7 @@ fn what_is_appended_is_read() {
 fn a_line_that_is_not_on_the_disk_is_not_appended() {
     let path = PathBuf::from("/dev/null");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
-    let mut store = Store { file, path, sum: Sum::default() };
+    let mut store = Store { file, path, sum: Checksum::default() };
     assert!(store.append(&session()).is_err());
 }
 

@@ -21,13 +21,13 @@ pub mod stretches;
 
 use super::store::record::TimelineCounts;
 use base::{
-    events::Event,
+    events::VcpuEvent,
     units::{Nanos, VcpuId},
 };
 use sched::{
     VcpuIndex,
     accounting::{Preemption, Totals},
-    log::{Handoff, Progress, Sighting, Turn},
+    log::{Handoff, Sighting, Turn, VmProgress},
 };
 
 /// The timeline of a run. Times are of the monotonic clock.
@@ -36,26 +36,26 @@ pub struct Timeline {
     /// For each vCPU, by its index in the schedule: its machine, and its number there.
     pub vcpus: Vec<(u32, VcpuId)>,
     /// The interval that the timeline covers.
-    pub span: Span,
+    pub span: TimeSpan,
     /// The window, if it is known.
-    pub measured: Option<Span>,
+    pub measured: Option<TimeSpan>,
     /// The decisions of our schedule; None under the host's.
-    pub schedule: Option<Traced>,
+    pub schedule: Option<ScheduleTrace>,
     /// The events of each vCPU, by its index, oldest first.
-    pub events: Vec<Vec<(Nanos, Event)>>,
+    pub events: Vec<Vec<(Nanos, VcpuEvent)>>,
     /// Events outside vCPU threads: deliberately delayed kicks.
-    pub late: Vec<(Nanos, Event)>,
+    pub late: Vec<(Nanos, VcpuEvent)>,
     /// Samples of each machine's progress, in order, if the guest counts it.
-    pub progress: Vec<Progress>,
+    pub progress: Vec<VmProgress>,
     /// What `progress` counts.
-    pub counted: Counted,
+    pub counted: ProgressUnit,
     /// Entries that were dropped for lack of room.
-    pub lost: Lost,
+    pub lost: DroppedEntries,
 }
 
 /// What a guest counts as progress.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum ProgressUnit {
     /// Operations, with the payload.
     #[default]
     Operations,
@@ -66,29 +66,29 @@ pub enum Counted {
 
 /// An interval of time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Beginning, since the start of the recording.
     pub from: Nanos,
     /// End, since the start of the recording.
     pub to: Nanos,
 }
 
-impl Span {
+impl TimeSpan {
     /// Time from beginning to end.
     pub const fn length(&self) -> Nanos {
         self.to.since(self.from)
     }
 
     /// The intersection with `other`, if there is one.
-    pub fn within(&self, other: Span) -> Option<Span> {
-        let both = Span { from: self.from.max(other.from), to: self.to.min(other.to) };
+    pub fn within(&self, other: TimeSpan) -> Option<TimeSpan> {
+        let both = TimeSpan { from: self.from.max(other.from), to: self.to.min(other.to) };
         (both.from < both.to).then_some(both)
     }
 }
 
 /// The decisions of a pvticket schedule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Traced {
+pub struct ScheduleTrace {
     /// The host CPU of each slot.
     pub cpus: Vec<usize>,
     /// Every turn, with its time on the monotonic clock.
@@ -105,7 +105,7 @@ pub struct Traced {
 
 /// Numbers of entries that were dropped for lack of room.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
+pub struct DroppedEntries {
     /// Turns; the last ones are dropped.
     pub turns: u64,
     /// Preemptions; the last ones are dropped.
@@ -118,7 +118,7 @@ pub struct Lost {
     pub events: u64,
 }
 
-impl Lost {
+impl DroppedEntries {
     /// The sum over all kinds.
     pub const fn all(&self) -> u64 {
         self.turns + self.preemptions + self.sightings + self.handoffs + self.events
@@ -145,7 +145,7 @@ impl Timeline {
 impl Timeline {
     /// Adds the window `span` and further samples of the machines' progress.
     #[must_use]
-    pub fn measured(mut self, span: Span, besides: Vec<Progress>) -> Self {
+    pub fn measured(mut self, span: TimeSpan, besides: Vec<VmProgress>) -> Self {
         self.measured = Some(span);
         self.progress.extend(besides.into_iter().filter(|sample| sample.at <= self.span.to));
         self.progress.sort_by_key(|sample| sample.at);
@@ -155,7 +155,7 @@ impl Timeline {
     /// Marks the progress as locks taken by the guests' kernels.
     #[must_use]
     pub fn of_locks(self) -> Self {
-        Self { counted: Counted::Locks, ..self }
+        Self { counted: ProgressUnit::Locks, ..self }
     }
 
     /// Number of machines.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Span, Timeline, Traced};
+use super::{ScheduleTrace, TimeSpan, Timeline};
 use base::units::{Nanos, SlotId};
 use sched::{
     LockActivity, VcpuIndex,
@@ -14,14 +14,14 @@ use sched::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch<'a> {
     /// When it began and ended.
-    pub span: Span,
+    pub span: TimeSpan,
     /// What it did.
-    pub what: What<'a>,
+    pub what: StretchState<'a>,
 }
 
 /// What a vCPU does during a stretch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What<'a> {
+pub enum StretchState<'a> {
     /// Has a slot.
     Running {
         /// The slot that the vCPU had.
@@ -31,7 +31,7 @@ pub enum What<'a> {
         /// The index of the handoff that led to the turn.
         kick: Option<usize>,
         /// When it is known to have spun for a lock.
-        spinning: Vec<Span>,
+        spinning: Vec<TimeSpan>,
     },
     /// Was preempted; the preemption is None where there was no room to record it.
     Preempted(TurnEnd, Option<&'a Preemption>),
@@ -48,14 +48,14 @@ pub enum What<'a> {
 /// The turns of each vCPU, and what is between them.
 #[derive(Debug)]
 pub struct Stretches<'a> {
-    traced: &'a Traced,
+    traced: &'a ScheduleTrace,
     until: Nanos,
     /// By vCPU: its turns, in order.
     turns: Vec<Vec<&'a Turn>>,
     /// By vCPU: its handoffs, with their indices, in order.
     handoffs: Vec<Vec<(usize, &'a Handoff)>>,
     /// By vCPU: when it is known to have spun for a lock on a slot, in order and disjoint.
-    spinning: Vec<Vec<Span>>,
+    spinning: Vec<Vec<TimeSpan>>,
     preemptions: HashMap<(VcpuIndex, Nanos), &'a Preemption>,
     /// No turns were dropped; otherwise a vCPU's last turn may have been followed by dropped ones.
     is_whole: bool,
@@ -92,16 +92,16 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    fn span_of(&self, turn: &Turn) -> Span {
+    fn span_of(&self, turn: &Turn) -> TimeSpan {
         let to = match turn.end {
             TurnEnd::Open => self.until,
             _ => turn.at.after(turn.ran),
         };
-        Span { from: turn.at, to: to.max(turn.at) }
+        TimeSpan { from: turn.at, to: to.max(turn.at) }
     }
 
     /// The turns on a slot, in order.
-    pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (Span, &'a Turn)> {
+    pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (TimeSpan, &'a Turn)> {
         let turns = self.traced.turns.iter().filter(move |turn| turn.slot == slot);
         turns.map(|turn| (self.span_of(turn), turn))
     }
@@ -121,11 +121,11 @@ impl<'a> Stretches<'a> {
             let meanwhile = spinning.iter().take_while(|spin| spin.from < span.to);
             let meanwhile = meanwhile.filter_map(|spin| spin.within(span)).collect();
             let (slot, end) = (turn.slot, turn.end);
-            let what = What::Running { slot, end, kick: kick.take(), spinning: meanwhile };
+            let what = StretchState::Running { slot, end, kick: kick.take(), spinning: meanwhile };
             all.push(Stretch { span, what });
             let next = turns.get(number + 1).map(|next| next.at);
             let Some(next) = next.or(self.is_whole.then_some(self.until)) else { break };
-            let gap = Span { from: span.to, to: next.max(span.to) };
+            let gap = TimeSpan { from: span.to, to: next.max(span.to) };
             while kicks.next_if(|(_, kick)| kick.at < gap.from).is_some() {}
             let waker = kicks.next_if(|(_, kick)| kick.at <= gap.to);
             kick = waker.filter(|(_, kick)| kick.granted == Some(gap.to)).map(|(number, _)| number);
@@ -139,23 +139,23 @@ impl<'a> Stretches<'a> {
         &self,
         vcpu: VcpuIndex,
         end: TurnEnd,
-        gap: Span,
+        gap: TimeSpan,
         waker: Option<&'a Handoff>,
         all: &mut Vec<Stretch<'a>>,
     ) {
         let what = match end {
             TurnEnd::Open | TurnEnd::Exited => return,
-            TurnEnd::Halted => What::Halted,
-            TurnEnd::Idle => What::Idle,
-            TurnEnd::Yield => What::Yielded,
-            _ => What::Preempted(end, self.preemptions.get(&(vcpu, gap.from)).copied()),
+            TurnEnd::Halted => StretchState::Halted,
+            TurnEnd::Idle => StretchState::Idle,
+            TurnEnd::Yield => StretchState::Yielded,
+            _ => StretchState::Preempted(end, self.preemptions.get(&(vcpu, gap.from)).copied()),
         };
         match waker.filter(|_| end.is_voluntary()) {
             None => all.push(Stretch { span: gap, what }),
             Some(kick) => {
-                all.push(Stretch { span: Span { to: kick.at, ..gap }, what });
-                let span = Span { from: kick.at, ..gap };
-                all.push(Stretch { span, what: What::Woken(kick) });
+                all.push(Stretch { span: TimeSpan { to: kick.at, ..gap }, what });
+                let span = TimeSpan { from: kick.at, ..gap };
+                all.push(Stretch { span, what: StretchState::Woken(kick) });
             }
         }
     }
@@ -173,7 +173,9 @@ impl<'a> Stretches<'a> {
                 let after = turns.partition_point(|turn| turn.at < spin.to);
                 let last = after.checked_sub(1).map(|last| self.span_of(turns[last]));
                 match (last, turns.get(after)) {
-                    (Some(last), Some(next)) if last.to == spin.to => Span { to: next.at, ..*spin },
+                    (Some(last), Some(next)) if last.to == spin.to => {
+                        TimeSpan { to: next.at, ..*spin }
+                    }
                     _ => *spin,
                 }
             });
@@ -199,7 +201,7 @@ impl<'a> Stretches<'a> {
 }
 
 /// When each vCPU is known to have spun for a lock while it had a slot.
-fn spinning(traced: &Traced, vcpus: usize) -> Vec<Vec<Span>> {
+fn spinning(traced: &ScheduleTrace, vcpus: usize) -> Vec<Vec<TimeSpan>> {
     let mut all = vec![Vec::new(); vcpus];
     for seen in &traced.sightings {
         if let LockActivity::Waiting { since, halted: false, .. } = seen.activity
@@ -207,16 +209,16 @@ fn spinning(traced: &Traced, vcpus: usize) -> Vec<Vec<Span>> {
             && since < seen.at
             && let Some(spans) = all.get_mut(seen.vcpu.0 as usize)
         {
-            spans.push(Span { from: since, to: seen.at });
+            spans.push(TimeSpan { from: since, to: seen.at });
         }
     }
     all.into_iter().map(joined).collect()
 }
 
 /// Merges overlapping intervals and sorts them.
-fn joined(mut spans: Vec<Span>) -> Vec<Span> {
+fn joined(mut spans: Vec<TimeSpan>) -> Vec<TimeSpan> {
     spans.sort_unstable_by_key(|span| span.from);
-    let mut all: Vec<Span> = Vec::new();
+    let mut all: Vec<TimeSpan> = Vec::new();
     for span in spans {
         match all.last_mut() {
             Some(last) if span.from <= last.to => last.to = last.to.max(span.to),

@@ -7,7 +7,7 @@ pub use loom::sync::{Condvar, Mutex};
 pub use loom::thread::spawn;
 
 use self::atomics::Ordering;
-use crate::{Run, Scenario};
+use crate::{Scenario, ScenarioFn};
 
 atomics!(::loom::sync::atomic);
 
@@ -19,7 +19,7 @@ const EXECUTIONS: usize = 100_000;
 
 /// Runs all executions of `scenario` with at most this many `preemptions`, or the first
 /// [`EXECUTIONS`].
-pub fn check(run: Run, scenario: &'static Scenario, preemptions: usize) {
+pub fn check(run: ScenarioFn, scenario: &'static Scenario, preemptions: usize) {
     explore(move || run(scenario), preemptions);
 }
 

@@ -12,7 +12,7 @@ use shuttle::{
 
 use self::atomics::Ordering;
 use super::MAX_CPUS;
-use crate::{Run, Scenario};
+use crate::{Scenario, ScenarioFn};
 
 atomics!(::shuttle::sync::atomic);
 
@@ -27,7 +27,7 @@ const DEPTH: usize = 4;
 const SEED: u64 = 2012;
 
 /// Runs `times` executions of `scenario` at random, and as many by PCT.
-pub fn check(run: Run, scenario: &'static Scenario, times: usize) {
+pub fn check(run: ScenarioFn, scenario: &'static Scenario, times: usize) {
     explore(move || run(scenario), times);
 }
 

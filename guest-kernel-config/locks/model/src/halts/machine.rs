@@ -50,9 +50,9 @@ struct Seat {
 
 /// A scheduler with a slot for each vCPU, which keeps its contract and not more: a wakeup may come
 /// before the halt, and no halt returns without one.
-pub struct Scheduler(Vec<Sleeper<Seat>>);
+pub struct ModelScheduler(Vec<Sleeper<Seat>>);
 
-impl HaltScheduler for Scheduler {
+impl HaltScheduler for ModelScheduler {
     fn halt(&self, id: VcpuId) {
         self.0[id.0 as usize].wait(|seat| seat.is_stopped || std::mem::take(&mut seat.is_woken));
     }
@@ -78,7 +78,7 @@ impl HaltScheduler for Scheduler {
 
 /// Futexes, and a scheduler if there is one.
 pub struct ModelHost {
-    scheduler: Option<Scheduler>,
+    scheduler: Option<ModelScheduler>,
     futexes: Vec<Sleeper<()>>,
     /// By futex: the address of its word. Not of the engine: no step of the machine.
     words: Plain<Vec<usize>>,
@@ -98,9 +98,9 @@ impl ModelHost {
 }
 
 impl Host for ModelHost {
-    type Scheduler = Scheduler;
+    type Scheduler = ModelScheduler;
 
-    fn scheduler(&self) -> Option<&Scheduler> {
+    fn scheduler(&self) -> Option<&ModelScheduler> {
         self.scheduler.as_ref()
     }
 
@@ -123,7 +123,7 @@ impl Host for ModelHost {
 }
 
 /// What the vCPUs share.
-pub struct Machine {
+pub struct HaltMachine {
     /// What is checked.
     pub halts: Halts<ModelHost>,
     /// Kicks on their way.
@@ -136,7 +136,7 @@ pub struct Machine {
     stopped: Said,
 }
 
-impl Machine {
+impl HaltMachine {
     /// The whole machine stops.
     pub fn stop(&self) {
         self.stopped.store(true, SeqCst);
@@ -164,14 +164,14 @@ impl Machine {
 }
 
 /// One vCPU.
-pub struct Vcpu {
+pub struct HaltVcpu {
     /// Its machine.
-    pub machine: Arc<Machine>,
+    pub machine: Arc<HaltMachine>,
     /// Its number.
     pub id: VcpuId,
 }
 
-impl Vcpu {
+impl HaltVcpu {
     /// `unlock_kick`.
     pub fn kick(&self, target: u32) {
         self.machine.kick(VcpuId(target), Some(self.id));
@@ -242,7 +242,7 @@ impl Vcpu {
 
     /// A halt has returned.
     fn note_end(&self) {
-        let Machine { kicks, ended, stopped, .. } = &*self.machine;
+        let HaltMachine { kicks, ended, stopped, .. } = &*self.machine;
         let id = self.id.0 as usize;
         let ended = ended[id].fetch_add(1, SeqCst) + 1;
         let is_right = ended <= kicks[id].load(SeqCst) || stopped.load(SeqCst);
@@ -252,18 +252,18 @@ impl Vcpu {
 
 /// Runs `works` on one vCPU each, with a scheduler and without. With `has_courier` there is a
 /// thread that delivers late kicks.
-fn run_on(works: &'static [fn(&Vcpu)], is_scheduled: bool, has_courier: bool) {
+fn run_on(works: &'static [fn(&HaltVcpu)], is_scheduled: bool, has_courier: bool) {
     memory::reset();
     engine::disarm();
     let count = works.len() as u32;
     let vcpus = VcpuCount::try_from(count).expect("a machine has vCPUs");
-    let seats = || Scheduler((0..count).map(|_| Sleeper::new()).collect());
+    let seats = || ModelScheduler((0..count).map(|_| Sleeper::new()).collect());
     let host = ModelHost {
         scheduler: is_scheduled.then(seats),
         futexes: (0..count).map(|_| Sleeper::new()).collect(),
         words: Plain::new(Vec::new()),
     };
-    let machine = Arc::new(Machine {
+    let machine = Arc::new(HaltMachine {
         halts: Halts::new(host, vcpus),
         delayed: DelayedKicks::new(vcpus),
         mail: works.iter().map(|_| AtomicU32::new(0)).collect(),
@@ -278,27 +278,27 @@ fn run_on(works: &'static [fn(&Vcpu)], is_scheduled: bool, has_courier: bool) {
         threads.push(engine::spawn(move || machine.deliver()));
     }
     for (id, work) in (0..).map(VcpuId).zip(works).skip(1) {
-        let vcpu = Vcpu { machine: machine.clone(), id };
+        let vcpu = HaltVcpu { machine: machine.clone(), id };
         threads.push(engine::spawn(move || work(&vcpu)));
     }
     // vCPU 0 is the thread that is there already.
-    works[0](&Vcpu { machine, id: VcpuId(0) });
+    works[0](&HaltVcpu { machine, id: VcpuId(0) });
     for thread in threads {
         thread.join().expect("a vCPU that failed has ended the execution");
     }
 }
 
 /// vCPUs whose threads sleep on futexes.
-pub fn run(works: &'static [fn(&Vcpu)]) {
+pub fn run(works: &'static [fn(&HaltVcpu)]) {
     run_on(works, false, false);
 }
 
 /// vCPUs that a scheduler puts to sleep.
-pub fn run_scheduled(works: &'static [fn(&Vcpu)]) {
+pub fn run_scheduled(works: &'static [fn(&HaltVcpu)]) {
     run_on(works, true, false);
 }
 
 /// vCPUs with a courier.
-pub fn run_with_courier(works: &'static [fn(&Vcpu)]) {
+pub fn run_with_courier(works: &'static [fn(&HaltVcpu)]) {
     run_on(works, false, true);
 }

@@ -1,7 +1,7 @@
 //! Checks of the counters. The batch is two, so that every second add of one is folded.
 
 use crate::counter::{Counter, GatedCounter, LockedCounter, SequenceCounter};
-use crate::machine::{Setup, THREE, TWO, Vcpu, run};
+use crate::machine::{Setup, SleepCpu, THREE, TWO, run};
 use crate::sync::{AtomicU32, Ordering};
 use in_the_model::sleep::Check;
 
@@ -11,19 +11,19 @@ const BATCH: i32 = 2;
 const KEPT: i64 = BATCH as i64 - 1;
 
 /// A counter, and the number of completed adds of one that other CPUs may know of.
-struct Counted<C> {
+struct CountedAdds<C> {
     counter: C,
     done: AtomicU32,
 }
 
-trait Subject: Counter + Send + Sync + 'static {
+trait CheckedCounter: Counter + Send + Sync + 'static {
     /// How much too large the sum may be for each CPU in the middle of an add.
     const HOLE: i64;
 
     fn make(cpus: usize) -> Self;
 }
 
-impl Subject for LockedCounter {
+impl CheckedCounter for LockedCounter {
     const HOLE: i64 = 0;
 
     fn make(cpus: usize) -> Self {
@@ -31,7 +31,7 @@ impl Subject for LockedCounter {
     }
 }
 
-impl Subject for SequenceCounter {
+impl CheckedCounter for SequenceCounter {
     const HOLE: i64 = KEPT;
 
     fn make(cpus: usize) -> Self {
@@ -39,7 +39,7 @@ impl Subject for SequenceCounter {
     }
 }
 
-impl Subject for GatedCounter {
+impl CheckedCounter for GatedCounter {
     const HOLE: i64 = 0;
 
     fn make(cpus: usize) -> Self {
@@ -47,8 +47,8 @@ impl Subject for GatedCounter {
     }
 }
 
-fn add<C: Subject>(vcpu: &Vcpu<Counted<C>>, times: u32) {
-    let Counted { counter, done } = &vcpu.machine.subject;
+fn add<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, times: u32) {
+    let CountedAdds { counter, done } = &vcpu.machine.subject;
     for _ in 0..times {
         counter.add(&vcpu.cpu(), 1);
         done.fetch_add(1, Ordering::Release);
@@ -57,70 +57,70 @@ fn add<C: Subject>(vcpu: &Vcpu<Counted<C>>, times: u32) {
 
 /// CPU 0 sums while the others add up to `most`: the sum contains what was completed before, and
 /// apart from the hole nothing that is never added.
-fn sum_of<C: Subject>(vcpu: &Vcpu<Counted<C>>, most: i64, hole: i64) {
-    let Counted { counter, done } = &vcpu.machine.subject;
+fn sum_of<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, most: i64, hole: i64) {
+    let CountedAdds { counter, done } = &vcpu.machine.subject;
     let least = i64::from(done.load(Ordering::Acquire));
     let sum = counter.sum(&vcpu.cpu());
     assert!(sum >= least, "an add is missed");
     assert!(sum <= most + hole, "an add is counted twice");
 }
 
-fn one_adds<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+fn one_adds<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     if vcpu.id == 0 { sum_of(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
 }
 
-fn two_add<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+fn two_add<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     if vcpu.id == 0 { sum_of(vcpu, 4, 2 * C::HOLE) } else { add(vcpu, 2) }
 }
 
-fn two_sum<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+fn two_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     if vcpu.id < 2 { sum_of(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
 }
 
-fn all_add_and_sum<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+fn all_add_and_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     add(vcpu, 3);
     sum_of(vcpu, 12, 3 * C::HOLE);
     add(vcpu, 1);
 }
 
 /// As [`one_adds`], and nothing may be counted twice.
-fn exact<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+fn exact<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     if vcpu.id == 0 { sum_of(vcpu, 2, 0) } else { add(vcpu, 2) }
 }
 
-fn done<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
-    let Counted { counter, done } = &vcpu.machine.subject;
+fn done<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
+    let CountedAdds { counter, done } = &vcpu.machine.subject;
     let all = i64::from(done.load(Ordering::Relaxed));
     assert_eq!(counter.sum(&vcpu.cpu()), all, "an add is lost");
     let most = 4 * KEPT;
     assert!((counter.read() - all).abs() <= most, "a read is off by too much");
 }
 
-fn counted<C: Subject>(setup: Setup) -> Counted<C> {
-    Counted { counter: C::make(setup.cpus), done: AtomicU32::new(0) }
+fn counted<C: CheckedCounter>(setup: Setup) -> CountedAdds<C> {
+    CountedAdds { counter: C::make(setup.cpus), done: AtomicU32::new(0) }
 }
 
-fn run_with<C: Subject>(setup: Setup, work: fn(&Vcpu<Counted<C>>)) {
+fn run_with<C: CheckedCounter>(setup: Setup, work: fn(&SleepCpu<CountedAdds<C>>)) {
     run(setup, counted(setup), work, done);
 }
 
-fn one<C: Subject>() {
+fn one<C: CheckedCounter>() {
     run_with::<C>(TWO, one_adds);
 }
 
-fn two<C: Subject>() {
+fn two<C: CheckedCounter>() {
     run_with::<C>(THREE, two_add);
 }
 
-fn sums<C: Subject>() {
+fn sums<C: CheckedCounter>() {
     run_with::<C>(THREE, two_sum);
 }
 
-fn many<C: Subject>() {
+fn many<C: CheckedCounter>() {
     run_with::<C>(Setup { cpus: 3, spin: 2, ..TWO }, all_add_and_sum);
 }
 
-fn hole<C: Subject>() {
+fn hole<C: CheckedCounter>() {
     run_with::<C>(TWO, exact);
 }
 

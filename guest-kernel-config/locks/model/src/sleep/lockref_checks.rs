@@ -1,13 +1,13 @@
 //! Checks of the lockrefs.
 
 use crate::lockref::{Dead, Lockref, Put};
-use crate::machine::{Setup, THREE, TWO, Vcpu, run, run_with};
+use crate::machine::{Setup, SleepCpu, THREE, TWO, run, run_with};
 use crate::sync::{AtomicU32, Ordering};
 use in_the_model::{memory, sleep::Check};
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::SeqCst};
 
 /// A lockref, and data that its references protect.
-struct Subject<const TRIES: u32> {
+struct CheckedLockref<const TRIES: u32> {
     lockref: Lockref<TRIES>,
     /// Another lockref, for interrupt handlers.
     inner: Lockref<TRIES>,
@@ -18,10 +18,10 @@ struct Subject<const TRIES: u32> {
     left: Plain,
 }
 
-type Of<const TRIES: u32> = Vcpu<Subject<TRIES>>;
+type Of<const TRIES: u32> = SleepCpu<CheckedLockref<TRIES>>;
 
-fn subject<const TRIES: u32>(setup: Setup, count: i32) -> Subject<TRIES> {
-    Subject {
+fn subject<const TRIES: u32>(setup: Setup, count: i32) -> CheckedLockref<TRIES> {
+    CheckedLockref {
         lockref: Lockref::new(count),
         inner: Lockref::new(1),
         written: core::array::from_fn(|_| AtomicU32::new(0)),

@@ -17,7 +17,7 @@ use in_the_model::memory;
 
 /// The CPUs that [`Pv::is_off`] reports as off.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Off {
+pub enum OffCpus {
     /// None.
     Never,
     /// All.
@@ -34,7 +34,7 @@ pub struct Setup {
     /// Looks before a halt (the spin threshold).
     pub spin: u32,
     /// The CPUs that seem to be off.
-    pub off: Off,
+    pub off: OffCpus,
     /// Each CPU gets an interrupt before one of its first N steps; zero: none. (shuttle)
     pub irq: u32,
     /// Do its spinlocks fuse kick and halt?
@@ -42,34 +42,34 @@ pub struct Setup {
 }
 
 /// Two CPUs; every wait is a halt.
-pub const TWO: Setup = Setup { cpus: 2, spin: 0, off: Off::Never, irq: 0, fuse: false };
+pub const TWO: Setup = Setup { cpus: 2, spin: 0, off: OffCpus::Never, irq: 0, fuse: false };
 /// Three CPUs; every wait is a halt.
 pub const THREE: Setup = Setup { cpus: 3, ..TWO };
 
 /// A CPU's halt: sleeps until it is kicked.
-struct Slot {
+struct CpuHalt {
     is_kicked: Mutex<bool>,
     wake: Condvar,
 }
 
 /// State shared by the CPUs.
-pub struct Machine<T> {
+pub struct SleepMachine<T> {
     setup: Setup,
     /// The system under check.
     pub subject: T,
     /// The critical section.
-    pub inside: Inside,
+    pub inside: CheckedSection,
     waiters: WaitTable,
-    slots: Vec<Slot>,
-    handler: fn(&Vcpu<T>),
+    slots: Vec<CpuHalt>,
+    handler: fn(&SleepCpu<T>),
     /// The lock that interrupt handlers take.
     irq_lock: PvTicketLock,
     irq_count: AtomicU32,
 }
 
 /// One CPU.
-pub struct Vcpu<T> {
-    pub machine: Arc<Machine<T>>,
+pub struct SleepCpu<T> {
+    pub machine: Arc<SleepMachine<T>>,
     /// Its index.
     pub id: usize,
 }
@@ -78,27 +78,27 @@ pub struct Vcpu<T> {
 pub fn run<T: Send + Sync + 'static>(
     setup: Setup,
     subject: T,
-    work: fn(&Vcpu<T>),
-    done: fn(&Vcpu<T>),
+    work: fn(&SleepCpu<T>),
+    done: fn(&SleepCpu<T>),
 ) {
-    run_with(setup, subject, work, Vcpu::take_irq_lock, done);
+    run_with(setup, subject, work, SleepCpu::take_irq_lock, done);
 }
 
 /// As [`run`], with a custom `handler` for interrupts.
 pub fn run_with<T: Send + Sync + 'static>(
     setup: Setup,
     subject: T,
-    work: fn(&Vcpu<T>),
-    handler: fn(&Vcpu<T>),
-    done: fn(&Vcpu<T>),
+    work: fn(&SleepCpu<T>),
+    handler: fn(&SleepCpu<T>),
+    done: fn(&SleepCpu<T>),
 ) {
     memory::reset();
     engine::disarm();
-    let slot = |_| Slot { is_kicked: Mutex::new(false), wake: Condvar::new() };
-    let machine = Arc::new(Machine {
+    let slot = |_| CpuHalt { is_kicked: Mutex::new(false), wake: Condvar::new() };
+    let machine = Arc::new(SleepMachine {
         setup,
         subject,
-        inside: Inside::new(),
+        inside: CheckedSection::new(),
         waiters: WaitTable::new(),
         slots: (0..setup.cpus).map(slot).collect(),
         handler,
@@ -109,10 +109,10 @@ pub fn run_with<T: Send + Sync + 'static>(
     let others: Vec<_> = (1..setup.cpus)
         .map(|id| {
             let machine = Arc::clone(&machine);
-            engine::spawn(move || drop(Vcpu { machine, id }.run(work)))
+            engine::spawn(move || drop(SleepCpu { machine, id }.run(work)))
         })
         .collect();
-    let first = Vcpu { machine, id: 0 }.run(work);
+    let first = SleepCpu { machine, id: 0 }.run(work);
     for other in others {
         other.join().expect("a CPU that failed has ended the execution");
     }
@@ -121,7 +121,7 @@ pub fn run_with<T: Send + Sync + 'static>(
     done(&first);
 }
 
-impl<T: Send + Sync + 'static> Vcpu<T> {
+impl<T: Send + Sync + 'static> SleepCpu<T> {
     fn run(self, work: fn(&Self)) -> Rc<Self> {
         let vcpu = Rc::new(self);
         let most = vcpu.machine.setup.irq;
@@ -157,7 +157,7 @@ impl<T: Send + Sync + 'static> Vcpu<T> {
     }
 
     /// The guest gets no interrupt while its VMM works.
-    fn in_the_vmm(&self, work: impl FnOnce(&Slot), cpu: usize) {
+    fn in_the_vmm(&self, work: impl FnOnce(&CpuHalt), cpu: usize) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
         work(&self.machine.slots[cpu]);
@@ -165,13 +165,13 @@ impl<T: Send + Sync + 'static> Vcpu<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Pv for Vcpu<T> {
+impl<T: Send + Sync + 'static> Pv for SleepCpu<T> {
     fn spin_hint(&self) {
         engine::pause();
     }
 
     fn lock_spinning(&self, _ticket: u16) {
-        let sleep = |slot: &Slot| {
+        let sleep = |slot: &CpuHalt| {
             let mut is_kicked = slot.is_kicked.lock().unwrap_or_else(PoisonError::into_inner);
             while !*is_kicked {
                 is_kicked = slot.wake.wait(is_kicked).unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +182,7 @@ impl<T: Send + Sync + 'static> Pv for Vcpu<T> {
     }
 
     fn unlock_kick(&self, cpu: usize) {
-        let wake = |slot: &Slot| {
+        let wake = |slot: &CpuHalt| {
             *slot.is_kicked.lock().unwrap_or_else(PoisonError::into_inner) = true;
             slot.wake.notify_one();
         };
@@ -192,15 +192,15 @@ impl<T: Send + Sync + 'static> Pv for Vcpu<T> {
     fn is_off(&self, cpu: usize) -> bool {
         assert!(cpu < self.machine.setup.cpus, "no such CPU");
         match self.machine.setup.off {
-            Off::Never => false,
-            Off::Always => true,
-            Off::Maybe => engine::draw(2) == 0,
+            OffCpus::Never => false,
+            OffCpus::Always => true,
+            OffCpus::Maybe => engine::draw(2) == 0,
         }
     }
 }
 
 /// A critical section that detects a second CPU inside.
-pub struct Inside {
+pub struct CheckedSection {
     /// Written without atomicity by the CPU inside.
     count: AtomicU32,
     /// Zero, or one more than the CPU inside. Not an atomic of the engine, so not a step.
@@ -208,7 +208,7 @@ pub struct Inside {
     entered: Plain,
 }
 
-impl Inside {
+impl CheckedSection {
     fn new() -> Self {
         Self { count: AtomicU32::new(0), owner: Plain::new(0), entered: Plain::new(0) }
     }
@@ -232,7 +232,7 @@ impl Inside {
     }
 }
 
-impl<T> Machine<T> {
+impl<T> SleepMachine<T> {
     /// Number of CPUs.
     pub fn cpus(&self) -> usize {
         self.setup.cpus

@@ -1,33 +1,33 @@
 //! Checks of the mutexes.
 
-use crate::machine::{Off, Setup, THREE, TWO, Vcpu, run};
+use crate::machine::{OffCpus, Setup, SleepCpu, THREE, TWO, run};
 use crate::mutex::{BaselineMutex, OneSpinnerMutex, QueuedMutex, RawMutex, ReadFirstMutex};
 use crate::sync::MAX_CPUS;
 use in_the_model::sleep::Check;
 
 /// A mutex as the machine's subject.
-trait Subject: RawMutex + Default + Send + Sync + 'static {}
+trait CheckedMutex: RawMutex + Default + Send + Sync + 'static {}
 
-impl<M: RawMutex + Default + Send + Sync + 'static> Subject for M {}
+impl<M: RawMutex + Default + Send + Sync + 'static> CheckedMutex for M {}
 
-fn inside<M: Subject>(vcpu: &Vcpu<M>) {
+fn inside<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     vcpu.machine.inside.enter(vcpu.id);
     vcpu.machine.inside.leave(vcpu.id);
     vcpu.machine.subject.unlock(&vcpu.cpu());
 }
 
-fn take<M: Subject>(vcpu: &Vcpu<M>) {
+fn take<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     vcpu.machine.subject.lock(&vcpu.cpu());
     inside(vcpu);
 }
 
-fn take_twice<M: Subject>(vcpu: &Vcpu<M>) {
+fn take_twice<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     take(vcpu);
     take(vcpu);
 }
 
 /// Each takes it; CPU 0 once more than the others.
-fn take_some<M: Subject>(vcpu: &Vcpu<M>) {
+fn take_some<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     if vcpu.id == 0 {
         take(vcpu);
     }
@@ -35,7 +35,7 @@ fn take_some<M: Subject>(vcpu: &Vcpu<M>) {
 }
 
 /// The others try while CPU 0 waits.
-fn try_or_take<M: Subject>(vcpu: &Vcpu<M>) {
+fn try_or_take<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     if vcpu.id == 0 {
         take(vcpu);
     } else if vcpu.machine.subject.try_lock(&vcpu.cpu()).is_some() {
@@ -45,7 +45,7 @@ fn try_or_take<M: Subject>(vcpu: &Vcpu<M>) {
     }
 }
 
-fn done<M: Subject>(vcpu: &Vcpu<M>) {
+fn done<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     let mutex = &vcpu.machine.subject;
     assert!(mutex.try_lock(&vcpu.cpu()).is_some(), "it is not free in the end");
     for cpu in 0..MAX_CPUS {
@@ -54,47 +54,47 @@ fn done<M: Subject>(vcpu: &Vcpu<M>) {
     }
 }
 
-fn two<M: Subject>() {
+fn two<M: CheckedMutex>() {
     run(TWO, M::default(), take_some, done);
 }
 
-fn three<M: Subject>() {
+fn three<M: CheckedMutex>() {
     run(THREE, M::default(), take, done);
 }
 
-fn two_spin<M: Subject>() {
+fn two_spin<M: CheckedMutex>() {
     run(Setup { spin: 2, ..TWO }, M::default(), take_some, done);
 }
 
-fn three_spin<M: Subject>() {
+fn three_spin<M: CheckedMutex>() {
     run(Setup { spin: 1, ..THREE }, M::default(), take, done);
 }
 
-fn off<M: Subject>() {
-    run(Setup { spin: 2, off: Off::Always, ..THREE }, M::default(), take, done);
+fn off<M: CheckedMutex>() {
+    run(Setup { spin: 2, off: OffCpus::Always, ..THREE }, M::default(), take, done);
 }
 
-fn tries<M: Subject>() {
+fn tries<M: CheckedMutex>() {
     run(Setup { spin: 1, ..TWO }, M::default(), try_or_take, done);
 }
 
-fn many<M: Subject>() {
-    run(Setup { cpus: 4, spin: 3, off: Off::Maybe, ..TWO }, M::default(), take_twice, done);
+fn many<M: CheckedMutex>() {
+    run(Setup { cpus: 4, spin: 3, off: OffCpus::Maybe, ..TWO }, M::default(), take_twice, done);
 }
 
-fn many_tries<M: Subject>() {
-    run(Setup { cpus: 4, spin: 2, off: Off::Maybe, ..TWO }, M::default(), try_or_take, done);
+fn many_tries<M: CheckedMutex>() {
+    run(Setup { cpus: 4, spin: 2, off: OffCpus::Maybe, ..TWO }, M::default(), try_or_take, done);
 }
 
-fn sleepers<M: Subject>() {
+fn sleepers<M: CheckedMutex>() {
     run(Setup { fuse: true, ..THREE }, M::default(), take_twice, done);
 }
 
-fn leavers<M: Subject>() {
-    run(Setup { spin: 1, off: Off::Always, ..THREE }, M::default(), take_twice, done);
+fn leavers<M: CheckedMutex>() {
+    run(Setup { spin: 1, off: OffCpus::Always, ..THREE }, M::default(), take_twice, done);
 }
 
-fn interrupts<M: Subject>() {
+fn interrupts<M: CheckedMutex>() {
     run(Setup { irq: 40, ..THREE }, M::default(), take_twice, done);
 }
 

@@ -8,7 +8,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::{Access, Answer, Request};
 
-type Link = Yielder<Answer, Request>;
+type RequestYielder = Yielder<Answer, Request>;
 
 /// Address space of a stack, of which only touched pages cost memory. The deepest lock needs 1.1
 /// KiB; a panic that prints a backtrace 64. An overflow hits a guard page.
@@ -16,7 +16,7 @@ const STACK: usize = 128 << 10;
 
 thread_local! {
     /// The way out of the coroutine that runs on this thread; null if none does.
-    static LINK: Cell<*const Link> = const { Cell::new(ptr::null()) };
+    static LINK: Cell<*const RequestYielder> = const { Cell::new(ptr::null()) };
 
     /// The cache line whose next load needs no request: see [`Vcpu::resume_with_line`].
     static GRANTED: Cell<usize> = const { Cell::new(NO_LINE) };
@@ -29,7 +29,7 @@ const LINE: u32 = 6;
 const NO_LINE: usize = usize::MAX;
 
 /// Restores the link when it is dropped, also by a panic.
-struct Restore(*const Link);
+struct Restore(*const RequestYielder);
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -74,7 +74,7 @@ impl Vcpu {
     /// A vCPU that will run `code`. It has not started.
     pub fn new(code: impl FnOnce() + 'static) -> io::Result<Self> {
         let stack = DefaultStack::new(STACK)?;
-        let coroutine = Coroutine::with_stack(stack, move |link: &Link, _| {
+        let coroutine = Coroutine::with_stack(stack, move |link: &RequestYielder, _| {
             LINK.set(link);
             code();
         });

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use super::{Fate, Harness, Machine, NEVER, State};
+use super::{Fate, Harness, NEVER, Stepper, VcpuState};
 
-impl Machine {
+impl Stepper {
     /// A vCPU kicks `target`.
     pub(super) fn kick(&mut self, target: usize, harness: &mut impl Harness) {
         self.counts.kicks += 1;
@@ -43,9 +43,9 @@ impl Machine {
     pub(super) fn arrive(&mut self, target: usize, harness: &mut impl Harness) {
         let cpu = &mut self.cpus[target];
         match cpu.state {
-            State::Finished => (),
-            State::Halted => {
-                cpu.state = State::Ready;
+            VcpuState::Finished => (),
+            VcpuState::Halted => {
+                cpu.state = VcpuState::Ready;
                 self.awake += 1;
                 harness.fate(target, Fate::Woken);
                 // A host may favour a vCPU that wakes up, or not.
@@ -58,7 +58,7 @@ impl Machine {
                     self.dispatch(harness);
                 }
             }
-            State::Running | State::Ready => {
+            VcpuState::Running | VcpuState::Ready => {
                 cpu.latch = true;
                 harness.fate(target, Fate::Latched);
             }

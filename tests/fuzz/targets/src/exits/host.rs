@@ -15,7 +15,7 @@ use hypercalls::telemetry::Point;
 use kvm::sys::ram::Ram;
 use machine::{
     devices::{
-        bench::{Bench, Step},
+        bench::{Bench, BenchStep},
         output::Sink,
     },
     vcpu::{Board, MachineHost, Stopped, VcpuScheduler},
@@ -145,7 +145,7 @@ impl HaltScheduler for MockScheduler {
 pub struct MockBench(AtomicBool);
 
 impl Bench for MockBench {
-    fn step(&self, _: Step, _: MachineCounts, _: HostCounts) {
+    fn step(&self, _: BenchStep, _: MachineCounts, _: HostCounts) {
         self.0.store(true, Relaxed);
     }
 

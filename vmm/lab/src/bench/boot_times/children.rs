@@ -48,13 +48,13 @@ impl Pages {
 
 /// The fields of `boot --stats` that are used here.
 #[derive(Deserialize)]
-struct Stats {
+struct BootStats {
     init_at_monotonic_ns: Option<u64>,
 }
 
 /// An idle guest, whose VMM's memory is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
+pub enum IdleGuest {
     /// The tiny payload, which halts.
     Tiny,
     /// A Linux guest with this many vCPUs, whose shell waits for input.
@@ -92,7 +92,7 @@ impl Binary {
         let mut command = self.command(&self.program);
         command.arg("tiny").stdin(Stdio::null());
         let start = Moment::now();
-        let mut run = Run::start(&mut command)?;
+        let mut run = ChildRun::start(&mut command)?;
         run.wait_for_output();
         let time = Moment::now().since(start);
         run.end().map(|()| time)
@@ -104,44 +104,44 @@ impl Binary {
         let mut command = self.boot(&self.program, vcpus, GUEST_MEMORY);
         command.arg("--stats").arg(&file).stdin(Stdio::null()).args(["--", "true"]);
         let start = Moment::now();
-        Run::start_with(&mut command, pages)?.end()?;
+        ChildRun::start_with(&mut command, pages)?.end()?;
         let stats = fs::read(&file)
-            .and_then(|text| serde_json::from_slice::<Stats>(&text).map_err(io::Error::other))
+            .and_then(|text| serde_json::from_slice::<BootStats>(&text).map_err(io::Error::other))
             .map_err(|error| BenchError::Read(file.display().to_string(), error))?;
         let reading = stats.init_at_monotonic_ns.ok_or(BenchError::NoInit)?;
         Ok(Moment::from_reading(Nanos(reading)).since(start))
     }
 
     /// Memory of a VMM without its guest's, with an idle guest, as the only process of its program.
-    pub fn alone(&self, guest: Waiting) -> Result<Outside, BenchError> {
+    pub fn alone(&self, guest: IdleGuest) -> Result<Outside, BenchError> {
         self.start(guest, GUEST_MEMORY)?.look()
     }
 
     /// Memory as [`Self::alone`] has it, of the last of [`CROWD`] such VMMs while all run.
-    pub fn last_of_many(&self, guest: Waiting) -> Result<Outside, BenchError> {
+    pub fn last_of_many(&self, guest: IdleGuest) -> Result<Outside, BenchError> {
         let start = || self.start(guest, CROWD_GUEST_MEMORY);
         let _others = (1..CROWD).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
         start()?.look()
     }
 
     /// Starts the copy, and waits until the guest reports that it is up.
-    fn start(&self, guest: Waiting, memory: ByteSize) -> Result<Waiter, BenchError> {
+    fn start(&self, guest: IdleGuest, memory: ByteSize) -> Result<IdleVmm, BenchError> {
         let (mut command, memory) = match guest {
-            Waiting::Tiny => {
+            IdleGuest::Tiny => {
                 let mut command = self.command(&self.copy);
                 command.args(["tiny", "rest"]).stdin(Stdio::null());
                 (command, ByteSize(hypercalls::payload::MEMORY))
             }
-            Waiting::Linux(vcpus) => {
+            IdleGuest::Linux(vcpus) => {
                 let mut command = self.boot(&self.copy, vcpus, memory);
                 command.stdin(Stdio::piped()).args(["--", "sh", "-c", "echo up; read line"]);
                 (command, memory)
             }
         };
         keep_and_die_with_us(&mut command, Vec::new());
-        let mut run = Run::start(&mut command)?;
+        let mut run = ChildRun::start(&mut command)?;
         if run.wait_for_output() {
-            Ok(Waiter { run, memory })
+            Ok(IdleVmm { run, memory })
         } else {
             // The VMM has ended, and its stderr says why.
             Err(failed(&run.wait()?))
@@ -171,20 +171,20 @@ impl Drop for Binary {
 }
 
 /// A VMM with an idle guest; dropping it kills the VMM.
-struct Waiter {
-    run: Run,
+struct IdleVmm {
+    run: ChildRun,
     /// Size of its guest's memory.
     memory: ByteSize,
 }
 
-impl Waiter {
+impl IdleVmm {
     fn look(&self) -> Result<Outside, BenchError> {
         thread::sleep(SETTLE);
         smaps::outside(self.run.child.id(), self.memory)
     }
 }
 
-impl Drop for Waiter {
+impl Drop for IdleVmm {
     fn drop(&mut self) {
         // Cannot fail for a child that has not been waited for.
         let _ = self.run.child.kill();
@@ -192,12 +192,12 @@ impl Drop for Waiter {
     }
 }
 
-struct Run {
+struct ChildRun {
     child: Child,
     stdout: Option<ChildStdout>,
 }
 
-impl Run {
+impl ChildRun {
     /// Changes the setting for this process for a moment, so that the child inherits it (prctl(2),
     /// PR_SET_THP_DISABLE).
     fn start_with(command: &mut Command, pages: Pages) -> Result<Self, BenchError> {
@@ -223,7 +223,7 @@ impl Run {
         Ok(Self { child, stdout })
     }
 
-    /// Waits for the first byte of output or the end, which [`Run::end`] examines; returns whether
+    /// Waits for the first byte of output or the end, which [`ChildRun::end`] examines; returns whether
     /// there was output.
     fn wait_for_output(&mut self) -> bool {
         self.stdout.as_mut().is_some_and(|stdout| matches!(stdout.read(&mut [0]), Ok(1)))

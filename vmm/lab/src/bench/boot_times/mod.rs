@@ -14,9 +14,9 @@ pub mod exits;
 mod quantity;
 mod smaps;
 
-pub use children::{Binary, Pages, Waiting};
+pub use children::{Binary, IdleGuest, Pages};
 pub use exits::ExitPair;
-pub use quantity::{Guest, Quantity};
+pub use quantity::{BootQuantity, MeasuredGuest};
 pub use smaps::Outside;
 
 use std::{io, path::PathBuf, process::ExitStatus};
@@ -114,7 +114,7 @@ pub struct BenchPlan {
 
 /// All samples, in the order of the rounds.
 #[derive(Debug, Default, Serialize)]
-pub struct Figures {
+pub struct BootFigures {
     /// Nanoseconds from start to the tiny guest's first output.
     pub first_output_ns: Vec<u64>,
     /// Memory of the tiny guest's VMM without the guest's, while the guest halts.
@@ -148,7 +148,7 @@ pub struct MemoryFigures {
 }
 
 /// Runs the benchmark; `round` is called with the number of each round, from 1.
-pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<Figures, BenchError> {
+pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<BootFigures, BenchError> {
     let binary = Binary::new(plan.kernel.clone().unwrap_or_default(), confine::chosen())?;
     // The last CPU, as interrupts tend to go to the first ones.
     let cpu = signal::allowed_cpus().pop().unwrap_or(0);
@@ -161,13 +161,13 @@ pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<Figures, Benc
     }
     // Only once: it takes ten boots, and what ten processes share does not vary.
     if let Some((vcpus, linux)) = plan.vcpus.iter().zip(&mut figures.linux).next() {
-        linux.memory.tenth.push(binary.last_of_many(Waiting::Linux(*vcpus))?);
+        linux.memory.tenth.push(binary.last_of_many(IdleGuest::Linux(*vcpus))?);
     }
     Ok(figures)
 }
 
 impl BenchPlan {
-    fn empty(&self) -> Figures {
+    fn empty(&self) -> BootFigures {
         let empty = |vcpus: &VcpuCount| LinuxFigures {
             vcpus: vcpus.get(),
             to_init_ns: Vec::new(),
@@ -178,7 +178,7 @@ impl BenchPlan {
             Some(_) => self.vcpus.iter().map(empty).collect(),
             None => Vec::new(),
         };
-        Figures { linux, ..Figures::default() }
+        BootFigures { linux, ..BootFigures::default() }
     }
 }
 
@@ -187,17 +187,17 @@ fn one_round(
     binary: &Binary,
     cpu: usize,
     number: u32,
-    figures: &mut Figures,
+    figures: &mut BootFigures,
 ) -> Result<(), BenchError> {
     figures.first_output_ns.push(binary.first_output()?.0);
-    figures.tiny_memory.alone.push(binary.alone(Waiting::Tiny)?);
-    figures.tiny_memory.tenth.push(binary.last_of_many(Waiting::Tiny)?);
+    figures.tiny_memory.alone.push(binary.alone(IdleGuest::Tiny)?);
+    figures.tiny_memory.tenth.push(binary.last_of_many(IdleGuest::Tiny)?);
     for (vcpus, linux) in plan.vcpus.iter().zip(&mut figures.linux) {
         linux.to_init_ns.push(binary.to_init(*vcpus, Pages::AsGranted)?.0);
         if Pages::are_huge_ones_granted() {
             linux.to_init_small_pages_ns.push(binary.to_init(*vcpus, Pages::Small)?.0);
         }
-        linux.memory.alone.push(binary.alone(Waiting::Linux(*vcpus))?);
+        linux.memory.alone.push(binary.alone(IdleGuest::Linux(*vcpus))?);
     }
     for pair in 0..EXIT_PAIRS {
         // This thread starts processes, which a confined one cannot.

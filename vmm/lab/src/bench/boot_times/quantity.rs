@@ -4,19 +4,19 @@ use std::fmt;
 
 use base::plural::count;
 
-use super::{CROWD, ExitPair, Figures, LinuxFigures, MemoryFigures, Outside};
+use super::{BootFigures, CROWD, ExitPair, LinuxFigures, MemoryFigures, Outside};
 
 /// The guest whose VMM's memory is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guest {
+pub enum MeasuredGuest {
     /// The tiny payload, which halts.
     Tiny,
     /// A Linux guest with this many vCPUs.
     Linux(u32),
 }
 
-impl Guest {
-    fn memory(self, figures: &Figures) -> Option<&MemoryFigures> {
+impl MeasuredGuest {
+    fn memory(self, figures: &BootFigures) -> Option<&MemoryFigures> {
         match self {
             Self::Tiny => Some(&figures.tiny_memory),
             Self::Linux(vcpus) => {
@@ -26,9 +26,9 @@ impl Guest {
     }
 }
 
-/// One measured quantity, in the unit that [`Quantity::unit`] names.
+/// One measured quantity, in the unit that [`BootQuantity::unit`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
+pub enum BootQuantity {
     /// Time from start to the tiny guest's first output.
     FirstOutput,
     /// Time from start to the init of a Linux guest with this many vCPUs.
@@ -36,11 +36,11 @@ pub enum Quantity {
     /// Time from start to that init with guest memory in small pages only.
     ToInitSmallPages(u32),
     /// Resident set, without the guest's memory, of a VMM that runs alone.
-    Resident(Guest),
+    Resident(MeasuredGuest),
     /// The anonymous part of that.
-    Anonymous(Guest),
+    Anonymous(MeasuredGuest),
     /// Proportional set size, without the guest's memory, of the last of [`CROWD`] VMMs.
-    Tenth(Guest),
+    Tenth(MeasuredGuest),
     /// Cost of a port exit with a bare `KVM_RUN` loop.
     ExitBare,
     /// Cost of a port exit with our loop.
@@ -49,7 +49,7 @@ pub enum Quantity {
     ExitAdded,
 }
 
-impl Quantity {
+impl BootQuantity {
     /// The unit: milliseconds, seconds, MiB or microseconds.
     pub const fn unit(self) -> &'static str {
         match self {
@@ -61,17 +61,18 @@ impl Quantity {
     }
 
     /// All samples, in the order of the rounds.
-    pub fn samples(self, figures: &Figures) -> Vec<f64> {
+    pub fn samples(self, figures: &BootFigures) -> Vec<f64> {
         let scaled = |samples: &[u64], by: f64| samples.iter().map(|s| *s as f64 / by).collect();
         let exits = |part: fn(&ExitPair) -> f64| {
             figures.exits.iter().map(|pair| part(pair) / 1e3).collect()
         };
         let boots = |vcpus| figures.linux.iter().find(|linux| linux.vcpus == vcpus);
-        let memory =
-            |guest: Guest, select: fn(&MemoryFigures) -> &[Outside], part: fn(&Outside) -> u64| {
-                let held = guest.memory(figures).map_or(&[][..], select);
-                held.iter().map(|held| part(held) as f64 / 1024.0).collect()
-            };
+        let memory = |guest: MeasuredGuest,
+                      select: fn(&MemoryFigures) -> &[Outside],
+                      part: fn(&Outside) -> u64| {
+            let held = guest.memory(figures).map_or(&[][..], select);
+            held.iter().map(|held| part(held) as f64 / 1024.0).collect()
+        };
         match self {
             Self::FirstOutput => scaled(&figures.first_output_ns, 1e6),
             Self::ToInit(vcpus) => scaled(boots(vcpus).map_or(&[], |linux| &linux.to_init_ns), 1e9),
@@ -88,16 +89,16 @@ impl Quantity {
     }
 
     /// All quantities that these figures have, in the order of a report.
-    pub fn all(figures: &Figures) -> Vec<Self> {
+    pub fn all(figures: &BootFigures) -> Vec<Self> {
         let each = |make: fn(u32) -> Self| {
             figures.linux.iter().map(move |LinuxFigures { vcpus, .. }| make(*vcpus))
         };
-        let of_guests = |make: fn(Guest) -> Self| {
-            [make(Guest::Tiny)].into_iter().chain(
+        let of_guests = |make: fn(MeasuredGuest) -> Self| {
+            [make(MeasuredGuest::Tiny)].into_iter().chain(
                 figures
                     .linux
                     .iter()
-                    .map(move |LinuxFigures { vcpus, .. }| make(Guest::Linux(*vcpus))),
+                    .map(move |LinuxFigures { vcpus, .. }| make(MeasuredGuest::Linux(*vcpus))),
             )
         };
         [Self::FirstOutput]
@@ -113,13 +114,13 @@ impl Quantity {
     }
 }
 
-impl fmt::Display for Quantity {
+impl fmt::Display for BootQuantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FirstOutput => f.write_str("start to first output, tiny guest"),
-            Self::ToInit(vcpus) => write!(f, "start to init, {}", Guest::Linux(*vcpus)),
+            Self::ToInit(vcpus) => write!(f, "start to init, {}", MeasuredGuest::Linux(*vcpus)),
             Self::ToInitSmallPages(vcpus) => {
-                write!(f, "the same, small pages, {}", Guest::Linux(*vcpus))
+                write!(f, "the same, small pages, {}", MeasuredGuest::Linux(*vcpus))
             }
             Self::Resident(guest) => write!(f, "VMM alone, resident, {guest}"),
             Self::Anonymous(guest) => write!(f, "  of it anonymous, {guest}"),
@@ -131,7 +132,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-impl fmt::Display for Guest {
+impl fmt::Display for MeasuredGuest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tiny => f.write_str("tiny guest"),

@@ -32,7 +32,7 @@ pub fn outside(pid: u32, guest: ByteSize) -> Result<Outside, BenchError> {
 }
 
 #[derive(Default)]
-struct Mapping {
+struct MappedRegion {
     size: u64,
     nameless: bool,
     held: Outside,
@@ -42,7 +42,7 @@ struct Mapping {
 /// excluded from core dumps (`kvm::sys::advice`).
 fn sum(smaps: &str) -> (Outside, u64) {
     let (mut total, mut excluded) = (Outside::default(), 0);
-    let mut mapping = Mapping::default();
+    let mut mapping = MappedRegion::default();
     for line in smaps.lines() {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
@@ -61,7 +61,7 @@ fn sum(smaps: &str) -> (Outside, u64) {
             Some(first) => {
                 // A mapping's first line: range, permissions, offset, device, inode, name.
                 if let Some(size) = range_size(first) {
-                    mapping = Mapping { size, nameless: words.nth(4).is_none(), ..mapping };
+                    mapping = MappedRegion { size, nameless: words.nth(4).is_none(), ..mapping };
                 }
             }
             None => {}

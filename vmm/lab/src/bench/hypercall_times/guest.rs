@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Case, HyperError, HyperPlan, Placement, REST, Round};
+use super::{HyperCase, HyperError, HyperPlan, Placement, REST, RoundFigures};
 use base::{counters::sum, units::VcpuCount};
 use machine::{
     guest::payload::{PayloadSpec, SharedView, transport},
@@ -20,7 +20,7 @@ const ARRIVAL: Duration = Duration::from_secs(60);
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(1);
 
-fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
+fn machine(plan: &HyperPlan, case: HyperCase, khz: u64) -> Option<MachineSpec> {
     let (workload, placement) = case.workload()?;
     let backend = case.backend()?;
     let rest = match placement {
@@ -35,7 +35,7 @@ fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
         ..PayloadSpec::other(workload)
     };
     let vcpus = match case {
-        Case::KickRunning(_) | Case::KickToRun(..) => 2,
+        HyperCase::KickRunning(_) | HyperCase::KickToRun(..) => 2,
         _ => 1,
     };
     Some(MachineSpec {
@@ -51,8 +51,12 @@ fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
 }
 
 /// Runs the case once. Samples are in ticks of the time stamp counter.
-pub(super) fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> {
-    let Some(spec) = machine(plan, case, khz) else { return Ok(Round::default()) };
+pub(super) fn measure(
+    plan: &HyperPlan,
+    case: HyperCase,
+    khz: u64,
+) -> Result<RoundFigures, HyperError> {
+    let Some(spec) = machine(plan, case, khz) else { return Ok(RoundFigures::default()) };
     let running = Vm::build(&spec)?.start(Console::null())?;
     let result = sample(plan, &running, spec.vcpus);
     running.stop();
@@ -60,7 +64,7 @@ pub(super) fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, H
     let samples = result?;
     let operations = samples.1;
     let samples = samples.0.into_iter().map(u64::from).collect();
-    Ok(Round { samples, operations, vmm: sum(&report.counts), kvm: report.kvm })
+    Ok(RoundFigures { samples, operations, vmm: sum(&report.counts), kvm: report.kvm })
 }
 
 fn sample(

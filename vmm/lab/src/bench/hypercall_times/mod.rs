@@ -21,7 +21,7 @@ use base::{
     units::{CpuList, UnitError},
 };
 use kvm::{
-    signal::{Class, set_own_class},
+    signal::{SchedulingClass, set_own_class},
     sys::tsc,
 };
 use machine::{guest::payload::SharedError, vm::VmError};
@@ -47,7 +47,7 @@ pub const REST: Duration = Duration::from_micros(100);
 
 /// A case to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Case {
+pub enum HyperCase {
     /// One thread wakes another: half of a round trip.
     Raw(RawKind, Placement),
     /// An exit to the VMM and back.
@@ -62,7 +62,7 @@ pub enum Case {
     PendingHalt(PvBackend),
 }
 
-impl Case {
+impl HyperCase {
     /// All cases that `plan` can measure.
     pub fn all(plan: &HyperPlan) -> Vec<Self> {
         let both = [Placement::SameCpu, Placement::OtherCpu];
@@ -122,7 +122,7 @@ impl Case {
 
 /// Figures of one case in one round.
 #[derive(Debug, Default)]
-pub struct Round {
+pub struct RoundFigures {
     /// Samples, in nanoseconds.
     pub samples: Vec<u64>,
     /// Operations by vCPU 0 since its start.
@@ -137,9 +137,9 @@ pub struct Round {
 #[derive(Debug)]
 pub struct CaseRounds {
     /// What the rounds have in common.
-    pub case: Case,
+    pub case: HyperCase,
     /// The rounds, in order.
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<RoundFigures>,
 }
 
 /// All figures of the benchmark.
@@ -179,27 +179,29 @@ pub enum HyperError {
 pub fn run(
     plan: &HyperPlan,
     interrupt: &Interrupt,
-    started: &mut dyn FnMut(u32, Case),
+    started: &mut dyn FnMut(u32, HyperCase),
 ) -> Result<HyperFigures, HyperError> {
     patiently(|| rounds(plan, interrupt, started))
 }
 
 /// Does `work` with wakeup preemption disabled for this thread and those that it starts.
 pub(super) fn patiently<T>(work: impl FnOnce() -> T) -> T {
-    set_own_class(Class::Patient);
+    set_own_class(SchedulingClass::Patient);
     let done = work();
-    set_own_class(Class::Usual);
+    set_own_class(SchedulingClass::Usual);
     done
 }
 
 fn rounds(
     plan: &HyperPlan,
     interrupt: &Interrupt,
-    started: &mut dyn FnMut(u32, Case),
+    started: &mut dyn FnMut(u32, HyperCase),
 ) -> Result<HyperFigures, HyperError> {
     let rate = tsc::Rate::start();
-    let mut cases: Vec<CaseRounds> =
-        Case::all(plan).into_iter().map(|case| CaseRounds { case, rounds: Vec::new() }).collect();
+    let mut cases: Vec<CaseRounds> = HyperCase::all(plan)
+        .into_iter()
+        .map(|case| CaseRounds { case, rounds: Vec::new() })
+        .collect();
     let mut random = SplitMix64::new(plan.seed);
     let khz = rate.khz();
     for round in 0..plan.rounds {
@@ -218,15 +220,23 @@ fn rounds(
 }
 
 /// Measures one case once; `khz`: the rate of the time stamp counter.
-pub(super) fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> {
+pub(super) fn measure(
+    plan: &HyperPlan,
+    case: HyperCase,
+    khz: u64,
+) -> Result<RoundFigures, HyperError> {
     let nanos = |ticks: Ticks| ticks.0.saturating_mul(1_000_000) / khz.max(1);
     match case {
-        Case::Raw(kind, placement) => {
+        HyperCase::Raw(kind, placement) => {
             let end = Instant::now() + plan.duration;
             let samples = thread_wakeup::handoffs(kind, placement, &plan.cpus, end)
                 .map_err(HyperError::Raw)?;
             let samples: Vec<u64> = samples.into_iter().map(nanos).collect();
-            Ok(Round { operations: samples.len() as u64, samples, ..Round::default() })
+            Ok(RoundFigures {
+                operations: samples.len() as u64,
+                samples,
+                ..RoundFigures::default()
+            })
         }
         _ => {
             let mut round = guest::measure(plan, case, khz)?;

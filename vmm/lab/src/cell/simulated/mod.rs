@@ -10,7 +10,7 @@ use std::{
 use locks::System;
 use sim::machine::SHIPPED;
 use sim::{
-    Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
+    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, SimSnapshot, Span, Spec,
     VcpuSnapshot,
 };
 use thiserror::Error;
@@ -25,7 +25,7 @@ use base::{
 use os::artifacts::{ArtifactError, cache_dir};
 use sched::VcpuIndex;
 use study::{
-    live::{Phase, SlotView, VcpuView, View},
+    live::{CellView, Phase, SlotView, VcpuView},
     point::Point,
     store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
 };
@@ -70,7 +70,7 @@ pub enum SimCellError {
     System(System),
     /// The point cannot be simulated.
     #[error(transparent)]
-    Spec(#[from] sim::SpecError),
+    Spec(#[from] sim::SimSpecError),
     /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
@@ -222,7 +222,7 @@ pub fn simulate(
 }
 
 /// What `top` shows of it. Of the exits only those of calls are known by vCPU.
-fn view(snapshot: &Snapshot, per_guest: u32, phase: Phase) -> View {
+fn view(snapshot: &SimSnapshot, per_guest: u32, phase: Phase) -> CellView {
     let vcpu = |(vcpu, vcpu_snapshot): (u32, &VcpuSnapshot)| VcpuView {
         vm: vcpu / per_guest,
         vcpu: vcpu % per_guest,
@@ -238,7 +238,7 @@ fn view(snapshot: &Snapshot, per_guest: u32, phase: Phase) -> View {
         cpu,
         vcpu: vcpu.map(|VcpuIndex(vcpu)| vcpu),
     };
-    View {
+    CellView {
         phase,
         at: snapshot.at,
         vcpus: (0..).zip(&snapshot.vcpus).map(vcpu).collect(),
@@ -274,9 +274,9 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
 }
 
 /// What the host of the point does beside the schedule: the point's own noise replaces that of the machine.
-fn host(point: &Point, machine: &Machine) -> Host {
+fn host(point: &Point, machine: &Machine) -> HostModel {
     let Point { ple, halt_poll, noise, .. } = *point;
-    Host {
+    HostModel {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
         halt_poll: halt_poll
             .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),

@@ -21,12 +21,12 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     let cpus = "0".parse().unwrap();
     let spec = RunSpec::new(&experiment.points[0], &experiment.method, &cpus);
     #[derive(Debug, Default)]
-    struct Seen(std::cell::RefCell<Vec<View>>);
+    struct Seen(std::cell::RefCell<Vec<CellView>>);
     impl LiveObserver for Seen {
         fn is_due(&self) -> bool {
             true
         }
-        fn see(&self, view: View) {
+        fn see(&self, view: CellView) {
             self.0.borrow_mut().push(view);
         }
     }

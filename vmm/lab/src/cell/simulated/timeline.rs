@@ -4,37 +4,42 @@
 use sim::{Kept, Sim};
 use study::{
     point::Point,
-    timeline::{Counted, Lost, Span, Timeline, Traced},
+    timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline},
 };
 
 use base::units::Nanos;
-use sched::log::Progress;
+use sched::log::VmProgress;
 
 /// The operations of each machine by now.
-pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<Progress> {
+pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<VmProgress> {
     let (at, vcpus) = (sim.clock(), sim.snapshot().vcpus);
     let machines = vcpus.chunks(point.vcpus.get() as usize);
     let done = machines.map(|vcpus| vcpus.iter().map(|vcpu| vcpu.operations).sum());
-    (0..).zip(done).map(|(vm, done)| Progress { at, vm, done }).collect()
+    (0..).zip(done).map(|(vm, done)| VmProgress { at, vm, done }).collect()
 }
 
 /// The timeline of a simulation that was measured from `from` to its present time.
-pub(super) fn timeline(sim: &Sim, point: &Point, from: Nanos, progress: Vec<Progress>) -> Timeline {
+pub(super) fn timeline(
+    sim: &Sim,
+    point: &Point,
+    from: Nanos,
+    progress: Vec<VmProgress>,
+) -> Timeline {
     let Kept { now, turns, lost_turns, preemptions, handoffs, lost_handoffs, totals } = sim.kept();
-    let lost = Lost {
+    let lost = DroppedEntries {
         turns: lost_turns,
         handoffs: lost_handoffs,
         preemptions: totals.preemptions - preemptions.len() as u64,
-        ..Lost::default()
+        ..DroppedEntries::default()
     };
     let vcpus: Vec<_> =
         (0..point.vms).flat_map(|vm| point.vcpus.ids().map(move |id| (vm, id))).collect();
     Timeline {
         events: vec![Vec::new(); vcpus.len()],
         vcpus,
-        span: Span { from: Nanos::ZERO, to: now },
-        measured: Some(Span { from, to: now }),
-        schedule: Some(Traced {
+        span: TimeSpan { from: Nanos::ZERO, to: now },
+        measured: Some(TimeSpan { from, to: now }),
+        schedule: Some(ScheduleTrace {
             cpus: (0..point.slots as usize).collect(),
             turns,
             preemptions,
@@ -44,7 +49,7 @@ pub(super) fn timeline(sim: &Sim, point: &Point, from: Nanos, progress: Vec<Prog
         }),
         late: Vec::new(),
         progress,
-        counted: Counted::Operations,
+        counted: ProgressUnit::Operations,
         lost,
     }
 }

@@ -13,14 +13,14 @@ pub struct TooLong(pub usize);
 
 /// Buffers the bytes of an incomplete line.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineReader {
     kept: Vec<u8>,
     /// Bytes that have been searched for a line end.
     seen: usize,
     limit: usize,
 }
 
-impl Lines {
+impl LineReader {
     /// A splitter for lines of at most `limit` bytes, including the newline.
     pub fn new(limit: usize) -> Self {
         Self { kept: Vec::new(), seen: 0, limit }

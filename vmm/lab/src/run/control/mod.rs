@@ -25,7 +25,7 @@ mod serve;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use lines::{Lines, TooLong};
+pub use lines::{LineReader, TooLong};
 pub use serve::serve;
 
 use study::status::Status;

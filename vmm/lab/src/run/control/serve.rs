@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{Answer, LONGEST_REQUEST, Lines, Request, Wish};
+use super::{Answer, LONGEST_REQUEST, LineReader, Request, Wish};
 use crate::run::{Order, status::Dated};
 use study::status::RunState;
 
@@ -54,7 +54,7 @@ pub async fn serve(
         while clients.try_join_next().is_some() {}
         match accepted {
             Ok((stream, _)) if clients.len() < CONNECTIONS => {
-                let client = Client::new(stream, status.clone(), orders.clone());
+                let client = ClientConnection::new(stream, status.clone(), orders.clone());
                 clients.spawn(client.serve());
             }
             Ok((stream, _)) => turn_away(&stream),
@@ -80,13 +80,13 @@ fn turn_away(stream: &UnixStream) {
 }
 
 /// A connected client.
-struct Client {
+struct ClientConnection {
     stream: UnixStream,
     status: watch::Receiver<Dated>,
     orders: mpsc::UnboundedSender<Order>,
 }
 
-impl Client {
+impl ClientConnection {
     fn new(
         stream: UnixStream,
         mut status: watch::Receiver<Dated>,
@@ -104,7 +104,7 @@ impl Client {
     async fn answer_all(self) -> io::Result<()> {
         let Self { stream, mut status, orders } = self;
         let (mut input, mut output) = stream.into_split();
-        let (mut lines, mut buffer) = (Lines::new(LONGEST_REQUEST), [0; 4096]);
+        let (mut lines, mut buffer) = (LineReader::new(LONGEST_REQUEST), [0; 4096]);
         // When the next line to a watcher is due; None: the client does not watch.
         let mut watch: Option<Instant> = None;
         let mut heard = Instant::now();

@@ -26,7 +26,7 @@ proptest! {
         text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
         cuts in proptest::collection::vec(1usize..50, 1..50),
     ) {
-        let (mut lines, mut found, mut rest) = (Lines::new(1000), Vec::new(), &text[..]);
+        let (mut lines, mut found, mut rest) = (LineReader::new(1000), Vec::new(), &text[..]);
         for cut in cuts.iter().cycle() {
             let (now, later) = rest.split_at(*cut.min(&rest.len()));
             lines.add(now);
@@ -47,7 +47,7 @@ proptest! {
     fn no_more_is_kept_than_the_limit_and_what_came_last(
         pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..90), 0..50),
     ) {
-        let mut lines = Lines::new(200);
+        let mut lines = LineReader::new(200);
         for piece in pieces {
             lines.add(&piece);
             loop {

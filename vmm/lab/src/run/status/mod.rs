@@ -54,12 +54,12 @@ pub struct Board<'a> {
     experiment: &'a Experiment,
     jobs: usize,
     show: watch::Sender<Dated>,
-    pace: Pace,
+    pace: CellPace,
 }
 
 /// How long cells take, compared with their estimates.
 #[derive(Debug, Default)]
-struct Pace {
+struct CellPace {
     /// Estimate for the cells that are left.
     left: Duration,
     /// Estimate for the cells that have ended; `took` is their real time.
@@ -67,7 +67,7 @@ struct Pace {
     took: f64,
 }
 
-impl Pace {
+impl CellPace {
     fn ended(&mut self, thought: Duration, took: f64) {
         self.left = self.left.saturating_sub(thought);
         self.thought += thought.as_secs_f64();
@@ -95,7 +95,7 @@ impl<'a> Board<'a> {
         let left = cells.iter().filter(|cell| !finished.contains(&cell.cell));
         let estimate =
             |cell: &PlannedCell| estimate_cell(experiment, &experiment.points[cell.point]);
-        let pace = Pace { left: left.map(estimate).sum(), ..Pace::default() };
+        let pace = CellPace { left: left.map(estimate).sum(), ..CellPace::default() };
         let status = Status {
             version: VERSION,
             name: experiment.name.clone(),

@@ -95,7 +95,7 @@ fn time_goes_on_between_changes() {
 
 #[test]
 fn pace_corrects_the_estimate() {
-    let mut pace = Pace { left: Duration::from_secs(30), ..Pace::default() };
+    let mut pace = CellPace { left: Duration::from_secs(30), ..CellPace::default() };
     assert_eq!(pace.eta(1, 0.0), 30.0);
     pace.ended(Duration::from_secs(10), 20.0);
     assert_eq!((pace.eta(1, 0.0), pace.eta(2, 10.0)), (40.0, 15.0));

@@ -25,12 +25,12 @@ const QUOTED: usize = 300;
 
 /// What a command printed.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct CommandOutput {
     pub output: String,
     pub errors: String,
 }
 
-impl Done {
+impl CommandOutput {
     /// All of it in one line.
     pub fn said(&self) -> String {
         one_line(&format!("{}\n{}", self.errors, self.output))
@@ -43,7 +43,7 @@ pub(super) fn call<W: AsRef<OsStr>>(
     words: &[W],
     input: Option<&str>,
     patience: Duration,
-) -> Result<Done, EngineError> {
+) -> Result<CommandOutput, EngineError> {
     let mut child = Command::new(command);
     // A group of its own: Ctrl-C at the terminal is for us, not for a submission under way.
     child.args(words).process_group(0);
@@ -68,7 +68,7 @@ pub(super) fn call<W: AsRef<OsStr>>(
         }
     };
     let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
-    let done = Done { output: text(output), errors: text(errors) };
+    let done = CommandOutput { output: text(output), errors: text(errors) };
     if status.success() {
         Ok(done)
     } else {
@@ -114,7 +114,7 @@ pub(super) fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn sh(script: &str, patience: Duration) -> Result<Done, EngineError> {
+    fn sh(script: &str, patience: Duration) -> Result<CommandOutput, EngineError> {
         call("sh", &["-c", script], Some("input\n"), patience)
     }
 

@@ -3,11 +3,11 @@
 //! A directory is data, which others may have written, and some options choose what is executed: `--export=LD_PRELOAD=...`, a
 //! script behind the options, plug-ins'. So only options that say where and when tasks run are taken from it.
 
-use Value::{Maybe, Needed, Never};
+use OptionValue::{Maybe, Needed, Never};
 
 /// Has an option a value?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum OptionValue {
     /// Behind `=`, or in the next word.
     Needed,
     /// Behind `=`, if at all.
@@ -17,7 +17,7 @@ enum Value {
 }
 
 /// Options that are taken, with their short names (sbatch(1), 22.05).
-const TAKEN: [(&str, &str, Value); 40] = [
+const TAKEN: [(&str, &str, OptionValue); 40] = [
     ("--account", "-A", Needed),
     ("--begin", "-b", Needed),
     ("--clusters", "-M", Needed),

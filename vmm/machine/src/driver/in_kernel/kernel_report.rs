@@ -1,6 +1,6 @@
 //! What a scheduler in the host's kernel did, by how its turns ended.
 
-use bpf::{Counts, TurnEnd};
+use bpf::{RecordedEnd, SchedulerCounts};
 use sched::event::LockActivity;
 use serde::Serialize;
 
@@ -40,20 +40,20 @@ pub struct BpfReport {
 }
 
 impl BpfReport {
-    pub(super) fn count(&mut self, end: TurnEnd, activity: &LockActivity) {
+    pub(super) fn count(&mut self, end: RecordedEnd, activity: &LockActivity) {
         let of_its_kind = match end {
-            TurnEnd::Blocked => &mut self.blocked,
-            TurnEnd::Slice => &mut self.slice,
-            TurnEnd::Forced => &mut self.forced,
-            TurnEnd::Yielded => &mut self.yielded,
-            TurnEnd::MadeWay => &mut self.made_way,
-            TurnEnd::Injected => &mut self.injected,
-            TurnEnd::Taken => &mut self.taken,
-            TurnEnd::Unasked => &mut self.unasked,
+            RecordedEnd::Blocked => &mut self.blocked,
+            RecordedEnd::Slice => &mut self.slice,
+            RecordedEnd::Forced => &mut self.forced,
+            RecordedEnd::Yielded => &mut self.yielded,
+            RecordedEnd::MadeWay => &mut self.made_way,
+            RecordedEnd::Injected => &mut self.injected,
+            RecordedEnd::Taken => &mut self.taken,
+            RecordedEnd::Unasked => &mut self.unasked,
         };
         *of_its_kind += 1;
         match end {
-            TurnEnd::Blocked => {}
+            RecordedEnd::Blocked => {}
             _ if activity.is_holder() => self.held += 1,
             _ if activity.is_involved() => self.waiting += 1,
             _ => {}
@@ -61,7 +61,7 @@ impl BpfReport {
     }
 
     /// Adds what the kernel has counted itself.
-    pub(super) fn complete(&mut self, counts: &Counts, ended: Option<String>) {
+    pub(super) fn complete(&mut self, counts: &SchedulerCounts, ended: Option<String>) {
         (self.turns, self.lost) = (counts.turns, counts.lost);
         (self.lost_others, self.kept) = (counts.lost_others, counts.kept);
         self.ended = ended;
@@ -77,11 +77,11 @@ mod tests {
         let mut report = BpfReport::default();
         let holding = LockActivity::Holding { lock: None, depth: 1 };
         for (end, activity) in [
-            (TurnEnd::Blocked, holding),
-            (TurnEnd::Slice, LockActivity::Free),
-            (TurnEnd::Forced, holding),
-            (TurnEnd::Taken, LockActivity::Entering),
-            (TurnEnd::Unasked, LockActivity::Unknown),
+            (RecordedEnd::Blocked, holding),
+            (RecordedEnd::Slice, LockActivity::Free),
+            (RecordedEnd::Forced, holding),
+            (RecordedEnd::Taken, LockActivity::Entering),
+            (RecordedEnd::Unasked, LockActivity::Unknown),
         ] {
             report.count(end, &activity);
         }

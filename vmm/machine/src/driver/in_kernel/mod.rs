@@ -18,18 +18,21 @@ use std::{
     time::Duration,
 };
 
-use bpf::{Fault, Graces, Injection, Machine, PAGE, Policy, Range, Scheduler, Settings};
+use bpf::{
+    Graces, KernelPolicy, LockRange, PAGE, RandomPreemptions, ScheduledMachine, Scheduler,
+    SchedulerFault, Settings,
+};
 use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
 use thiserror::Error;
 
 use super::{
-    Account, Meter, SchedReport, ScheduleSpec, Snapshot, TelemetryView, schedule::now,
-    snapshot::Seen,
+    Account, Meter, SchedReport, ScheduleSnapshot, ScheduleSpec, TelemetryView, schedule::now,
+    snapshot::VcpuStatus,
 };
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::{CpuList, UnitError, VcpuId};
-use kvm::{aside::Aside, cpus, signal, sys::overlay::Shared};
+use kvm::{aside::Aside, cpus, signal, sys::overlay::FileRegion};
 use sched::{
     event::LockActivity,
     policy::{Grace, Hits, TurnRule},
@@ -47,7 +50,7 @@ const TRACE_EVERY: Duration = Duration::from_millis(2);
 
 /// Why this driver cannot be used.
 #[derive(Debug, Error)]
-pub enum BpfError {
+pub enum BpfDriverError {
     /// The policy is not one of the scheduler's.
     #[error("the BPF scheduler has no policy {0}")]
     Policy(String),
@@ -69,7 +72,7 @@ pub enum BpfError {
 pub struct BpfDriver {
     scheduler: Arc<Scheduler>,
     slots: CpuList,
-    kept: Arc<Kept>,
+    kept: Arc<KeptRecords>,
     /// By machine: its number of vCPUs.
     counts: Box<[u32]>,
     /// By machine: the weight of its vCPUs.
@@ -82,7 +85,7 @@ pub struct BpfDriver {
 }
 
 /// What is kept of the scheduler's records.
-struct Kept {
+struct KeptRecords {
     turns: Mutex<Turns>,
     /// By machine.
     lines: Box<[OnceLock<TelemetryView>]>,
@@ -101,11 +104,15 @@ impl fmt::Debug for BpfDriver {
 
 impl BpfDriver {
     /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
-    pub fn start(spec: &ScheduleSpec, vcpus: &[u32], traced: bool) -> Result<Arc<Self>, BpfError> {
-        let policy = policy(spec).ok_or_else(|| BpfError::Policy(spec.policy.to_string()))?;
+    pub fn start(
+        spec: &ScheduleSpec,
+        vcpus: &[u32],
+        traced: bool,
+    ) -> Result<Arc<Self>, BpfDriverError> {
+        let policy = policy(spec).ok_or_else(|| BpfDriverError::Policy(spec.policy.to_string()))?;
         let all = vcpus.iter().sum();
         if let Some(reason) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
-            return Err(BpfError::Overlong(reason));
+            return Err(BpfDriverError::Overlong(reason));
         }
         let slots = CpuList::new(&spec.cpus)?;
         let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
@@ -119,7 +126,7 @@ impl BpfDriver {
             // Checked at the start of the program.
             fault: fault().unwrap_or_default(),
         })?);
-        let kept = Arc::new(Kept {
+        let kept = Arc::new(KeptRecords {
             turns: Mutex::new(turns),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
             pause: if traced { TRACE_EVERY } else { TAKE_EVERY },
@@ -128,21 +135,23 @@ impl BpfDriver {
         });
         let (aside, reader) = (Aside::from(&slots), Mutex::new(None));
         let weights = (0..vcpus.len() as u32).map(|vm| spec.policy.weight_of(vm)).collect();
-        let injects = matches!(policy, Policy::Holders(_) | Policy::Next(_));
+        let injects = matches!(policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
         let (counts, _aside) = (vcpus.into(), aside);
         Ok(Arc::new(Self { scheduler, slots, kept, counts, weights, injects, reader, _aside }))
     }
 
     /// Describes machine `vm` to the scheduler: `locks` is the memory in which its guest has locks.
-    pub fn describe(&self, vm: usize, locks: Vec<Range>) -> Result<(), BpfError> {
+    pub fn describe(&self, vm: usize, locks: Vec<LockRange>) -> Result<(), BpfDriverError> {
         let (vcpus, weight) = (self.counts[vm], self.weights[vm]);
-        Ok(self.scheduler.describe(vm as u32, &Machine { ranges: locks, vcpus, weight })?)
+        Ok(self
+            .scheduler
+            .describe(vm as u32, &ScheduledMachine { ranges: locks, vcpus, weight })?)
     }
 
     /// The memory for the telemetry lines of machine `vm`.
-    pub fn lines(&self, vm: usize) -> Result<Shared<'_>, BpfError> {
+    pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
         let file: BorrowedFd<'_> = self.scheduler.pages()?;
-        Ok(Shared { file, offset: vm as u64 * PAGE })
+        Ok(FileRegion { file, offset: vm as u64 * PAGE })
     }
 
     /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
@@ -150,24 +159,24 @@ impl BpfDriver {
         &self,
         vm: usize,
         lines: Option<TelemetryView>,
-    ) -> Result<Arc<dyn VcpuScheduler>, BpfError> {
+    ) -> Result<Arc<dyn VcpuScheduler>, BpfDriverError> {
         self.read_records()?;
         if let Some(lines) = lines {
             let _ = self.kept.lines[vm].set(lines);
         }
         let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
-        Ok(Arc::new(VmScheduler { scheduler, slots, vm: vm as u32 }))
+        Ok(Arc::new(BpfVmScheduler { scheduler, slots, vm: vm as u32 }))
     }
 
     /// Starts the reader of the records, once. Not with the scheduler, which is loaded before this process
     /// is confined: a thread that is older than the confinement is not confined.
-    fn read_records(&self) -> Result<(), BpfError> {
+    fn read_records(&self) -> Result<(), BpfDriverError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.is_none() {
             let (kept, scheduler) = (self.kept.clone(), self.scheduler.clone());
             let started =
                 thread::Builder::new().name("turns".into()).spawn(move || kept.read(&scheduler));
-            *reader = Some(started.map_err(BpfError::Thread)?);
+            *reader = Some(started.map_err(BpfDriverError::Thread)?);
         }
         Ok(())
     }
@@ -199,7 +208,7 @@ impl BpfDriver {
     }
 
     /// What is known now without the kernel, which alone knows which vCPU has which slot.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> ScheduleSnapshot {
         let at = now();
         let totals = self.kept.turns().totals(at);
         let machines = self.counts.iter().enumerate();
@@ -208,9 +217,9 @@ impl BpfDriver {
             let lines = self.kept.lines[vm].get();
             let activity = lines.map_or(LockActivity::Unknown, |lines| lines.activity(id, at));
             let taken = lines.and_then(|lines| lines.taken(id));
-            Seen { vm, id, state: None, activity, taken }
+            VcpuStatus { vm, id, state: None, activity, taken }
         };
-        Snapshot { at, vcpus: all.map(seen).collect(), slots: Vec::new(), totals }
+        ScheduleSnapshot { at, vcpus: all.map(seen).collect(), slots: Vec::new(), totals }
     }
 
     /// Why the kernel has ended the scheduler, if it has. The vCPU threads then go on under the
@@ -221,7 +230,7 @@ impl BpfDriver {
 
     /// Takes no more records; what the scheduler did, by its own words and by those of a schedule of
     /// this program.
-    pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfError> {
+    pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfDriverError> {
         self.stop();
         let mut turns = self.kept.turns();
         turns.report.complete(&self.scheduler.counts()?, self.scheduler.ended()?);
@@ -244,33 +253,33 @@ impl Drop for BpfDriver {
 }
 
 /// What tests make go wrong: `PVTICKET_BPF_FAULT` is `program` or `ring`; why it cannot be another.
-pub fn fault() -> Result<Option<Fault>, String> {
+pub fn fault() -> Result<Option<SchedulerFault>, String> {
     match env::var("PVTICKET_BPF_FAULT").ok().as_deref() {
         None | Some("") => Ok(None),
-        Some("program") => Ok(Some(Fault::Program)),
-        Some("ring") => Ok(Some(Fault::Ring)),
+        Some("program") => Ok(Some(SchedulerFault::Program)),
+        Some("ring") => Ok(Some(SchedulerFault::Ring)),
         Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: it is program or ring")),
     }
 }
 
 /// What the scheduler is told of a policy; None: it does not have it.
-fn policy(spec: &ScheduleSpec) -> Option<Policy> {
+fn policy(spec: &ScheduleSpec) -> Option<KernelPolicy> {
     Some(match spec.policy.turn_rule()? {
-        TurnRule::Slice => Policy::RoundRobin,
+        TurnRule::Slice => KernelPolicy::RoundRobin,
         TurnRule::OutOfLocks(grace) => {
             let Grace { holder, waiter } = Grace::new(grace, spec.slice);
-            Policy::OutsideLocks(Graces { holder, waiter })
+            KernelPolicy::OutsideLocks(Graces { holder, waiter })
         }
-        TurnRule::Fair => Policy::Fair,
-        TurnRule::KickBoost { later } => Policy::KickBoost { later },
+        TurnRule::Fair => KernelPolicy::Fair,
+        TurnRule::KickBoost { later } => KernelPolicy::KickBoost { later },
         TurnRule::Inject { next, rate_milli, hold } => {
-            let injection = Injection { rate: rate_milli as f64 / 1e3, hold };
-            if next { Policy::Next(injection) } else { Policy::Holders(injection) }
+            let injection = RandomPreemptions { rate: rate_milli as f64 / 1e3, hold };
+            if next { KernelPolicy::Next(injection) } else { KernelPolicy::Holders(injection) }
         }
     })
 }
 
-impl Kept {
+impl KeptRecords {
     fn turns(&self) -> MutexGuard<'_, Turns> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -310,13 +319,13 @@ impl Kept {
 
 /// The vCPU threads of one machine.
 #[derive(Debug)]
-struct VmScheduler {
+struct BpfVmScheduler {
     scheduler: Arc<Scheduler>,
     slots: CpuList,
     vm: u32,
 }
 
-impl VcpuScheduler for VmScheduler {
+impl VcpuScheduler for BpfVmScheduler {
     fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
         // The kernel sees a thread that sleeps, and one that is woken.
         None

@@ -4,7 +4,7 @@ use crate::driver::{Captured, Meter, capture::METER_EVERY};
 use base::units::Nanos;
 use sched::{
     event::LockActivity,
-    log::{self, Progress, Sighting},
+    log::{self, Sighting, VmProgress},
 };
 
 /// Turns that a trace keeps.
@@ -12,16 +12,16 @@ const TRACED: usize = 1 << 20;
 
 /// Turns, and what was seen at their ends.
 #[derive(Default)]
-pub(super) struct Trace {
+pub(super) struct KernelTrace {
     /// With the time at which each began.
     turns: Vec<(Nanos, log::Turn)>,
     pub(super) lost: u64,
     sightings: Vec<Sighting>,
-    progress: Vec<Progress>,
+    progress: Vec<VmProgress>,
     pub(super) meters: Vec<Meter>,
 }
 
-impl Trace {
+impl KernelTrace {
     /// Adds a turn that began at this time, and what its vCPU did when it ended.
     pub(super) fn add(&mut self, began: Nanos, turn: log::Turn, activity: LockActivity) {
         if self.turns.len() == TRACED {
@@ -35,10 +35,10 @@ impl Trace {
 
     /// Reads the machines' progress, unless that was done a moment ago.
     pub(super) fn read_meters(&mut self, now: Nanos) {
-        let is_due = |last: &Progress| now.since(last.at) >= METER_EVERY;
+        let is_due = |last: &VmProgress| now.since(last.at) >= METER_EVERY;
         if self.progress.last().is_none_or(is_due) && self.progress.len() < TRACED {
             let read = (0..).zip(&self.meters);
-            let read = read.map(|(vm, meter)| Progress { at: now, vm, done: meter() });
+            let read = read.map(|(vm, meter)| VmProgress { at: now, vm, done: meter() });
             self.progress.extend(read);
         }
     }

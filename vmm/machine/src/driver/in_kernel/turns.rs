@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use bpf::{Counts, Locks, Record, TurnEnd, What};
+use bpf::{Locks, Record, RecordKind, RecordedEnd, SchedulerCounts};
 
-use super::{activity::activity, kernel_report::BpfReport, trace::Trace};
-use crate::driver::{Histograms, Kept, Latency, Meter, SchedReport, TelemetryView, stats};
+use super::{activity::activity, kernel_report::BpfReport, trace::KernelTrace};
+use crate::driver::{Histograms, Latency, LineUpkeep, Meter, SchedReport, TelemetryView, stats};
 use base::units::{Nanos, SlotId, VcpuId};
 use sched::{
     accounting::{Accounting, Preemption, Totals},
@@ -31,7 +31,7 @@ pub(super) struct Turns {
     /// By slot: when its last turn ended, until the next begins.
     vacated: Box<[Option<Nanos>]>,
     times: Histograms,
-    trace: Option<Trace>,
+    trace: Option<KernelTrace>,
 }
 
 impl Turns {
@@ -55,7 +55,7 @@ impl Turns {
             running: vec![None; all as usize].into(),
             waiting: vec![None; all as usize].into(),
             times: Histograms::default(),
-            trace: traced.then(Trace::default),
+            trace: traced.then(KernelTrace::default),
         }
     }
 
@@ -84,18 +84,18 @@ impl Turns {
         let see = |locks: &Locks| {
             let since =
                 lines.and_then(|view| view.time_of(VcpuId(record.vcpu), locks.wait_since, now));
-            let blank = lines.is_none_or(|view| view.kept() == Kept::Perhaps);
+            let blank = lines.is_none_or(|view| view.kept() == LineUpkeep::Perhaps);
             activity(locks, since.unwrap_or_default(), record.at, blank)
         };
         match &record.what {
-            What::Began => {
+            RecordKind::Began => {
                 self.handed_over(vcpu, record);
                 self.running[vcpu.ix()] = Some(record.at);
                 self.accounting.back(vcpu, record.at);
                 self.accounting.granted();
             }
-            What::Seen(locks) => self.spun(vcpu, record.machine, &see(locks), record.at),
-            What::Ended { end, locks, .. } => self.ended(record, vcpu, *end, see(locks)),
+            RecordKind::Seen(locks) => self.spun(vcpu, record.machine, &see(locks), record.at),
+            RecordKind::Ended { end, locks, .. } => self.ended(record, vcpu, *end, see(locks)),
         }
     }
 
@@ -109,9 +109,15 @@ impl Turns {
         stats::record(&mut self.times.handover, took.map(|at| record.at.since(at)));
     }
 
-    fn ended(&mut self, record: &Record, vcpu: VcpuIndex, end: TurnEnd, activity: LockActivity) {
+    fn ended(
+        &mut self,
+        record: &Record,
+        vcpu: VcpuIndex,
+        end: RecordedEnd,
+        activity: LockActivity,
+    ) {
         // The vCPU makes way from within its kick: its line still says that it kicks.
-        let activity = if end == TurnEnd::MadeWay { activity.after_kick() } else { activity };
+        let activity = if end == RecordedEnd::MadeWay { activity.after_kick() } else { activity };
         self.report.count(end, &activity);
         // The turn goes on when the thread of the host is done.
         let Some(end) = as_logged(end) else { return };
@@ -202,21 +208,21 @@ impl Turns {
 }
 
 /// Hits and misses, of a policy that injects.
-pub(super) const fn hits(counts: &Counts) -> Hits {
+pub(super) const fn hits(counts: &SchedulerCounts) -> Hits {
     Hits { hits: counts.hits, misses: counts.misses }
 }
 
 /// Converts an end to that of a schedule of this program; `None`: the turn goes on.
-const fn as_logged(end: TurnEnd) -> Option<log::TurnEnd> {
+const fn as_logged(end: RecordedEnd) -> Option<log::TurnEnd> {
     Some(match end {
-        TurnEnd::Blocked => log::TurnEnd::Halted,
-        TurnEnd::Slice => log::TurnEnd::Slice,
-        TurnEnd::Unasked => log::TurnEnd::Unasked,
-        TurnEnd::Forced => log::TurnEnd::Grace,
-        TurnEnd::Yielded => log::TurnEnd::Yield,
-        TurnEnd::MadeWay => log::TurnEnd::MadeWay,
-        TurnEnd::Injected => log::TurnEnd::Injected,
-        TurnEnd::Taken => return None,
+        RecordedEnd::Blocked => log::TurnEnd::Halted,
+        RecordedEnd::Slice => log::TurnEnd::Slice,
+        RecordedEnd::Unasked => log::TurnEnd::Unasked,
+        RecordedEnd::Forced => log::TurnEnd::Grace,
+        RecordedEnd::Yielded => log::TurnEnd::Yield,
+        RecordedEnd::MadeWay => log::TurnEnd::MadeWay,
+        RecordedEnd::Injected => log::TurnEnd::Injected,
+        RecordedEnd::Taken => return None,
     })
 }
 
@@ -228,13 +234,13 @@ mod tests {
 
     const LOCK: u64 = 0x1000;
 
-    fn record(vcpu: u32, at: u64, what: What) -> Record {
+    fn record(vcpu: u32, at: u64, what: RecordKind) -> Record {
         let (machine, cpu, began) = (0, vcpu % 2, Nanos(at));
         Record { at: Nanos(at), machine, vcpu, cpu, began, what }
     }
 
-    fn ended(vcpu: u32, at: u64, end: TurnEnd, locks: Locks) -> Record {
-        record(vcpu, at, What::Ended { end, grace: Nanos::ZERO, locks })
+    fn ended(vcpu: u32, at: u64, end: RecordedEnd, locks: Locks) -> Record {
+        record(vcpu, at, RecordKind::Ended { end, grace: Nanos::ZERO, locks })
     }
 
     fn free() -> Locks {
@@ -267,19 +273,20 @@ mod tests {
 
     #[test]
     fn a_handover_is_to_a_vcpu_that_waited() {
-        let turn =
-            |vcpu, at, until, end| [record(vcpu, at, What::Began), ended(vcpu, until, end, free())];
+        let turn = |vcpu, at, until, end| {
+            [record(vcpu, at, RecordKind::Began), ended(vcpu, until, end, free())]
+        };
         let turns = [
-            turn(0, 0, 100, TurnEnd::Slice),
+            turn(0, 0, 100, RecordedEnd::Slice),
             // The first turn of this one: it was woken, perhaps later.
-            turn(2, 107, 200, TurnEnd::Blocked),
-            turn(0, 205, 300, TurnEnd::Slice),
+            turn(2, 107, 200, RecordedEnd::Blocked),
+            turn(0, 205, 300, RecordedEnd::Slice),
             // The vCPU halted: nothing says that it waited.
-            turn(2, 350, 400, TurnEnd::Injected),
-            turn(0, 409, 500, TurnEnd::Slice),
-            turn(2, 5_000, 5_100, TurnEnd::Slice),
+            turn(2, 350, 400, RecordedEnd::Injected),
+            turn(0, 409, 500, RecordedEnd::Slice),
+            turn(2, 5_000, 5_100, RecordedEnd::Slice),
             // On a CPU where no turn has ended.
-            turn(1, 5_000, 5_100, TurnEnd::Slice),
+            turn(1, 5_000, 5_100, RecordedEnd::Slice),
         ];
         let times = account(&turns.concat()).times.handover;
         assert_eq!((times.len(), times.min(), times.max()), (2, 5, 9));
@@ -289,20 +296,20 @@ mod tests {
     fn preemptions_are_classified_as_by_the_other_driver() {
         let mut records = Vec::new();
         let ends = [
-            (TurnEnd::Slice, holder()),
-            (TurnEnd::Forced, holder()),
-            (TurnEnd::Injected, waiter(4)),
-            (TurnEnd::Unasked, waiter(6)),
-            (TurnEnd::MadeWay, free()),
+            (RecordedEnd::Slice, holder()),
+            (RecordedEnd::Forced, holder()),
+            (RecordedEnd::Injected, waiter(4)),
+            (RecordedEnd::Unasked, waiter(6)),
+            (RecordedEnd::MadeWay, free()),
             // The kick has been delivered: no waiter depends on this vCPU.
-            (TurnEnd::MadeWay, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
+            (RecordedEnd::MadeWay, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
             // This one has its kick before it.
-            (TurnEnd::Slice, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
-            (TurnEnd::Yielded, free()),
-            (TurnEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
+            (RecordedEnd::Slice, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
+            (RecordedEnd::Yielded, free()),
+            (RecordedEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
         ];
         for (at, (end, locks)) in (0..).step_by(10).zip(ends) {
-            records.extend([record(0, at, What::Began), ended(0, at + 5, end, locks)]);
+            records.extend([record(0, at, RecordKind::Began), ended(0, at + 5, end, locks)]);
         }
         let totals = account(&records).totals(Nanos(100));
         let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
@@ -315,14 +322,14 @@ mod tests {
     #[test]
     fn spinning_for_a_preempted_holder_is_wasted_until_it_is_back() {
         let turns = account(&[
-            record(0, 0, What::Began),
-            record(1, 10, What::Began),
-            ended(0, 100, TurnEnd::Slice, holder()),
-            record(2, 100, What::Began),
-            ended(2, 150, TurnEnd::Slice, waiter(6)),
-            record(0, 150, What::Began),
-            record(1, 150, What::Seen(waiter(4))),
-            ended(1, 300, TurnEnd::Slice, waiter(4)),
+            record(0, 0, RecordKind::Began),
+            record(1, 10, RecordKind::Began),
+            ended(0, 100, RecordedEnd::Slice, holder()),
+            record(2, 100, RecordKind::Began),
+            ended(2, 150, RecordedEnd::Slice, waiter(6)),
+            record(0, 150, RecordKind::Began),
+            record(1, 150, RecordKind::Seen(waiter(4))),
+            ended(1, 300, RecordedEnd::Slice, waiter(4)),
         ]);
         // Without a clock their waits are as old as their turns: vCPU 2 spun for 50, vCPU 1 since 100.
         assert_eq!(turns.totals(Nanos(300)).wasted_spin_ns, 50 + 50);
@@ -331,9 +338,9 @@ mod tests {
     #[test]
     fn a_thread_of_the_host_interrupts_a_turn_and_does_not_end_it() {
         let turns = account(&[
-            record(0, 0, What::Began),
-            ended(0, 40, TurnEnd::Taken, holder()),
-            ended(0, 90, TurnEnd::Slice, free()),
+            record(0, 0, RecordKind::Began),
+            ended(0, 40, RecordedEnd::Taken, holder()),
+            ended(0, 90, RecordedEnd::Slice, free()),
         ]);
         let totals = turns.totals(Nanos(100));
         assert_eq!((totals.grants, totals.preemptions, totals.lhp), (1, 1, 0));
@@ -342,7 +349,8 @@ mod tests {
 
     #[test]
     fn records_of_unknown_vcpus_are_left_out() {
-        let turns = account(&[record(4, 0, What::Began), ended(9, 5, TurnEnd::Slice, holder())]);
+        let turns =
+            account(&[record(4, 0, RecordKind::Began), ended(9, 5, RecordedEnd::Slice, holder())]);
         assert_eq!(turns.totals(Nanos(10)), Totals::default());
     }
 }

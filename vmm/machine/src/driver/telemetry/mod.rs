@@ -33,12 +33,12 @@ pub struct TelemetryView {
     /// By vCPU: on hosts whose time stamp counters are not synchronized each vCPU has its own
     /// offset.
     clocks: Box<[TscClock]>,
-    kept: Kept,
+    kept: LineUpkeep,
 }
 
 /// Whether a guest maintains its lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum LineUpkeep {
     /// From its first instruction on.
     Always,
     /// If its kernel supports it: a line says nothing until its vCPU has taken a lock.
@@ -52,13 +52,13 @@ impl TelemetryView {
         base: Gpa,
         translate: Translate,
         clocks: Box<[TscClock]>,
-        kept: Kept,
+        kept: LineUpkeep,
     ) -> Self {
         Self { memory, base, translate, clocks, kept }
     }
 
     fn is_blank(&self, vcpu: VcpuId) -> bool {
-        self.kept == Kept::Perhaps && self.load::<u64>(vcpu, offset_of!(Line, held_lock)) == 0
+        self.kept == LineUpkeep::Perhaps && self.load::<u64>(vcpu, offset_of!(Line, held_lock)) == 0
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -237,7 +237,7 @@ impl TelemetryView {
 
     /// Whether the guest maintains its lines.
     #[cfg(feature = "bpf")]
-    pub(super) const fn kept(&self) -> Kept {
+    pub(super) const fn kept(&self) -> LineUpkeep {
         self.kept
     }
 

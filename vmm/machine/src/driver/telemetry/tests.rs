@@ -9,7 +9,13 @@ const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
 
 fn lines() -> TelemetryView {
     let memory = ram::map(&[(GuestAddress(0), 0x4000)], 0x1000).unwrap();
-    TelemetryView::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), vec![CLOCK; 3].into(), Kept::Always)
+    TelemetryView::new(
+        memory,
+        Gpa(0x1000),
+        |at| Some(Gpa(at)),
+        vec![CLOCK; 3].into(),
+        LineUpkeep::Always,
+    )
 }
 
 fn set_head(lines: &TelemetryView, head: u16) {
@@ -70,7 +76,7 @@ fn who_stands_outside_or_is_about_to_kick_is_not_free() {
 
 #[test]
 fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
-    let lines = TelemetryView { kept: Kept::Perhaps, ..lines() };
+    let lines = TelemetryView { kept: LineUpkeep::Perhaps, ..lines() };
     assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Unknown);
     hold(&lines, 1, 6);
     lines.store(VCPU, offset_of!(Line, held), 0u32);

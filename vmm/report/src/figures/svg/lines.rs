@@ -1,7 +1,7 @@
 //! Draws series over common axes.
 
-use super::{Scene, Size, clipped, line, mark, width};
-use crate::figures::{Lines, Mark, Series};
+use super::{PlotWidth, Scene, clipped, line, mark, width};
+use crate::figures::{Lines, PlottedValue, Series};
 
 /// Margin above the plot.
 const TOP: f64 = 30.0;
@@ -19,7 +19,7 @@ struct Frame {
     bottom: f64,
 }
 
-pub(super) fn draw(plot: &Lines, size: Size, name: &str) -> Scene {
+pub(super) fn draw(plot: &Lines, size: PlotWidth, name: &str) -> Scene {
     let (all, height) = size.extent();
     let mut scene =
         Scene { class: size.class(), width: all, height, name: name.to_owned(), items: Vec::new() };
@@ -75,7 +75,7 @@ fn draw_series(
     dodge: f64,
 ) -> Option<f64> {
     let style = series.style;
-    let place = |mark: &Mark| {
+    let place = |mark: &PlottedValue| {
         let x = frame.left + plot.x.place(mark.x) * (frame.right - frame.left) + dodge;
         (x, height(plot, frame, mark.y))
     };

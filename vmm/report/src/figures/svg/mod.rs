@@ -13,7 +13,7 @@ const LETTER: f64 = 6.9;
 
 /// The page width that a plot is drawn for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub enum PlotWidth {
     /// The full width of a wide page.
     Wide,
     /// Half the width of a wide page.
@@ -22,7 +22,7 @@ pub enum Size {
     Narrow,
 }
 
-impl Size {
+impl PlotWidth {
     const fn class(self) -> &'static str {
         match self {
             Self::Wide => "wide",
@@ -120,7 +120,11 @@ impl Scene {
 
 /// The plots of a figure, panel by panel, each once per page width.
 pub fn panels(figure: &Figure) -> Vec<Vec<String>> {
-    let wide = if figure.has_lines() && figure.panels.len() > 1 { Size::Half } else { Size::Wide };
+    let wide = if figure.has_lines() && figure.panels.len() > 1 {
+        PlotWidth::Half
+    } else {
+        PlotWidth::Wide
+    };
     let columns = rows::Columns::new(figure);
     let draw = |plot: &Plot, name: &str| {
         let draw = |size| match plot {
@@ -128,7 +132,7 @@ pub fn panels(figure: &Figure) -> Vec<Vec<String>> {
             Plot::Rows(plot) => rows::draw(plot, &columns, size, name),
         };
         // Writing to a String cannot fail.
-        [wide, Size::Narrow].map(|size| draw(size).render().unwrap_or_default()).to_vec()
+        [wide, PlotWidth::Narrow].map(|size| draw(size).render().unwrap_or_default()).to_vec()
     };
     let name = |title: &str| {
         if title.is_empty() { figure.title.clone() } else { format!("{}: {title}", figure.title) }

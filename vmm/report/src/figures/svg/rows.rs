@@ -1,7 +1,7 @@
 //! Draws one row per item.
 
-use super::{Scene, Size, clipped, line, mark, width};
-use crate::figures::{Figure, Plot, Row, Rows};
+use super::{PlotWidth, Scene, clipped, line, mark, width};
+use crate::figures::{Figure, Plot, PlotRow, Rows};
 
 /// Margin below the last row.
 const BOTTOM: f64 = 42.0;
@@ -12,7 +12,7 @@ const GAP: f64 = 9.0;
 const HEADING: f64 = 18.0;
 
 /// Where the parts of the rows are.
-struct Frame {
+struct RowLayout {
     left: f64,
     right: f64,
     /// Where the names of rows end; those of categories begin at the left.
@@ -45,7 +45,7 @@ impl Columns {
             plots.flat_map(|plot| &plot.rows)
         };
         let widest =
-            |text: fn(&Row) -> &String| rows().map(|row| width(text(row))).fold(0.0, f64::max);
+            |text: fn(&PlotRow) -> &String| rows().map(|row| width(text(row))).fold(0.0, f64::max);
         Self {
             group: widest(|row| &row.group),
             label: widest(|row| &row.label),
@@ -54,8 +54,8 @@ impl Columns {
     }
 }
 
-impl Frame {
-    fn new(plot: &Rows, columns: &Columns, size: Size) -> Self {
+impl RowLayout {
+    fn new(plot: &Rows, columns: &Columns, size: PlotWidth) -> Self {
         let (all, _) = size.extent();
         let column = |widest: f64| if widest > 0.0 { widest.min(all * 0.28) + 12.0 } else { 0.0 };
         let has_groups = plot.rows.iter().any(|row| !row.group.is_empty());
@@ -63,7 +63,7 @@ impl Frame {
         let groups = column(columns.group);
         let left = (groups + column(columns.label)).max(16.0);
         match size {
-            Size::Narrow => Self {
+            PlotWidth::Narrow => Self {
                 left: 8.0,
                 right: all - 12.0,
                 names: 8.0,
@@ -108,9 +108,9 @@ impl Frame {
     }
 }
 
-pub(super) fn draw(plot: &Rows, columns: &Columns, size: Size, name: &str) -> Scene {
+pub(super) fn draw(plot: &Rows, columns: &Columns, size: PlotWidth, name: &str) -> Scene {
     let (all, _) = size.extent();
-    let frame = Frame::new(plot, columns, size);
+    let frame = RowLayout::new(plot, columns, size);
     let (tops, bottom) = frame.tops(plot);
     let mut scene = Scene {
         class: size.class(),
@@ -136,7 +136,7 @@ pub(super) fn draw(plot: &Rows, columns: &Columns, size: Size, name: &str) -> Sc
 }
 
 /// The names and the figures of a row.
-fn names(scene: &mut Scene, plot: &Rows, frame: &Frame, ix: usize, top: f64) {
+fn names(scene: &mut Scene, plot: &Rows, frame: &RowLayout, ix: usize, top: f64) {
     let Some(row) = plot.rows.get(ix) else { return };
     let all = scene.width;
     let is_first = frame.has_groups && plot.is_first(ix);
@@ -163,7 +163,7 @@ fn names(scene: &mut Scene, plot: &Rows, frame: &Frame, ix: usize, top: f64) {
     scene.text("note", (frame.right + 10.0, at), "start", &clipped(&row.note, notes));
 }
 
-fn draw_row(scene: &mut Scene, plot: &Rows, frame: &Frame, row: &Row, top: f64) {
+fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, top: f64) {
     let floor = top + frame.row - 4.0;
     let x = |value: f64| frame.left + plot.x.place(value) * (frame.right - frame.left);
     let style = row.style;
@@ -192,7 +192,7 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &Frame, row: &Row, top: f64) 
     }
 }
 
-fn ridge(row: &Row, frame: &Frame, floor: f64, height: f64) -> String {
+fn ridge(row: &PlotRow, frame: &RowLayout, floor: f64, height: f64) -> String {
     let step = (frame.right - frame.left) / row.ridge.len() as f64;
     let mut path = format!("M{:.1} {floor:.1}", frame.left);
     for (ix, share) in row.ridge.iter().enumerate() {

@@ -17,7 +17,7 @@ const MOST_GUESTS: usize = 3;
 
 /// The setup of a study, a line for each part of it.
 pub fn described(study: &Study) -> String {
-    let mut lines = Lines::default();
+    let mut lines = SetupLines::default();
     for run in &study.runs {
         hosts(run, &mut lines);
     }
@@ -35,13 +35,13 @@ pub fn described(study: &Study) -> String {
 
 /// Lines that begin with what they are about, each text once.
 #[derive(Default)]
-struct Lines {
+struct SetupLines {
     text: String,
     seen: BTreeSet<(&'static str, String)>,
     last: &'static str,
 }
 
-impl Lines {
+impl SetupLines {
     fn add(&mut self, label: &'static str, text: &str) {
         if text.is_empty() || !self.seen.insert((label, text.to_owned())) {
             return;
@@ -57,7 +57,7 @@ fn joined<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
 
-fn hosts(run: &RunFacts, lines: &mut Lines) {
+fn hosts(run: &RunFacts, lines: &mut SetupLines) {
     if spec::is_simulated(&run.run.spec) {
         lines.add("machine", "SIMULATED: nothing was measured on the host below");
     }
@@ -113,7 +113,7 @@ fn kernel(host: &HostFacts) -> (&'static str, String) {
     ("kernel", if host.kernel.is_empty() { String::new() } else { joined(parts, "; ") })
 }
 
-fn emulated(study: &Study, lines: &mut Lines) {
+fn emulated(study: &Study, lines: &mut SetupLines) {
     if study.points.iter().any(|point| point.point.host == HostKind::Emulated) {
         for run in &study.runs {
             let kernel = run.run.host_kernel;
@@ -122,7 +122,7 @@ fn emulated(study: &Study, lines: &mut Lines) {
     }
 }
 
-fn guests(study: &Study, lines: &mut Lines) {
+fn guests(study: &Study, lines: &mut SetupLines) {
     let mut all: Vec<String> = Vec::new();
     for point in &study.points {
         let guest = compare::guest(&point.point);
@@ -145,7 +145,7 @@ fn guests(study: &Study, lines: &mut Lines) {
     }
 }
 
-fn of_run(run: &RunFacts, lines: &mut Lines) {
+fn of_run(run: &RunFacts, lines: &mut SetupLines) {
     let facts = &run.run;
     let only: String = facts.only.iter().map(|only| format!(", --only {only}")).collect();
     let at = when(facts.at_ms);
@@ -161,7 +161,7 @@ fn of_run(run: &RunFacts, lines: &mut Lines) {
 }
 
 /// Values of what varies, as a spec has them.
-fn axes(study: &Study, lines: &mut Lines) {
+fn axes(study: &Study, lines: &mut SetupLines) {
     for axis in &study.varying {
         let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
         let mut values: Vec<String> = Vec::new();
@@ -174,7 +174,7 @@ fn axes(study: &Study, lines: &mut Lines) {
     }
 }
 
-fn schedules(study: &Study, lines: &mut Lines) {
+fn schedules(study: &Study, lines: &mut SetupLines) {
     let mut all: Vec<String> = Vec::new();
     for point in study.points.iter().map(|point| &point.point) {
         let name = if point.policy.is_host() {
@@ -198,7 +198,7 @@ fn schedules(study: &Study, lines: &mut Lines) {
     }
 }
 
-fn seeds(study: &Study, lines: &mut Lines) {
+fn seeds(study: &Study, lines: &mut SetupLines) {
     let order: BTreeSet<u64> = study.runs.iter().map(|run| run.run.seed).collect();
     let all = study
         .points
@@ -212,7 +212,7 @@ fn seeds(study: &Study, lines: &mut Lines) {
     lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
 }
 
-fn windows(study: &Study, lines: &mut Lines) {
+fn windows(study: &Study, lines: &mut SetupLines) {
     let mut seconds: Vec<f64> = Vec::new();
     for span in study.points.iter().map(|point| point.point.duration.as_secs_f64()) {
         if !seconds.contains(&span) {

@@ -3,7 +3,7 @@
 
 use super::{
     Arrival, Law, by_cpus,
-    queue::{Place, Queues},
+    queue::{QueueState, Queues},
 };
 use crate::event::VcpuIndex;
 use base::units::Nanos;
@@ -53,7 +53,7 @@ impl Cfs {
 
     fn slice(&self, queues: &Queues, cpu: usize, vcpu: VcpuIndex) -> Nanos {
         let place = queues.of(vcpu).place;
-        let is_other = !matches!(place, Place::Queued | Place::Current);
+        let is_other = !matches!(place, QueueState::Queued | QueueState::Current);
         let count = queues.runnable(cpu).count() as u64 + u64::from(is_other);
         let weight = queues.of(vcpu).weight;
         let load = queues.load(cpu) + if is_other { weight } else { 0 };

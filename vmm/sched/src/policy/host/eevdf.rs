@@ -4,7 +4,7 @@
 
 use super::{
     Arrival, Law, by_cpus,
-    queue::{Place, Queues},
+    queue::{QueueState, Queues},
 };
 use crate::event::VcpuIndex;
 use base::units::Nanos;
@@ -84,7 +84,7 @@ impl Eevdf {
         }
         let key = |vcpu: VcpuIndex| {
             let entity = queues.of(vcpu);
-            (entity.deadline, entity.place != Place::Current, entity.since, vcpu)
+            (entity.deadline, entity.place != QueueState::Current, entity.since, vcpu)
         };
         let queued = queue.queued.iter().copied().filter(is_eligible);
         queued.chain(current).min_by_key(|vcpu| key(*vcpu))
@@ -129,7 +129,7 @@ impl Law for Eevdf {
             queues.remove(vcpu);
             queues.of_mut(vcpu).lag = 0;
             self.place(queues, vcpu, Arrival::Woken);
-            queues.insert(vcpu, Place::Queued);
+            queues.insert(vcpu, QueueState::Queued);
         }
     }
 
@@ -159,7 +159,7 @@ impl Law for Eevdf {
                 return Some(next);
             }
             let best = Self::best(queues, cpu)?;
-            if queues.of(best).place != Place::Leaving {
+            if queues.of(best).place != QueueState::Leaving {
                 return Some(best);
             }
             // The vCPU has paid what it owed to others.

@@ -48,7 +48,7 @@ use crate::log::TurnEnd;
 use base::units::{Nanos, SlotId};
 pub(super) use cfs::Cfs;
 pub(super) use eevdf::Eevdf;
-use queue::{Place, Queues};
+use queue::{QueueState, Queues};
 
 /// A setting for one CPU as the kernel has it for `cpus` (`get_update_sysctl_factor` with its
 /// default, logarithmic scaling): times one plus the logarithm to base two of the CPUs, of at most 8.
@@ -102,7 +102,7 @@ trait Law: Debug + Send {
 
 /// The host's scheduler, with a queue order.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct HostScheduler {
     law: Box<dyn Law>,
     queues: Queues,
     tick: Nanos,
@@ -123,7 +123,7 @@ const BALANCE_TICKS: u64 = 4;
 /// CPUs whose number lengthens that.
 const BALANCE_CPUS: u64 = 10;
 
-impl Host {
+impl HostScheduler {
     pub(super) fn cfs(setup: &Setup<'_>, cfs: Cfs, yields_on_kick: bool) -> Self {
         Self::new(setup, Box::new(cfs), yields_on_kick)
     }
@@ -171,8 +171,8 @@ impl Host {
 
     /// Puts a vCPU that wakes or starts into a queue, and interrupts whom it preempts.
     fn wake(&mut self, vcpu: VcpuIndex, waker: Option<VcpuIndex>, view: &View<'_>) {
-        if self.queues.of(vcpu).place == Place::Leaving {
-            self.queues.of_mut(vcpu).place = Place::Queued;
+        if self.queues.of(vcpu).place == QueueState::Leaving {
+            self.queues.of_mut(vcpu).place = QueueState::Queued;
             self.law.comes_back(&mut self.queues, vcpu);
         } else {
             let is_new = std::mem::take(&mut self.queues.of_mut(vcpu).is_new);
@@ -184,7 +184,7 @@ impl Host {
             }
             let arrival = if is_new { Arrival::New } else { Arrival::Woken };
             self.law.place(&mut self.queues, vcpu, arrival);
-            self.queues.insert(vcpu, Place::Queued);
+            self.queues.insert(vcpu, QueueState::Queued);
             self.queues.advance(to);
         }
         let cpu = self.queues.of(vcpu).cpu;
@@ -231,7 +231,7 @@ impl Host {
         self.queues.remove(vcpu);
         self.law.change_queue(&mut self.queues, vcpu, to);
         self.law.place(&mut self.queues, vcpu, Arrival::Moved);
-        self.queues.insert(vcpu, Place::Queued);
+        self.queues.insert(vcpu, QueueState::Queued);
         self.queues.advance(to);
     }
 
@@ -279,13 +279,13 @@ impl Host {
     }
 }
 
-impl Policy for Host {
+impl Policy for HostScheduler {
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
         let entity = self.queues.of_mut(vcpu);
         entity.weight = view.weight_of(vcpu).max(1).into();
         entity.since = view.now;
         match cause {
-            Ready::Preempted | Ready::Yielded => self.queues.insert(vcpu, Place::Queued),
+            Ready::Preempted | Ready::Yielded => self.queues.insert(vcpu, QueueState::Queued),
             Ready::Kicked(by) => {
                 self.kicked = Some(vcpu);
                 self.wake(vcpu, by, view);
@@ -302,7 +302,7 @@ impl Policy for Host {
         let cpu = slot.0 as usize;
         let is_here = |vcpu: &VcpuIndex| {
             let entity = self.queues.of(*vcpu);
-            entity.place == Place::Queued && entity.cpu == cpu
+            entity.place == QueueState::Queued && entity.cpu == cpu
         };
         let chosen = self.queues.cpus[cpu].chosen.filter(is_here);
         self.queues.cpus[cpu].chosen = None;
@@ -310,7 +310,7 @@ impl Policy for Host {
         let vcpu = vcpu.or_else(|| self.pull(cpu, view))?;
         self.queues.remove(vcpu);
         let entity = self.queues.of_mut(vcpu);
-        (entity.place, entity.charged, entity.has_slice) = (Place::Current, Nanos::ZERO, true);
+        (entity.place, entity.charged, entity.has_slice) = (QueueState::Current, Nanos::ZERO, true);
         (entity.yielded, entity.takes_yields) = (false, false);
         let tick = self.next_tick(view.now);
         let queue = &mut self.queues.cpus[cpu];
@@ -346,9 +346,9 @@ impl Policy for Host {
         }
         let queue = &mut self.queues.cpus[cpu];
         (queue.current, queue.is_due) = (None, false);
-        self.queues.of_mut(vcpu).place = Place::Away;
+        self.queues.of_mut(vcpu).place = QueueState::Away;
         if stays {
-            self.queues.insert(vcpu, Place::Leaving);
+            self.queues.insert(vcpu, QueueState::Leaving);
         }
     }
 

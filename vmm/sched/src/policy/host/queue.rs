@@ -9,7 +9,7 @@ const USUAL_WEIGHT: u64 = 1024;
 
 /// Where a vCPU is, as its host sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueueState {
     /// In no queue: it sleeps, or has not started.
     Away,
     /// Waits for its CPU.
@@ -33,7 +33,7 @@ pub(super) struct Entity {
     pub(super) lag: i64,
     /// EEVDF: it was picked for its request, which is not served yet.
     pub(super) has_slice: bool,
-    pub(super) place: Place,
+    pub(super) place: QueueState,
     /// The CPU in whose queue it is or was last.
     pub(super) cpu: usize,
     /// The part of its turn that its virtual runtime contains.
@@ -85,7 +85,7 @@ impl Queues {
             deadline: 0,
             lag: 0,
             has_slice: false,
-            place: Place::Away,
+            place: QueueState::Away,
             cpu: 0,
             charged: Nanos::ZERO,
             since: Nanos::ZERO,
@@ -125,7 +125,7 @@ impl Queues {
     /// The vCPUs that wait for this CPU.
     pub(super) fn waiting(&self, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
         let queued = self.cpus[cpu].queued.iter().copied();
-        queued.filter(|vcpu| self.of(*vcpu).place == Place::Queued)
+        queued.filter(|vcpu| self.of(*vcpu).place == QueueState::Queued)
     }
 
     /// The vCPUs that run or wait on this CPU.
@@ -147,7 +147,7 @@ impl Queues {
         self.waiting(cpu).min_by_key(|vcpu| (self.of(*vcpu).since, *vcpu))
     }
 
-    pub(super) fn insert(&mut self, vcpu: VcpuIndex, place: Place) {
+    pub(super) fn insert(&mut self, vcpu: VcpuIndex, place: QueueState) {
         let entity = &mut self.all[vcpu.ix()];
         let queue = &mut self.cpus[entity.cpu];
         debug_assert!(!queue.queued.contains(&vcpu), "{vcpu:?} is queued twice");
@@ -158,7 +158,7 @@ impl Queues {
     /// Takes `vcpu` out of its queue.
     pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
         let entity = &mut self.all[vcpu.ix()];
-        entity.place = Place::Away;
+        entity.place = QueueState::Away;
         let cpu = entity.cpu;
         self.cpus[cpu].queued.retain(|other| *other != vcpu);
         self.forget(vcpu);

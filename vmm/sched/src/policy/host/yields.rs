@@ -1,14 +1,14 @@
 //! Yields to another vCPU: of a kicker, and of a vCPU in a pause loop.
 
-use super::queue::Place;
-use super::{Host, Verdict, View, Why};
+use super::queue::QueueState;
+use super::{HostScheduler, Verdict, View, Why};
 use crate::event::VcpuIndex;
 
-impl Host {
+impl HostScheduler {
     /// Does `vcpu` wait for a CPU that another one has?
     pub(super) fn waits_for_another(&self, vcpu: VcpuIndex) -> bool {
         let entity = self.queues.of(vcpu);
-        entity.place == Place::Queued && self.queues.cpus[entity.cpu].current.is_some()
+        entity.place == QueueState::Queued && self.queues.cpus[entity.cpu].current.is_some()
     }
 
     /// The current `vcpu` yields to `to`, which waits for a CPU (`yield_to`): that becomes its CPU's
@@ -42,7 +42,7 @@ impl Host {
         let around = (last + 1..count).chain(0..=last.min(count - 1)).map(VcpuIndex);
         for vcpu in around.filter(|vcpu| view.vm_of(*vcpu) == vm && *vcpu != spinner) {
             let entity = self.queues.of_mut(vcpu);
-            if entity.place != Place::Queued {
+            if entity.place != QueueState::Queued {
                 continue;
             }
             let takes = !entity.yielded || entity.takes_yields;

@@ -1,6 +1,6 @@
 //! The columns of the exported table: their names, and how their values are computed.
 
-use super::row::Row;
+use super::row::CellRow;
 use crate::{
     axis::Axis,
     latencies::{Percentiles, TimeShares},
@@ -10,9 +10,9 @@ use base::units::Nanos;
 /// Computes a value: text, an integer, or a floating-point number. None: the field is empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Get {
-    Text(fn(&Row<'_>) -> Option<String>),
-    Count(fn(&Row<'_>) -> Option<u64>),
-    Number(fn(&Row<'_>) -> Option<f64>),
+    Text(fn(&CellRow<'_>) -> Option<String>),
+    Count(fn(&CellRow<'_>) -> Option<u64>),
+    Number(fn(&CellRow<'_>) -> Option<f64>),
 }
 
 /// A column of an exported table.
@@ -23,17 +23,17 @@ pub(crate) struct Column {
 }
 
 /// A column of texts.
-pub(crate) const fn text(name: &'static str, get: fn(&Row<'_>) -> Option<String>) -> Column {
+pub(crate) const fn text(name: &'static str, get: fn(&CellRow<'_>) -> Option<String>) -> Column {
     Column { name, get: Get::Text(get) }
 }
 
 /// A column of integers.
-pub(crate) const fn count(name: &'static str, get: fn(&Row<'_>) -> Option<u64>) -> Column {
+pub(crate) const fn count(name: &'static str, get: fn(&CellRow<'_>) -> Option<u64>) -> Column {
     Column { name, get: Get::Count(get) }
 }
 
 /// A column of floating-point numbers.
-pub(crate) const fn number(name: &'static str, get: fn(&Row<'_>) -> Option<f64>) -> Column {
+pub(crate) const fn number(name: &'static str, get: fn(&CellRow<'_>) -> Option<f64>) -> Column {
     Column { name, get: Get::Number(get) }
 }
 

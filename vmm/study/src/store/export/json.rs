@@ -16,14 +16,14 @@ struct Document<'a> {
     pvticket: &'static str,
     /// All cells of all runs have figures.
     complete: bool,
-    runs: Vec<Run<'a>>,
+    runs: Vec<ExportedRun<'a>>,
     /// In the order in which a report shows them.
     points: &'a [PointStudy],
-    comparisons: Vec<Judged<'a>>,
+    comparisons: Vec<JudgedComparison<'a>>,
 }
 
 #[derive(Serialize)]
-struct Run<'a> {
+struct ExportedRun<'a> {
     store: &'a str,
     #[serde(flatten)]
     run: &'a RunLine,
@@ -33,7 +33,7 @@ struct Run<'a> {
 }
 
 #[derive(Serialize)]
-struct Judged<'a> {
+struct JudgedComparison<'a> {
     /// `of` and `against` are indices of points.
     #[serde(flatten)]
     comparison: &'a Comparison,
@@ -42,7 +42,7 @@ struct Judged<'a> {
 
 /// The stores' lines, and the study of them.
 pub fn json(stores: &[RunRecord], study: &Study) -> serde_json::Result<String> {
-    let judged = |comparison| Judged { comparison, outcome: comparison.outcome() };
+    let judged = |comparison| JudgedComparison { comparison, outcome: comparison.outcome() };
     let document = Document {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
@@ -54,9 +54,9 @@ pub fn json(stores: &[RunRecord], study: &Study) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn run(record: &RunRecord) -> Run<'_> {
+fn run(record: &RunRecord) -> ExportedRun<'_> {
     let contents = &record.contents;
-    Run {
+    ExportedRun {
         store: &record.source,
         run: &contents.run,
         sessions: &contents.sessions,

@@ -23,7 +23,7 @@ use columns::{Column, Get, columns};
 pub use json::json;
 #[cfg(feature = "parquet")]
 pub use parquet::parquet;
-use row::Row;
+use row::CellRow;
 
 /// Why a table cannot be written.
 #[derive(Debug, Error)]
@@ -47,9 +47,9 @@ impl From<csv::Error> for ExportError {
     }
 }
 
-fn rows(record: &RunRecord) -> Vec<Row<'_>> {
+fn rows(record: &RunRecord) -> Vec<CellRow<'_>> {
     let Contents { run, cells, .. } = &record.contents;
-    cells.iter().map(|cell| Row::new(&record.source, run, cell)).collect()
+    cells.iter().map(|cell| CellRow::new(&record.source, run, cell)).collect()
 }
 
 /// Number of columns.
@@ -68,7 +68,7 @@ pub fn csv(stores: &[RunRecord], to: impl Write) -> Result<(), ExportError> {
 }
 
 /// A field's text. Numbers have the fewest digits that parse back to the same value.
-fn field(column: &Column, row: &Row<'_>) -> String {
+fn field(column: &Column, row: &CellRow<'_>) -> String {
     let text = match column.get {
         Get::Text(get) => get(row),
         Get::Count(get) => get(row).map(|value| value.to_string()),

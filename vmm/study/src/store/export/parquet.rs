@@ -16,7 +16,7 @@ use parquet::{
 use super::{
     ExportError,
     columns::{Column, Get, columns},
-    row::Row,
+    row::CellRow,
     rows,
 };
 use crate::findings::RunRecord;
@@ -58,7 +58,7 @@ fn schema() -> Result<TypePtr, ParquetError> {
 
 fn write_column(
     column: &Column,
-    rows: &[Row<'_>],
+    rows: &[CellRow<'_>],
     writer: &mut SerializedColumnWriter<'_>,
 ) -> Result<(), ParquetError> {
     match column.get {

@@ -3,7 +3,7 @@
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
     disturbance::Disturbance,
-    findings::{self, Host, NONSENSE, point::fairness_of},
+    findings::{self, NONSENSE, VcpuTimeShares, point::fairness_of},
     latencies::Percentiles,
     sync_counters::WorkCounts,
     timings::Timings,
@@ -16,16 +16,16 @@ use sched::{accounting::Totals, policy::Hits};
 
 /// The data of a row.
 #[derive(Debug)]
-pub(crate) struct Row<'a> {
+pub(crate) struct CellRow<'a> {
     pub store: &'a str,
     pub run: &'a RunLine,
     pub cell: &'a CellLine,
-    pub(super) times: Times,
+    pub(super) times: RowPercentiles,
 }
 
 /// Percentiles, computed once per row and not once per column.
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(super) struct RowPercentiles {
     pub latency: Option<Percentiles>,
     pub lateness: Option<Percentiles>,
     pub handover: Option<Percentiles>,
@@ -34,7 +34,7 @@ pub(super) struct Times {
     pub grant_to_guest: Option<Percentiles>,
 }
 
-impl Times {
+impl RowPercentiles {
     fn of(figures: &Figures) -> Self {
         let scheduled = figures.schedule.as_ref();
         Self {
@@ -48,10 +48,10 @@ impl Times {
     }
 }
 
-impl<'a> Row<'a> {
+impl<'a> CellRow<'a> {
     pub fn new(store: &'a str, run: &'a RunLine, cell: &'a CellLine) -> Self {
-        let row = Self { store, run, cell, times: Times::default() };
-        let times = row.figures().map(Times::of).unwrap_or_default();
+        let row = Self { store, run, cell, times: RowPercentiles::default() };
+        let times = row.figures().map(RowPercentiles::of).unwrap_or_default();
         Self { times, ..row }
     }
 
@@ -110,7 +110,7 @@ impl<'a> Row<'a> {
 
     /// The threads of all vCPUs together; None where the host's kernel does not count them.
     pub fn threads(&self) -> Option<ThreadTimes> {
-        Host::of(&self.figures()?.host).map(|host| host.times)
+        VcpuTimeShares::of(&self.figures()?.host).map(|host| host.times)
     }
 
     /// KVM's counts of all machines together.
@@ -119,8 +119,8 @@ impl<'a> Row<'a> {
     }
 
     /// Shares of the time for which vCPUs had a CPU.
-    pub fn ran(&self) -> Option<Host> {
-        Host::of(&self.figures()?.host)
+    pub fn ran(&self) -> Option<VcpuTimeShares> {
+        VcpuTimeShares::of(&self.figures()?.host)
     }
 
     pub fn jain(&self) -> Option<f64> {

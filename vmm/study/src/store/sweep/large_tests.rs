@@ -14,7 +14,7 @@ use super::{
         record::{CellLine, Figures, Line, Outcome, ScheduleFigures},
         tests::{cell, run},
     },
-    PARTS, Sum,
+    Checksum, PARTS,
     record::{SweepLine, Unit, UnitLine},
     tests::{session, sweep},
 };
@@ -45,7 +45,7 @@ fn write_part(dir: &Path, unit: u32, like: &CellLine) {
     for number in unit * CELLS..(unit + 1) * CELLS {
         text.extend(json(&Line::Cell(Box::new(CellLine { cell: number, ..like.clone() }))));
     }
-    let mut sum = Sum::default();
+    let mut sum = Checksum::default();
     sum.add(&text);
     text.extend(json(&Line::Unit(UnitLine { unit, cells: CELLS, sum: sum.value() })));
     fs::write(dir.join(PARTS).join(format!("{unit}.0.0.n.1.jsonl")), text).unwrap();

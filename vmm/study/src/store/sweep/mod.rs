@@ -25,7 +25,7 @@ use std::{
 
 pub use merge::{Merged, PartFault, PartNote, merge};
 pub use part::{End, Part, parse};
-pub(super) use sum::Sum;
+pub(super) use sum::Checksum;
 
 use super::{Contents, StoreError, failed};
 use base::files;

@@ -14,7 +14,7 @@ use super::{
         read::{LONGEST, in_a_line},
         record::{CellLine, Line, SessionLine},
     },
-    Sum,
+    Checksum,
     record::{Attempt, SweepLine, Unit, UnitLine},
 };
 
@@ -55,12 +55,12 @@ impl Part {
 
 /// Reads a part from any input. Never fails: a part may be anything.
 pub fn parse(mut input: impl BufRead, sweep: &SweepLine) -> Part {
-    let mut reading = Reading {
+    let mut reading = PartReading {
         sweep,
         part: Part::default(),
         unit: None,
         ended: HashSet::new(),
-        sum: Sum::default(),
+        sum: Checksum::default(),
     };
     let mut torn: Option<(u64, String)> = None;
     for number in 1.. {
@@ -92,15 +92,15 @@ pub fn parse(mut input: impl BufRead, sweep: &SweepLine) -> Part {
     reading.part
 }
 
-struct Reading<'a> {
+struct PartReading<'a> {
     sweep: &'a SweepLine,
     part: Part,
     unit: Option<Unit>,
     ended: HashSet<u32>,
-    sum: Sum,
+    sum: Checksum,
 }
 
-impl Reading<'_> {
+impl PartReading<'_> {
     fn damaged(mut self, line: u64, reason: String) -> Part {
         self.part.end = End::Damaged { line, why: reason };
         self.part

@@ -2,15 +2,15 @@
 
 /// FNV-1a with 64 bits: finds what a disk or a file system mangled; no protection against intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sum(u64);
+pub(crate) struct Checksum(u64);
 
-impl Default for Sum {
+impl Default for Checksum {
     fn default() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 }
 
-impl Sum {
+impl Checksum {
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -24,12 +24,12 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
-    use super::Sum;
+    use super::Checksum;
 
     #[test]
     fn sums_are_the_published_ones() {
         let sum_of = |text: &str| {
-            let mut sum = Sum::default();
+            let mut sum = Checksum::default();
             sum.add(text.as_bytes());
             sum.value()
         };

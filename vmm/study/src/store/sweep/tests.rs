@@ -49,7 +49,7 @@ fn text(session: SessionLine, cells: &[(u32, Outcome)]) -> Vec<u8> {
             serde_json::to_string(&line).unwrap().into_bytes().into_iter().chain([b'\n'])
         })
         .collect();
-    let mut sum = Sum::default();
+    let mut sum = Checksum::default();
     sum.add(&text);
     let end = Line::Unit(UnitLine { unit, cells: 2, sum: sum.value() });
     text.extend(format!("{}\n", serde_json::to_string(&end).unwrap()).into_bytes());
