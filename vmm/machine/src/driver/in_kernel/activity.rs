@@ -1,87 +1,72 @@
-//! Lock activity of a vCPU, decoded from a record of the scheduler in BPF. Mirrors [`TelemetryView::activity`].
-//!
-//! [`TelemetryView::activity`]: crate::driver::TelemetryView::activity
+//! Lock activity of a vCPU, decoded from a record of the scheduler in BPF.
 
 use bpf::Locks;
-use hypercalls::telemetry::{NAMED, Wait};
+use hypercalls::telemetry::Wait;
 
-use crate::driver::telemetry::drawn_ticket;
+use crate::driver::telemetry::line::{self, LineView, drawn_ticket, head, queue};
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
-/// Low bit of a ticketlock's head: the slow-path flag.
-const FLAG: u16 = 1;
-
-fn head(word: u32) -> u16 {
-    word as u16 & !FLAG
+/// The line of a vCPU in a record.
+struct LineInRecord<'a> {
+    locks: &'a Locks,
+    since: Nanos,
+    /// The guest may not maintain its lines.
+    may_be_blank: bool,
 }
 
-fn tail(word: u32) -> u16 {
-    (word >> 16) as u16
-}
+impl LineView for LineInRecord<'_> {
+    fn held(&self) -> u32 {
+        self.locks.held
+    }
 
-/// How many releases come before that of this ticket.
-const fn ahead(ticket: u16, head: u16) -> u16 {
-    ticket.wrapping_sub(head) / 2
+    fn held_lock(&self, depth: usize) -> (LockId, u16) {
+        (LockId(self.locks.held_lock[depth]), self.locks.held_ticket[depth])
+    }
+
+    fn held_head(&self, depth: usize) -> Option<u16> {
+        self.locks.held_word[depth].map(head)
+    }
+
+    fn wait(&self) -> (Wait, u16) {
+        Wait::parse(self.locks.wait)
+    }
+
+    fn wait_lock(&self) -> LockId {
+        LockId(self.locks.wait_lock)
+    }
+
+    fn wait_head(&self) -> Option<u16> {
+        self.locks.wait_word.map(head)
+    }
+
+    fn wait_queued(&self) -> Option<u16> {
+        self.locks.wait_word.map(|word| queue(word).1)
+    }
+
+    fn wait_since(&self) -> Nanos {
+        self.since
+    }
+
+    fn is_blank(&self) -> bool {
+        self.may_be_blank && self.locks.held_lock[0] == 0
+    }
 }
 
 /// What the vCPU did. `since`: when its wait began; zero if that is not known. `blank`: a line that has named
 /// no lock yet says nothing.
 pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> LockActivity {
-    if let Some(holding) = holding(locks, locks.held) {
-        return holding;
+    match line::activity(&LineInRecord { locks, since, may_be_blank: blank }) {
+        LockActivity::Entering => drawn(locks, at).unwrap_or(LockActivity::Entering),
+        known => known,
     }
-    let lock = LockId(locks.wait_lock);
-    let (wait, ticket) = Wait::parse(locks.wait);
-    match wait {
-        Wait::Nothing if blank && locks.held_lock[0] == 0 => LockActivity::Unknown,
-        Wait::Nothing => LockActivity::Free,
-        Wait::Entering => drawn(locks, at).unwrap_or(LockActivity::Entering),
-        Wait::Spinning | Wait::Halted => {
-            let distance = locks.wait_word.map(|word| ahead(ticket, head(word)));
-            let halted = wait == Wait::Halted;
-            LockActivity::Waiting { lock, ticket, distance, since, halted }
-        }
-        Wait::Outside => {
-            let queued = locks.wait_word.map(|word| ahead(tail(word), head(word)));
-            LockActivity::Outside { lock, queued, since }
-        }
-        Wait::Kicking => LockActivity::Kicking { lock, ticket },
-    }
-}
-
-/// Those of its `held` locks that it still held.
-fn holding(locks: &Locks, held: u32) -> Option<LockActivity> {
-    let depth = held.checked_sub(1)?;
-    let ix = usize::try_from(depth).unwrap_or(usize::MAX);
-    let lock = match ix {
-        0..NAMED if !is_held(locks, ix) => return holding(locks, depth),
-        0..NAMED => Some(LockId(locks.held_lock[ix])),
-        _ => None,
-    };
-    let outer = |at: usize| {
-        let candidate = LockId(locks.held_lock[at]);
-        (at < ix && candidate.0 != 0 && is_held(locks, at)).then_some(candidate)
-    };
-    let outer: [Option<LockId>; NAMED] = std::array::from_fn(outer);
-    Some(if outer.iter().all(Option::is_none) {
-        LockActivity::Holding { lock, depth: held }
-    } else {
-        LockActivity::HoldingSeveral { lock, depth: held, outer }
-    })
-}
-
-/// Does the lock at this depth serve its ticket?
-fn is_held(locks: &Locks, ix: usize) -> bool {
-    locks.held_word[ix].is_none_or(|word| head(word) == locks.held_ticket[ix])
 }
 
 /// Which ticket a vCPU has drawn that has not published it: the one that is out and that no other vCPU
 /// claims. `None`: not known.
 fn drawn(locks: &Locks, at: Nanos) -> Option<LockActivity> {
     let (word, claimed) = (locks.wait_word?, locks.claimed?);
-    let (lock, head) = (LockId(locks.wait_lock), head(word));
-    let count = ahead(tail(word), head);
+    let (lock, (head, count)) = (LockId(locks.wait_lock), queue(word));
     // The kernel looks at 64 tickets.
     let out = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
     drawn_ticket(lock, head, (out & !claimed).into(), count <= 64, at)

@@ -1,7 +1,8 @@
 //! Telemetry as the VMM reads it: what a vCPU is doing with locks at this moment.
 
+pub(super) mod line;
+
 use std::{
-    array,
     mem::offset_of,
     sync::atomic::Ordering::{Acquire, Relaxed},
 };
@@ -14,12 +15,8 @@ use kvm::{
     sys::{ram::Ram, tsc},
     vcpu::TscClock,
 };
+use line::{INC, LineView, drawn_ticket};
 use sched::event::{LockActivity, LockId};
-
-/// Low bit of a ticketlock's head: the slow-path flag.
-const FLAG: u16 = 1;
-/// Difference between two successive tickets.
-const INC: u16 = 2;
 
 /// Translates a guest-virtual address, for the addresses that locks have.
 pub type Translate = fn(u64) -> Option<Gpa>;
@@ -57,10 +54,6 @@ impl TelemetryView {
         Self { memory, base, translate, clocks, kept }
     }
 
-    fn is_blank(&self, vcpu: VcpuId) -> bool {
-        self.kept == LineUpkeep::Perhaps && self.load::<u64>(vcpu, offset_of!(Line, held_lock)) == 0
-    }
-
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
         let at = self.base.0 + u64::from(vcpu.0) * size_of::<Line>() as u64 + offset as u64;
         // The lines were added to the guest's memory when it was built.
@@ -76,35 +69,13 @@ impl TelemetryView {
     fn head(&self, lock: LockId) -> Option<u16> {
         let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(2))?;
         let head: u16 = self.memory.load(GuestAddress(at.0), Acquire).ok()?;
-        Some(head & !FLAG)
+        Some(line::head(head.into()))
     }
 
     /// The vCPU's activity at `now`. Exact if the vCPU is outside the guest; otherwise it may be
     /// out of date.
     pub fn activity(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
-        let held: u32 = self.load(vcpu, offset_of!(Line, held));
-        if let Some(holding) = self.holding(vcpu, held) {
-            return holding;
-        }
-        let (wait, ticket) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
-        match wait {
-            Wait::Nothing if self.is_blank(vcpu) => LockActivity::Unknown,
-            Wait::Nothing => LockActivity::Free,
-            Wait::Entering => LockActivity::Entering,
-            Wait::Spinning | Wait::Halted => {
-                let lock = self.wait_lock(vcpu);
-                let distance = self.head(lock).map(|head| ticket.wrapping_sub(head) / INC);
-                let (since, halted) = (self.wait_since(vcpu, now), wait == Wait::Halted);
-                LockActivity::Waiting { lock, ticket, distance, since, halted }
-            }
-            Wait::Outside => {
-                let lock = self.wait_lock(vcpu);
-                let (queued, since) =
-                    (self.word(lock).map(|(_, count)| count), self.wait_since(vcpu, now));
-                LockActivity::Outside { lock, queued, since }
-            }
-            Wait::Kicking => LockActivity::Kicking { lock: self.wait_lock(vcpu), ticket },
-        }
+        line::activity(&LineInMemory { lines: self, vcpu, now })
     }
 
     /// The activity of a vCPU outside the guest. If it was stopped while drawing a ticket, finds
@@ -155,9 +126,7 @@ impl TelemetryView {
     /// The ticket that a lock is serving, and how many are out, including that one.
     fn word(&self, lock: LockId) -> Option<(u16, u16)> {
         let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
-        let word: u32 = self.memory.load(GuestAddress(at.0), Acquire).ok()?;
-        let (head, tail) = (word as u16 & !FLAG, (word >> 16) as u16);
-        Some((head, tail.wrapping_sub(head) / INC))
+        self.memory.load(GuestAddress(at.0), Acquire).ok().map(line::queue)
     }
 
     /// The tickets of `lock` that a vCPU claims, as bits starting at `head`; and whether these are
@@ -181,45 +150,6 @@ impl TelemetryView {
         // An interrupt handler's own lock hides a ticket that the interrupted code has drawn.
         let hides = matches!(wait, Wait::Entering | Wait::Outside | Wait::Kicking);
         (tickets, !hides && held as usize <= NAMED)
-    }
-
-    fn wait_lock(&self, vcpu: VcpuId) -> LockId {
-        LockId(self.load(vcpu, offset_of!(Line, wait_lock)))
-    }
-
-    /// When its wait began; zero if that is not known.
-    fn wait_since(&self, vcpu: VcpuId, now: Nanos) -> Nanos {
-        self.when(vcpu, offset_of!(Line, wait_since), now).unwrap_or_default()
-    }
-
-    /// Those of its `held` locks that are still held: a preemption may fall between the release of
-    /// the innermost lock and the store that publishes it.
-    fn holding(&self, vcpu: VcpuId, held: u32) -> Option<LockActivity> {
-        let depth = held.checked_sub(1)?;
-        let ix = usize::try_from(depth).unwrap_or(usize::MAX);
-        let lock = match ix {
-            0..NAMED => Some(self.held(vcpu, ix)),
-            _ => None,
-        };
-        if lock == Some(None) {
-            return self.holding(vcpu, depth);
-        }
-        let lock = lock.flatten();
-        // A kernel that releases a lock in the middle leaves a zero there for a moment.
-        let outer = |at| self.held(vcpu, at).filter(|candidate| at < ix && candidate.0 != 0);
-        let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
-        Some(if outer.iter().all(Option::is_none) {
-            LockActivity::Holding { lock, depth: held }
-        } else {
-            LockActivity::HoldingSeveral { lock, depth: held, outer }
-        })
-    }
-
-    /// The lock that it claims to hold at this depth, unless that lock is serving another ticket.
-    fn held(&self, vcpu: VcpuId, ix: usize) -> Option<LockId> {
-        let lock = LockId(self.load(vcpu, offset_of!(Line, held_lock) + ix * 8));
-        let ticket: u16 = self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2);
-        self.head(lock).is_none_or(|head| head == ticket).then_some(lock)
     }
 
     /// Converts a TSC value of its line to the clock that shows `now`. None if it is in the future
@@ -282,33 +212,56 @@ impl TelemetryView {
     }
 }
 
-/// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that
-/// nobody claims, as bits from `head` on. `None`: more than one is left, or not all claims are known.
-pub(super) fn drawn_ticket(
-    lock: LockId,
-    head: u16,
-    left: u128,
-    all_say: bool,
+/// The line of a vCPU in the guest's memory, read at `now`.
+struct LineInMemory<'a> {
+    lines: &'a TelemetryView,
+    vcpu: VcpuId,
     now: Nanos,
-) -> Option<LockActivity> {
-    if left == 0 {
-        return Some(LockActivity::Free);
+}
+
+impl LineInMemory<'_> {
+    fn load<T: AtomicAccess + Default>(&self, offset: usize) -> T {
+        self.lines.load(self.vcpu, offset)
     }
-    if !all_say || !left.is_power_of_two() {
-        return None;
+}
+
+impl LineView for LineInMemory<'_> {
+    fn held(&self) -> u32 {
+        self.load(offset_of!(Line, held))
     }
-    let distance = left.trailing_zeros() as u16;
-    Some(match distance {
-        0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
-        _ => LockActivity::Waiting {
-            lock,
-            ticket: head.wrapping_add(distance.wrapping_mul(INC)),
-            distance: Some(distance),
-            // The vCPU drew the ticket just now.
-            since: now,
-            halted: false,
-        },
-    })
+
+    fn held_lock(&self, depth: usize) -> (LockId, u16) {
+        let lock = self.load(offset_of!(Line, held_lock) + depth * 8);
+        (LockId(lock), self.load(offset_of!(Line, held_ticket) + depth * 2))
+    }
+
+    fn held_head(&self, depth: usize) -> Option<u16> {
+        self.lines.head(self.held_lock(depth).0)
+    }
+
+    fn wait(&self) -> (Wait, u16) {
+        Wait::parse(self.load(offset_of!(Line, wait)))
+    }
+
+    fn wait_lock(&self) -> LockId {
+        LockId(self.load(offset_of!(Line, wait_lock)))
+    }
+
+    fn wait_head(&self) -> Option<u16> {
+        self.lines.head(self.wait_lock())
+    }
+
+    fn wait_queued(&self) -> Option<u16> {
+        self.lines.word(self.wait_lock()).map(|(_, count)| count)
+    }
+
+    fn wait_since(&self) -> Nanos {
+        self.lines.when(self.vcpu, offset_of!(Line, wait_since), self.now).unwrap_or_default()
+    }
+
+    fn is_blank(&self) -> bool {
+        self.lines.kept == LineUpkeep::Perhaps && self.load::<u64>(offset_of!(Line, held_lock)) == 0
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,133 @@
+//! What a telemetry line says, wherever it was read: in the guest's memory ([`TelemetryView`]), or in a record of the
+//! scheduler in BPF.
+//!
+//! [`TelemetryView`]: super::TelemetryView
+
+use std::array;
+
+use hypercalls::telemetry::{NAMED, Wait};
+
+use base::units::Nanos;
+use sched::event::{LockActivity, LockId};
+
+/// Low bit of a ticketlock's head: the slow-path flag.
+const FLAG: u16 = 1;
+/// Difference between two successive tickets.
+pub(in crate::driver) const INC: u16 = 2;
+
+/// The ticket that a lock with this word is serving.
+pub(in crate::driver) const fn head(word: u32) -> u16 {
+    word as u16 & !FLAG
+}
+
+/// The ticket that this word serves, and how many are out, including that one.
+pub(in crate::driver) const fn queue(word: u32) -> (u16, u16) {
+    let tail = (word >> 16) as u16;
+    (head(word), tail.wrapping_sub(head(word)) / INC)
+}
+
+/// A vCPU's line, with the words of the locks that it names; a word that cannot be found is None.
+///
+/// Methods are called in the order in which the guest does not write the fields: a waiter publishes that it holds a lock
+/// before it withdraws that it waits.
+pub(in crate::driver) trait LineView {
+    /// How many locks it holds.
+    fn held(&self) -> u32;
+    /// The lock that it holds at this depth, below [`NAMED`], and its ticket.
+    fn held_lock(&self, depth: usize) -> (LockId, u16);
+    /// The ticket that the lock at this depth is serving.
+    fn held_head(&self, depth: usize) -> Option<u16>;
+    /// Its wait and its ticket.
+    fn wait(&self) -> (Wait, u16);
+    /// The lock of the wait.
+    fn wait_lock(&self) -> LockId;
+    /// The ticket that this lock is serving.
+    fn wait_head(&self) -> Option<u16>;
+    /// How many tickets of this lock are out.
+    fn wait_queued(&self) -> Option<u16>;
+    /// When the wait began; zero if that is not known.
+    fn wait_since(&self) -> Nanos;
+    /// Has it named no lock yet, in a guest that may not maintain its lines? It says nothing then.
+    fn is_blank(&self) -> bool;
+}
+
+/// What the vCPU did.
+pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
+    if let Some(holding) = holding(line, line.held()) {
+        return holding;
+    }
+    let (wait, ticket) = line.wait();
+    match wait {
+        Wait::Nothing if line.is_blank() => LockActivity::Unknown,
+        Wait::Nothing => LockActivity::Free,
+        Wait::Entering => LockActivity::Entering,
+        Wait::Spinning | Wait::Halted => {
+            let distance = line.wait_head().map(|head| ticket.wrapping_sub(head) / INC);
+            let (lock, since, halted) = (line.wait_lock(), line.wait_since(), wait == Wait::Halted);
+            LockActivity::Waiting { lock, ticket, distance, since, halted }
+        }
+        Wait::Outside => {
+            let (lock, queued, since) = (line.wait_lock(), line.wait_queued(), line.wait_since());
+            LockActivity::Outside { lock, queued, since }
+        }
+        Wait::Kicking => LockActivity::Kicking { lock: line.wait_lock(), ticket },
+    }
+}
+
+/// Those of its `held` locks that are still held: a preemption may fall between the release of
+/// the innermost lock and the store that publishes it.
+fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
+    let depth = held.checked_sub(1)?;
+    let ix = usize::try_from(depth).unwrap_or(usize::MAX);
+    let lock = match ix {
+        0..NAMED => Some(still_held(line, ix)),
+        _ => None,
+    };
+    if lock == Some(None) {
+        return holding(line, depth);
+    }
+    let lock = lock.flatten();
+    // A kernel that releases a lock in the middle leaves a zero there for a moment.
+    let outer = |at| still_held(line, at).filter(|candidate| at < ix && candidate.0 != 0);
+    let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
+    Some(if outer.iter().all(Option::is_none) {
+        LockActivity::Holding { lock, depth: held }
+    } else {
+        LockActivity::HoldingSeveral { lock, depth: held, outer }
+    })
+}
+
+/// The lock that it claims to hold at this depth, unless that lock is serving another ticket.
+fn still_held(line: &impl LineView, depth: usize) -> Option<LockId> {
+    let (lock, ticket) = line.held_lock(depth);
+    line.held_head(depth).is_none_or(|head| head == ticket).then_some(lock)
+}
+
+/// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that
+/// nobody claims, as bits from `head` on. `None`: more than one is left, or not all claims are known.
+pub(in crate::driver) fn drawn_ticket(
+    lock: LockId,
+    head: u16,
+    left: u128,
+    all_say: bool,
+    now: Nanos,
+) -> Option<LockActivity> {
+    if left == 0 {
+        return Some(LockActivity::Free);
+    }
+    if !all_say || !left.is_power_of_two() {
+        return None;
+    }
+    let distance = left.trailing_zeros() as u16;
+    Some(match distance {
+        0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
+        _ => LockActivity::Waiting {
+            lock,
+            ticket: head.wrapping_add(distance.wrapping_mul(INC)),
+            distance: Some(distance),
+            // The vCPU drew the ticket just now.
+            since: now,
+            halted: false,
+        },
+    })
+}
