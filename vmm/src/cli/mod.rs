@@ -35,13 +35,10 @@ mod top;
 mod trace;
 mod variables;
 
-use std::{
-    io::{self, ErrorKind},
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use emulated::agent;
 use experiments::Usage;
@@ -178,7 +175,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 /// here, so that no other run spends time on them.
 fn print_help() -> ExitCode {
     match command().try_get_matches().map_err(|help| help.print()) {
-        Err(Err(error)) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
+        Err(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => unwritten(&error),
         _ => ExitCode::SUCCESS,
     }
 }
@@ -192,6 +189,9 @@ fn unwritten(error: &io::Error) -> ExitCode {
 /// clap's message without its "error: " prefix, usage block and line breaks.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return without_command(&text);
+    }
     let message: Vec<&str> = text
         .lines()
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
@@ -202,9 +202,31 @@ fn one_line(error: &clap::Error) -> String {
     format!("{} (see pvticket --help)", message.trim_start_matches("error: "))
 }
 
+/// The message for a command line that lacks a command; `help` is what clap prints for it.
+fn without_command(help: &str) -> String {
+    let usage = help.lines().find_map(|line| line.strip_prefix("Usage: pvticket")).unwrap_or("");
+    let words = usage.split_whitespace().take_while(|word| !word.starts_with(['<', '[']));
+    let path: String = words.map(|word| format!("{word} ")).collect();
+    let group = path.trim_end();
+    let colon = if group.is_empty() { "" } else { ": " };
+    format!("{group}{colon}name a command (see pvticket {path}--help)")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: the title of the help was printed as an error.
+    #[test]
+    fn a_command_that_is_missing_is_asked_for() {
+        for (words, message) in [
+            (&["pvticket"][..], "name a command (see pvticket --help)"),
+            (&["pvticket", "bench"], "bench: name a command (see pvticket bench --help)"),
+            (&["pvticket", "sim"], "sim: name a command (see pvticket sim --help)"),
+        ] {
+            assert_eq!(one_line(&Cli::try_parse_from(words).unwrap_err()), message);
+        }
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

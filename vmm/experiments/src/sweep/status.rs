@@ -93,12 +93,9 @@ fn describe(text: &mut String, state: &State, activities: &Activities, missing: 
     for (unit, activity) in activities {
         match activity {
             Activity::Running => {
-                let node = state.attempts.get(unit).map_or("", String::as_str);
-                let _ = writeln!(
-                    text,
-                    "unit {unit} runs {}",
-                    if node.is_empty() { String::new() } else { format!("on {node}") }
-                );
+                let node = state.attempts.get(unit).filter(|node| !node.is_empty());
+                let place = node.map(|node| format!(" on {node}")).unwrap_or_default();
+                let _ = writeln!(text, "unit {unit} runs{place}");
             }
             Activity::Stuck(reason) => {
                 let _ = writeln!(text, "unit {unit} never starts: {reason}");

@@ -12,9 +12,6 @@ use study::{
     stats::{self, Estimate, Quartiles},
 };
 
-/// Version of the JSON document. 2: memory of a VMM alone and with others, and the tiny guest's.
-const FORMAT: u32 = 2;
-
 /// Width of the name column.
 const NAME: usize = 42;
 
@@ -125,10 +122,7 @@ fn decimals(value: f64) -> usize {
 
 #[derive(Serialize)]
 struct BootTimesDocument<'a> {
-    format: u32,
-    pvticket: &'static str,
     place: MeasurementHost,
-    host: &'a HostFacts,
     lines: Vec<BootTimeLine>,
     samples: &'a BootFigures,
 }
@@ -139,12 +133,6 @@ pub fn json(
     host: &HostFacts,
     place: MeasurementHost,
 ) -> serde_json::Result<String> {
-    super::document(&BootTimesDocument {
-        format: FORMAT,
-        pvticket: env!("CARGO_PKG_VERSION"),
-        place,
-        host,
-        lines: lines(figures),
-        samples: figures,
-    })
+    let lines = BootTimesDocument { place, lines: lines(figures), samples: figures };
+    super::document("boot", host, true, lines)
 }

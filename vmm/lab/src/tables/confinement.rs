@@ -11,9 +11,6 @@ use study::{
     stats::{self, Estimate, Interval},
 };
 
-/// Version of the JSON document.
-const FORMAT: u32 = 1;
-
 /// Width of the name column.
 const NAME: usize = 36;
 
@@ -102,13 +99,9 @@ pub fn table(figures: &ConfinementFigures, plan: &ConfinementPlan, host: &HostFa
 
 #[derive(Serialize)]
 struct ConfinementDocument<'a> {
-    format: u32,
-    pvticket: &'static str,
-    host: &'a HostFacts,
     cpus: &'a [usize],
     runs: u32,
     seconds: f64,
-    complete: bool,
     subjects: Vec<ConfinementLine>,
 }
 
@@ -118,14 +111,7 @@ pub fn json(
     plan: &ConfinementPlan,
     host: &HostFacts,
 ) -> serde_json::Result<String> {
-    super::document(&ConfinementDocument {
-        format: FORMAT,
-        pvticket: env!("CARGO_PKG_VERSION"),
-        host,
-        cpus: plan.cpus.cpus(),
-        runs: plan.runs,
-        seconds: plan.duration.as_secs_f64(),
-        complete: !figures.interrupted,
-        subjects: lines(figures),
-    })
+    let (cpus, runs, seconds) = (plan.cpus.cpus(), plan.runs, plan.duration.as_secs_f64());
+    let lines = ConfinementDocument { cpus, runs, seconds, subjects: lines(figures) };
+    super::document("confinement", host, !figures.interrupted, lines)
 }

@@ -21,9 +21,6 @@ use study::{
     stats::{self, Estimate, Interval},
 };
 
-/// Version of the JSON document.
-const FORMAT: u32 = 1;
-
 /// Width of the name column.
 const NAME: usize = 38;
 
@@ -229,14 +226,10 @@ pub fn table(
 
 #[derive(Serialize)]
 struct HypercallDocument<'a> {
-    format: u32,
-    pvticket: &'static str,
-    host: &'a HostFacts,
     cpus: &'a [usize],
     rounds: u32,
     seconds: f64,
     seed: u64,
-    complete: bool,
     cases: Vec<HypercallLine>,
     contrasts: Vec<Contrast>,
     handoffs: Vec<handoffs::HandoffLine>,
@@ -252,17 +245,14 @@ pub fn json(
     let cases: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let handoffs = handed.zip(limit(&cases));
     let handoffs = handoffs.map(|(study, limit)| handoffs::lines(study, limit));
-    super::document(&HypercallDocument {
-        format: FORMAT,
-        pvticket: env!("CARGO_PKG_VERSION"),
-        host,
+    let lines = HypercallDocument {
         cpus: plan.cpus.cpus(),
         rounds: plan.rounds,
         seconds: plan.duration.as_secs_f64(),
         seed: plan.seed,
-        complete: !figures.interrupted,
         handoffs: handoffs.unwrap_or_default(),
         contrasts: contrasts(&cases),
         cases,
-    })
+    };
+    super::document("hypercalls", host, !figures.interrupted, lines)
 }

@@ -8,11 +8,37 @@ mod peers;
 pub mod schedule;
 
 use serde::Serialize;
-use study::stats::{self, Estimate};
+use study::{
+    host::HostFacts,
+    stats::{self, Estimate},
+};
 
-/// A document as JSON for files, which end with a line end.
-fn document(value: &impl Serialize) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
+/// Version of the JSON document. 3: one head for all benches.
+const FORMAT: u32 = 3;
+
+/// The JSON document of a bench.
+#[derive(Serialize)]
+struct BenchDocument<'a, F> {
+    format: u32,
+    pvticket: &'static str,
+    bench: &'static str,
+    host: &'a HostFacts,
+    /// False: it was interrupted, and some lines have fewer samples.
+    complete: bool,
+    #[serde(flatten)]
+    figures: F,
+}
+
+/// The document of a bench for a file, which ends with a line end.
+fn document(
+    bench: &'static str,
+    host: &HostFacts,
+    complete: bool,
+    figures: impl Serialize,
+) -> serde_json::Result<String> {
+    let (format, pvticket) = (FORMAT, env!("CARGO_PKG_VERSION"));
+    let document = BenchDocument { format, pvticket, bench, host, complete, figures };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
 /// The ratio of `values` to `base`, round by round, each of which measured both.
