@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::ensure;
+use rustix::process::Signal;
 
 use super::{resume, rounds, spec};
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
 tests![
     a_task_on_the_wrong_node_says_what_to_ask_for,
     options_that_contradict_each_other_are_refused,
+    a_scancel_that_fails_ends_what_runs,
     a_slurm_that_fails_or_hangs_or_babbles_loses_nothing,
     a_program_in_the_directory_is_not_run,
 ];
@@ -118,6 +120,35 @@ fn options_that_contradict_each_other_are_refused() -> anyhow::Result<()> {
     let ran = resume(&dir).run()?.exits(0)?;
     ensure!(ran.text()?.contains("2 units are to be run: 0-1"), "{}", ran.show());
     pvticket(["compare", "--resume"]).args([&dir]).run()?.fails(2, &["is a sweep"]).map(drop)
+}
+
+/// Regression: scancel fails if a task ends while it looks; those that ran were not told, and their cells were not stored.
+fn a_scancel_that_fails_ends_what_runs() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let spec = spec(folder.path(), &rounds(0.005, 2))?;
+    let bin = folder.path().join("fake");
+    fs::create_dir(&bin)?;
+    let [told, killed] = ["told", "killed"].map(|name| folder.path().join(name));
+    let scancel = format!(
+        "case \"$*\" in\n*PENDING*) exit 229;;\n*TERM*) touch '{}';;\n*) touch '{}';;\nesac",
+        told.display(),
+        killed.display()
+    );
+    let squeue = format!("[ -e '{}' ] || echo '12_0|RUNNING|None'", told.display());
+    for (name, script) in [("sbatch", "echo 12"), ("scancel", &scancel), ("squeue", &squeue)] {
+        let file = bin.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    }
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let dir = folder.path().join("run");
+    let run = pvticket(["run", "--on", "slurm", "--dir"]).args([&dir, &spec]).env("PATH", &path);
+    let mut head = run.start()?;
+    head.wait_for_stderr("Ctrl-C ends the sweep")?;
+    head.signal(Signal::INT)?;
+    let ran = head.wait()?.exits(130)?;
+    ensure!(told.exists() && !killed.exists(), "{}", ran.show());
+    ran.complains(&["scancel failed (exit status: 229)", "are left; resume with"]).map(drop)
 }
 
 /// Programs in PATH that stand for Slurm's.

@@ -308,10 +308,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn cancel(&mut self, how: Cancel) {
-        if let Err(error) = self.engine.cancel(&self.submissions, how) {
-            self.note(error.to_string());
-        }
+    /// Has the engine been told? If not, it is to be told again.
+    fn cancel(&mut self, how: Cancel) -> bool {
+        let told = self.engine.cancel(&self.submissions, how);
+        told.map_err(|error| self.note(error.to_string())).is_ok()
     }
 
     /// Ends the tasks in order; after [`PATIENCE`] at once.
@@ -327,12 +327,10 @@ impl<'a> Watch<'a> {
         let [mut asked, mut killed] = [false; 2];
         let began = Instant::now();
         loop {
-            if !asked {
-                self.cancel(Cancel::Ask);
-                asked = true;
-            } else if !killed && began.elapsed() > PATIENCE {
-                self.cancel(Cancel::Kill);
-                killed = true;
+            if began.elapsed() > PATIENCE {
+                killed = killed || self.cancel(Cancel::Kill);
+            } else {
+                asked = asked || self.cancel(Cancel::Ask);
             }
             match self.engine.watch(&self.submissions) {
                 Ok(activities) if activities.is_empty() => return Ok(Over::Stopped),

@@ -101,6 +101,9 @@ impl Engine for Slurm {
 
     fn cancel(&self, submissions: &[Submission], how: Cancel) -> Result<(), EngineError> {
         let user = user();
+        // Each is tried: scancel fails if a task ends while it looks (status 229, ESLURM_ALREADY_DONE), and the others have
+        // to end, too.
+        let mut all = Ok(());
         // By the name of each: scancel takes one.
         for submission in submissions {
             let name = ["-u", &user, "-n", &submission.name];
@@ -108,16 +111,16 @@ impl Engine for Slurm {
                 let words: Vec<&str> = words.iter().chain(&name).copied().collect();
                 call("scancel", &words, None, self.patience)
             };
-            match how {
-                Cancel::Ask => {
-                    scancel(&["--state=PENDING"])?;
-                    // Only the batch script, which is the task: it stores what its worker still says.
-                    scancel(&["--batch", "--signal=TERM"])?;
-                }
-                Cancel::Kill => drop(scancel(&[])?),
+            let words: &[&[&str]] = match how {
+                // Only the batch script, which is the task: it stores what its worker still says.
+                Cancel::Ask => &[&["--state=PENDING"], &["--batch", "--signal=TERM"]],
+                Cancel::Kill => &[&[]],
+            };
+            for words in words {
+                all = all.and(scancel(words).map(drop));
             }
         }
-        Ok(())
+        all
     }
 }
 
