@@ -36,4 +36,4 @@ pub mod workers;
 pub use usage::Usage;
 
 /// Exit status of a failure.
-const FAILURE: u8 = 1;
+pub const FAILURE: u8 = 1;

@@ -39,7 +39,7 @@ pub struct RunOptions {
 /// How the tasks of a sweep are started.
 #[derive(Debug, Clone, Default)]
 pub struct SweepOptions {
-    /// What starts them; None: it is no sweep, or one that goes on with the engine it has.
+    /// What starts them; None: a run on this host, or a resumed sweep that keeps its engine.
     pub on: Option<EngineKind>,
     /// Options for sbatch.
     pub slurm: Option<String>,

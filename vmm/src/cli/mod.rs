@@ -41,7 +41,7 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use emulated::agent;
-use experiments::Usage;
+use experiments::{FAILURE, Usage};
 use kvm::{signal, sys::inherited};
 use os::{
     limits,
@@ -50,8 +50,6 @@ use os::{
 
 /// Exit status of a usage error.
 const USAGE: u8 = 2;
-/// Exit status of a failure.
-const FAILURE: u8 = 1;
 
 /// A virtual machine monitor to study spinlocks when vCPUs are overcommitted.
 #[derive(Debug, Parser)]

@@ -43,15 +43,7 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
         let plain = format!("{}: plain", system.name);
         for engine in ENGINES {
             variant(&mut code, engine, &plain, &sources, system)?;
-            row(
-                &mut table,
-                system.name,
-                &plain,
-                (&plain, ""),
-                engine,
-                "Expectation::Sound",
-                "CHECKS",
-            )?;
+            plain_row(&mut table, system.name, &plain, engine)?;
         }
         for hole in HOLES.iter().filter(|hole| is_of(hole.name, system)) {
             let named = (hole.name, hole.rule);
@@ -81,6 +73,11 @@ pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
 
 fn is_of(name: &str, system: &SystemSources) -> bool {
     name.split(':').next() == Some(system.name)
+}
+
+/// The row of `system` as it is.
+pub fn plain_row(table: &mut String, system: &str, plain: &str, engine: &str) -> std::fmt::Result {
+    row(table, system, plain, (plain, ""), engine, "Expectation::Sound", "CHECKS")
 }
 
 /// The row of a mutant of `system`.
@@ -150,7 +147,7 @@ fn variant(
 }
 
 /// The row of `variant` in the table, with its name and its rule.
-pub fn row(
+fn row(
     table: &mut String,
     system: &str,
     variant: &str,

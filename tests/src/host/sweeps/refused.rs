@@ -122,6 +122,13 @@ fn options_that_contradict_each_other_are_refused() -> anyhow::Result<()> {
     pvticket(["compare", "--resume"]).args([&dir]).run()?.fails(2, &["is a sweep"]).map(drop)
 }
 
+/// A program of this name in a folder, which runs this script.
+fn fake_in(folder: &Path, name: &str, script: &str) -> anyhow::Result<()> {
+    let file = folder.join(name);
+    fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
+    Ok(fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?)
+}
+
 /// Regression: scancel fails if a task ends while it looks; those that ran were not told, and their cells were not stored.
 fn a_scancel_that_fails_ends_what_runs() -> anyhow::Result<()> {
     let folder = files::scratch()?;
@@ -136,9 +143,7 @@ fn a_scancel_that_fails_ends_what_runs() -> anyhow::Result<()> {
     );
     let squeue = format!("[ -e '{}' ] || echo '12_0|RUNNING|None'", told.display());
     for (name, script) in [("sbatch", "echo 12"), ("scancel", &scancel), ("squeue", &squeue)] {
-        let file = bin.join(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        fake_in(&bin, name, script)?;
     }
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let dir = folder.path().join("run");
@@ -157,11 +162,7 @@ fn a_slurm_that_fails_or_hangs_or_babbles_loses_nothing() -> anyhow::Result<()> 
     let spec = spec(folder.path(), &rounds(0.005, 2))?;
     let bin = folder.path().join("fake");
     fs::create_dir(&bin)?;
-    let fake = |name: &str, script: &str| -> anyhow::Result<()> {
-        let file = bin.join(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
-        Ok(fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?)
-    };
+    let fake = |name: &str, script: &str| fake_in(&bin, name, script);
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let faked = |program: Program| program.env("PATH", &path).env("PVTICKET_SLURM_PATIENCE", "1");
     fake("squeue", "exit 0")?;

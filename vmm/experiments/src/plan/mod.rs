@@ -258,11 +258,9 @@ fn selected(mut experiment: Experiment, only: &Only, run: &RunLine) -> anyhow::R
 
 /// Where a guest runs. The spec has priority over the command line.
 fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, String> {
-    let mode = match (spec, asked) {
-        ("direct", _) | ("auto", "direct") => HostMode::Direct,
-        ("emulated", _) | ("auto", "emulated") => HostMode::Emulated,
-        ("auto", _) => HostMode::Auto,
-        (other, _) => return Err(format!("unknown host '{other}': auto, direct, emulated")),
+    let mode = match spec.parse()? {
+        HostMode::Auto => asked.parse().unwrap_or(HostMode::Auto),
+        mode => mode,
     };
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
     let kind = KvmKind::detect();

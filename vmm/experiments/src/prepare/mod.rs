@@ -58,17 +58,17 @@ pub(crate) fn begin(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<P
             let on_host = points.iter().filter(move |point| point.host == host);
             on_host.filter(|point| preparation.need(point).is_some()).collect::<Vec<_>>()
         };
-        let there = on(HostKind::Emulated);
-        if !there.is_empty() {
-            preparation.check_emulated(&there, kernel)?;
+        let emulated = on(HostKind::Emulated);
+        if !emulated.is_empty() {
+            preparation.check_emulated(&emulated, kernel)?;
         }
-        let here = on(HostKind::Direct);
-        let Some(need) = here.first().and_then(|point| preparation.need(point)) else { continue };
+        let direct = on(HostKind::Direct);
+        let Some(need) = direct.first().and_then(|point| preparation.need(point)) else { continue };
         if jobs > 1 {
             let obstacle = preparation.jobs_obstacle();
             return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));
         }
-        prepared.0.extend(preparation.prepare_here(&here)?);
+        prepared.0.extend(preparation.prepare_here(&direct)?);
     }
     Ok(prepared)
 }

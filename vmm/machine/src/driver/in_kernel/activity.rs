@@ -24,7 +24,7 @@ impl LineView for LineInRecord<'_> {
         (LockId(self.locks.held_lock[depth]), self.locks.held_ticket[depth])
     }
 
-    fn held_head(&self, depth: usize) -> Option<u16> {
+    fn held_head(&self, depth: usize, _: LockId) -> Option<u16> {
         self.locks.held_word[depth].map(head)
     }
 
@@ -36,11 +36,11 @@ impl LineView for LineInRecord<'_> {
         LockId(self.locks.wait_lock)
     }
 
-    fn wait_head(&self) -> Option<u16> {
+    fn wait_head(&self, _: LockId) -> Option<u16> {
         self.locks.wait_word.map(head)
     }
 
-    fn wait_queued(&self) -> Option<u16> {
+    fn wait_queued(&self, _: LockId) -> Option<u16> {
         self.locks.wait_word.map(|word| queue(word).1)
     }
 

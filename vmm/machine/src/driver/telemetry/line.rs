@@ -26,25 +26,23 @@ pub(in crate::driver) const fn queue(word: u32) -> (u16, u16) {
     (head(word), tail.wrapping_sub(head(word)) / INC)
 }
 
-/// A vCPU's line, with the words of the locks that it names; a word that cannot be found is None.
-///
-/// Methods are called in the order in which the guest does not write the fields: a waiter publishes that it holds a lock
-/// before it withdraws that it waits.
+/// A vCPU's line, with the words of the locks that it names; a word that cannot be found is None. Each field is asked for
+/// once: a guest that runs may change it meanwhile.
 pub(in crate::driver) trait LineView {
     /// How many locks it holds.
     fn held(&self) -> u32;
     /// The lock that it holds at this depth, below [`NAMED`], and its ticket.
     fn held_lock(&self, depth: usize) -> (LockId, u16);
-    /// The ticket that the lock at this depth is serving.
-    fn held_head(&self, depth: usize) -> Option<u16>;
+    /// The ticket that `lock`, which was read at this depth, is serving.
+    fn held_head(&self, depth: usize, lock: LockId) -> Option<u16>;
     /// Its wait and its ticket.
     fn wait(&self) -> (Wait, u16);
     /// The lock of the wait.
     fn wait_lock(&self) -> LockId;
-    /// The ticket that this lock is serving.
-    fn wait_head(&self) -> Option<u16>;
+    /// The ticket that `lock`, which was read as that of the wait, is serving.
+    fn wait_head(&self, lock: LockId) -> Option<u16>;
     /// How many tickets of this lock are out.
-    fn wait_queued(&self) -> Option<u16>;
+    fn wait_queued(&self, lock: LockId) -> Option<u16>;
     /// When the wait began; zero if that is not known.
     fn wait_since(&self) -> Nanos;
     /// Has it named no lock yet, in a guest that may not maintain its lines? It says nothing then.
@@ -62,12 +60,14 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
         Wait::Nothing => LockActivity::Free,
         Wait::Entering => LockActivity::Entering,
         Wait::Spinning | Wait::Halted => {
-            let distance = line.wait_head().map(|head| ticket.wrapping_sub(head) / INC);
-            let (lock, since, halted) = (line.wait_lock(), line.wait_since(), wait == Wait::Halted);
+            let lock = line.wait_lock();
+            let distance = line.wait_head(lock).map(|head| ticket.wrapping_sub(head) / INC);
+            let (since, halted) = (line.wait_since(), wait == Wait::Halted);
             LockActivity::Waiting { lock, ticket, distance, since, halted }
         }
         Wait::Outside => {
-            let (lock, queued, since) = (line.wait_lock(), line.wait_queued(), line.wait_since());
+            let lock = line.wait_lock();
+            let (queued, since) = (line.wait_queued(lock), line.wait_since());
             LockActivity::Outside { lock, queued, since }
         }
         Wait::Kicking => LockActivity::Kicking { lock: line.wait_lock(), ticket },
@@ -100,7 +100,7 @@ fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
 /// The lock that it claims to hold at this depth, unless that lock is serving another ticket.
 fn still_held(line: &impl LineView, depth: usize) -> Option<LockId> {
     let (lock, ticket) = line.held_lock(depth);
-    line.held_head(depth).is_none_or(|head| head == ticket).then_some(lock)
+    line.held_head(depth, lock).is_none_or(|head| head == ticket).then_some(lock)
 }
 
 /// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that

@@ -235,8 +235,8 @@ impl LineView for LineInMemory<'_> {
         (LockId(lock), self.load(offset_of!(Line, held_ticket) + depth * 2))
     }
 
-    fn held_head(&self, depth: usize) -> Option<u16> {
-        self.lines.head(self.held_lock(depth).0)
+    fn held_head(&self, _: usize, lock: LockId) -> Option<u16> {
+        self.lines.head(lock)
     }
 
     fn wait(&self) -> (Wait, u16) {
@@ -247,12 +247,12 @@ impl LineView for LineInMemory<'_> {
         LockId(self.load(offset_of!(Line, wait_lock)))
     }
 
-    fn wait_head(&self) -> Option<u16> {
-        self.lines.head(self.wait_lock())
+    fn wait_head(&self, lock: LockId) -> Option<u16> {
+        self.lines.head(lock)
     }
 
-    fn wait_queued(&self) -> Option<u16> {
-        self.lines.word(self.wait_lock()).map(|(_, count)| count)
+    fn wait_queued(&self, lock: LockId) -> Option<u16> {
+        self.lines.word(lock).map(|(_, count)| count)
     }
 
     fn wait_since(&self) -> Nanos {
