@@ -27,7 +27,7 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let ran = compare(
-        "--locks ticket --policy rr --vcpus 2 --runs 2 --seconds 1 --workload switch --json",
+        "--locks ticket --policy rr --slice 40ms --vcpus 2 --runs 2 --seconds 2 --workload switch --json",
     );
     let ran = ran.args([&file]).run()?.exits(0)?;
     let text = ran.text()?;
@@ -46,10 +46,13 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
         let (figures, driver) = (&run["figures"], driver_of(&run["point"]));
         let each = figures["operations"].as_array().into_iter().flatten();
         let switches: u64 = each.filter_map(Value::as_u64).sum();
-        let grants = figures["schedule"]["totals"]["grants"].as_u64().context("no grants")?;
-        // A vCPU that has a slot for no time sees nothing; at the ends of the window one is counted on one side.
-        ensure!(switches <= grants + 2, "{driver}: {switches} of {grants} turns: {run}");
-        expect_usually!(switches * 10 >= grants * 8, "{driver}: {switches} of {grants} turns");
+        let schedule = &figures["schedule"];
+        let grants = schedule["totals"]["grants"].as_u64().context("no grants")?;
+        let ever = schedule["since_start"]["totals"]["grants"].as_u64().context("no grants")?;
+        ensure!(switches <= ever, "{driver}: {switches} of {ever} turns since the start: {run}");
+        // A vCPU that has a slot for no time sees nothing, and a busy host begins the account's window after the guest's.
+        let are_near = switches * 10 >= grants * 8 && switches * 8 <= grants * 10;
+        expect_usually!(are_near, "{driver}: {switches} of {grants} turns in the window");
         let least = |times: &Value| times[0][0].as_u64();
         let (guest, own) = (least(&figures["latencies"]), least(&figures["schedule"]["handover"]));
         // The guest's buckets are 6 % wide.

@@ -297,7 +297,12 @@ fn pairs() -> impl Iterator<Item = (Event, Place)> {
 /// Each event ended each wait that it ends.
 fn has_missed_none(counted: &Counted<'_>) -> anyhow::Result<()> {
     let missed = pairs().filter(|(event, place)| counted.missed(*event, *place) > 0);
-    let missed: Vec<_> = missed.map(|(event, place)| format!("{event:?} at {place:?}")).collect();
+    let missed: Vec<_> = missed
+        .map(|(event, place)| {
+            let (missed, answers) = (counted.missed(event, place), counted.answers(event, place));
+            format!("{event:?} at {place:?} ({missed} times; {answers} were answered there)")
+        })
+        .collect();
     ensure!(missed.is_empty(), "waits went on after {}", missed.join(", "));
     Ok(())
 }
