@@ -1,6 +1,6 @@
 //! What the scheduler and its loader share: `scheduler/shared.h` in Rust.
 
-use std::mem::size_of;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The number of machines that a schedule can have.
 pub const MOST_MACHINES: u32 = 64;
@@ -16,7 +16,7 @@ pub(crate) const KNOWN_WAIT: u32 = 1 << NAMED;
 pub(crate) const KNOWN_CLAIMS: u32 = 1 << (NAMED + 1);
 
 /// `struct settings`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawSettings {
     pub slice_ns: u64,
@@ -35,7 +35,7 @@ pub(crate) struct RawSettings {
 }
 
 /// `struct seat`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawSeat {
     pub machine: u32,
@@ -43,7 +43,7 @@ pub(crate) struct RawSeat {
 }
 
 /// `struct range`.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawRange {
     pub guest: u64,
@@ -52,7 +52,7 @@ pub(crate) struct RawRange {
 }
 
 /// `struct machine`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawMachine {
     pub ranges: [RawRange; MOST_RANGES],
@@ -61,7 +61,7 @@ pub(crate) struct RawMachine {
 }
 
 /// `struct record`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawRecord {
     pub at_ns: u64,
@@ -86,7 +86,7 @@ pub(crate) struct RawRecord {
 }
 
 /// `struct memory`, as far as the loader reads it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawMemory {
     pub turns: u64,
@@ -99,60 +99,6 @@ pub(crate) struct RawMemory {
     pub message: [u8; 128],
     pub injector: [u64; 2],
     pub floor_ns: u64,
-}
-
-/// Reads integers one after the other.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn long(&mut self) -> Option<u64> {
-        self.take().map(u64::from_ne_bytes)
-    }
-
-    fn word(&mut self) -> Option<u32> {
-        self.take().map(u32::from_ne_bytes)
-    }
-
-    fn short(&mut self) -> Option<u16> {
-        self.take().map(u16::from_ne_bytes)
-    }
-}
-
-impl RawRecord {
-    /// A record of the ring buffer; `None` if it has another length.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != size_of::<Self>() {
-            return None;
-        }
-        let mut from = Fields(bytes);
-        Some(Self {
-            at_ns: from.long()?,
-            began_ns: from.long()?,
-            due_ns: from.long()?,
-            kind: from.word()?,
-            end: from.word()?,
-            machine: from.word()?,
-            vcpu: from.word()?,
-            cpu: from.word()?,
-            known: from.word()?,
-            held: from.word()?,
-            wait: from.word()?,
-            wait_lock: from.long()?,
-            wait_since: from.long()?,
-            held_lock: [from.long()?, from.long()?, from.long()?],
-            held_ticket: [from.short()?, from.short()?, from.short()?, from.short()?],
-            released_at: from.long()?,
-            held_word: [from.word()?, from.word()?, from.word()?],
-            wait_word: from.word()?,
-            claimed: from.long()?,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -240,26 +186,5 @@ mod tests {
         let farewell = in_rust!(RawMemory: reason message);
         let farewell: Layout = farewell.into_iter().map(|(name, at)| (name, at - from)).collect();
         assert_eq!(in_c("farewell"), farewell);
-    }
-
-    #[test]
-    fn a_record_is_read_by_the_order_of_its_fields() {
-        let mut bytes = [0; size_of::<RawRecord>()];
-        bytes[offset_of!(RawRecord, machine)] = 3;
-        bytes[offset_of!(RawRecord, held_lock) + 8] = 5;
-        bytes[offset_of!(RawRecord, held_ticket) + 4] = 6;
-        bytes[offset_of!(RawRecord, wait_word)] = 7;
-        bytes[offset_of!(RawRecord, claimed)] = 9;
-        let record = RawRecord {
-            machine: 3,
-            held_lock: [0, 5, 0],
-            held_ticket: [0, 0, 6, 0],
-            wait_word: 7,
-            claimed: 9,
-            ..RawRecord::default()
-        };
-        assert_eq!(RawRecord::parse(&bytes), Some(record));
-        assert_eq!(RawRecord::parse(&bytes[1..]), None);
-        assert_eq!(RawRecord::parse(&[]), None);
     }
 }

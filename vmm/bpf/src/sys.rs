@@ -4,13 +4,14 @@ use std::{
     ffi::{CStr, c_int, c_void},
     io,
     marker::PhantomData,
-    mem::{self, MaybeUninit},
+    mem,
     os::fd::{AsRawFd, BorrowedFd},
     ptr::{self, NonNull},
     slice,
 };
 
 use libbpf_sys as c;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::shared::RawRecord;
 
@@ -20,21 +21,9 @@ pub(crate) struct FailedCall(pub io::Error);
 
 type Result<T> = std::result::Result<T, FailedCall>;
 
-/// Values that are the same bytes here and in the kernel.
-///
-/// # Safety
-///
-/// `repr(C)`, without padding, and every pattern of bits is a value.
-pub(crate) unsafe trait Plain: Copy {}
-
-// SAFETY: the types of `shared.rs` have no padding (see the order of their fields) and only integers.
-unsafe impl Plain for crate::shared::RawSettings {}
-// SAFETY: as above.
-unsafe impl Plain for crate::shared::RawSeat {}
-// SAFETY: as above.
-unsafe impl Plain for crate::shared::RawMachine {}
-// SAFETY: as above.
-unsafe impl Plain for crate::shared::RawMemory {}
+/// Values that are the same bytes here and in the kernel: without padding, and every pattern of bits is one.
+pub(crate) trait Plain: FromBytes + IntoBytes + Immutable {}
+impl<T: FromBytes + IntoBytes + Immutable> Plain for T {}
 
 /// A program with its maps: opened, then loaded.
 #[derive(Debug)]
@@ -100,9 +89,10 @@ impl Object {
     /// Sets the initial contents of a map, before it is loaded. libbpf refuses a value of another size.
     pub fn set_initial<T: Plain>(&mut self, name: &CStr, value: &T) -> Result<()> {
         let map = self.map(name)?.as_ptr();
-        // SAFETY: the value has this many bytes, none of which is padding.
+        let value = value.as_bytes();
+        // SAFETY: the value has this many bytes.
         done(unsafe {
-            c::bpf_map__set_initial_value(map, ptr::from_ref(value).cast(), size_of::<T>() as u64)
+            c::bpf_map__set_initial_value(map, value.as_ptr().cast(), value.len() as u64)
         })
     }
 
@@ -187,22 +177,21 @@ impl<T: Plain> Values<'_, T> {
     fn update(&self, key: u32, value: &T) -> Result<()> {
         // SAFETY: key and value are as large as the map's, by the contract of this type.
         done(unsafe {
-            let (key, value) = (ptr::from_ref(&key).cast(), ptr::from_ref(value).cast());
+            let (key, value) = (ptr::from_ref(&key).cast(), value.as_bytes().as_ptr().cast());
             c::bpf_map_update_elem(self.map.as_raw_fd(), key, value, 0)
         })
     }
 
     /// Reads the first value of an array.
     pub fn first(&self) -> Result<T> {
-        let mut value = MaybeUninit::<T>::uninit();
+        let mut value = T::new_zeroed();
         let key = 0_u32;
-        // SAFETY: the map's values have T's size, by the contract of this type, and the kernel writes
-        // all of it on success.
-        unsafe {
-            let key = ptr::from_ref(&key).cast();
-            done(c::bpf_map_lookup_elem(self.map.as_raw_fd(), key, value.as_mut_ptr().cast()))?;
-            Ok(value.assume_init())
-        }
+        // SAFETY: the map's values have T's size, by the contract of this type.
+        done(unsafe {
+            let (key, to) = (ptr::from_ref(&key).cast(), value.as_mut_bytes().as_mut_ptr().cast());
+            c::bpf_map_lookup_elem(self.map.as_raw_fd(), key, to)
+        })?;
+        Ok(value)
     }
 }
 
@@ -264,7 +253,7 @@ unsafe extern "C" fn keep(to: *mut c_void, record: *mut c_void, size: c::size_t)
             slice::from_raw_parts(record.cast::<u8>(), size as usize),
         )
     };
-    records.extend(RawRecord::parse(bytes));
+    records.extend(RawRecord::read_from_bytes(bytes));
     0
 }
 
