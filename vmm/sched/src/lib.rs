@@ -32,6 +32,7 @@ mod stranded_tests;
 pub mod table;
 #[cfg(test)]
 mod testing;
+pub mod times;
 #[cfg(test)]
 mod waiting_tests;
 #[cfg(any(test, feature = "testing"))]

@@ -41,6 +41,7 @@ fn round(run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<f64, CalibrateError
         CellError::Interrupted => CalibrateError::Interrupted,
         error => CalibrateError::Switch(error),
     })?;
-    let handover = measured.figures.schedule.and_then(|schedule| schedule.handover.percentiles());
+    let handover =
+        measured.figures.schedule.and_then(|schedule| schedule.times.handover.percentiles());
     handover.map(|times| times.p50.0 as f64).ok_or(CalibrateError::NoSwitch)
 }

@@ -98,7 +98,6 @@ impl Measurement {
 
 /// The account of a schedule, as the store keeps it.
 fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFigures {
-    let histograms = &whole.histograms;
     ScheduleFigures {
         seconds: Some(measured.seconds()),
         totals: measured.totals,
@@ -106,11 +105,7 @@ fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFig
         waste_uncounted: !whole.counts_waste,
         since_start: Some(SinceStart { totals: whole.totals, hits: whole.hits }),
         divergence: whole.divergence,
-        lateness: Timings::of(&histograms.lateness),
-        handover: Timings::of(&histograms.handover),
-        release_to_kick: Timings::of(&histograms.release_to_kick),
-        kick_to_grant: Timings::of(&histograms.kick_to_grant),
-        grant_to_guest: Timings::of(&histograms.grant_to_guest),
+        times: whole.histograms.map(Timings::of),
     }
 }
 

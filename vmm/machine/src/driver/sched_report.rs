@@ -13,6 +13,7 @@ use sched::{
     core::Core,
     policy::{Divergence, Hits},
     recording::Recording,
+    times::HandoffTimes,
 };
 
 /// Summary of one distribution of times, in nanoseconds.
@@ -57,18 +58,10 @@ pub struct SchedReport {
     pub counts_waste: bool,
     /// How a replay differs from its recording, if this was one.
     pub divergence: Option<Divergence>,
-    /// How late turns ended: time of the stop minus the deadline.
-    pub lateness: Latency,
-    /// From a grant until the thread is about to enter the guest; by the host's kernel: from its callback for the
-    /// thread that stops to the one for the next, if its vCPU waited by then.
-    pub handover: Latency,
-    /// From a release in the guest to its kick in the VMM.
-    pub release_to_kick: Latency,
-    /// From a kick to the grant of a slot.
-    pub kick_to_grant: Latency,
-    /// From that grant to the guest's first instruction.
-    pub grant_to_guest: Latency,
-    /// The full distributions of these times.
+    /// Times from one of its events to the next.
+    #[serde(flatten)]
+    pub times: HandoffTimes<Latency>,
+    /// Their full distributions.
     #[serde(skip)]
     pub histograms: Histograms,
     /// The first preemptions, one by one.
@@ -90,11 +83,7 @@ impl SchedReport {
             hits: core.policy().hits(),
             counts_waste: true,
             divergence: core.policy().divergence(),
-            lateness: Latency::of(&histograms.lateness),
-            handover: Latency::of(&histograms.handover),
-            release_to_kick: Latency::of(&histograms.release_to_kick),
-            kick_to_grant: Latency::of(&histograms.kick_to_grant),
-            grant_to_guest: Latency::of(&histograms.grant_to_guest),
+            times: histograms.map(Latency::of),
             histograms,
             preemptions: core.accounting().records().to_vec(),
             recording: Recording::of(core, vcpus),
@@ -155,7 +144,7 @@ mod tests {
             },
             |_, _| {},
         );
-        assert_eq!(report.kick_to_grant.count, 0);
+        assert_eq!(report.times.kick_to_grant.count, 0);
         let ends: Vec<_> = report.recording.turns.iter().map(|turn| turn.end).collect();
         assert_eq!(ends, [TurnEnd::Yield, TurnEnd::Exited]);
         assert!(report.captured.unwrap().handoffs.is_empty());
@@ -179,6 +168,6 @@ mod tests {
         assert_eq!((handoff.by, handoff.to, handoff.granted), (None, VcpuIndex(0), Some(second)));
         assert!(captured.began < handoff.at && handoff.at <= second && second <= captured.until);
         assert_eq!(captured.sightings.len(), 1, "what it did when it halted");
-        assert_eq!(report.kick_to_grant.count, 1);
+        assert_eq!(report.times.kick_to_grant.count, 1);
     }
 }

@@ -7,25 +7,18 @@ use base::units::Nanos;
 use sched::{
     core::{Core, State},
     event::{Action, Event, LockActivity, Observation, VcpuIndex},
+    times::HandoffTimes,
 };
 
 /// The longest time that a histogram resolves, in nanoseconds: 100 s.
 const LONGEST: u64 = 100_000_000_000;
 
 /// Distributions of times in nanoseconds.
-#[derive(Debug, Clone)]
-pub struct Histograms {
-    /// How late turns ended: time of the stop minus the deadline.
-    pub lateness: Histogram<u64>,
-    /// From a grant until the thread is about to enter the guest.
-    pub handover: Histogram<u64>,
-    /// From a release in the guest to its kick in the VMM.
-    pub release_to_kick: Histogram<u64>,
-    /// From a kick to the grant of a slot.
-    pub kick_to_grant: Histogram<u64>,
-    /// From that grant to the guest's first instruction, where it is known: not if the vCPU may have
-    /// halted again before its next event.
-    pub grant_to_guest: Histogram<u64>,
+pub type Histograms = HandoffTimes<Histogram<u64>>;
+
+/// Empty ones.
+pub(super) fn histograms() -> Histograms {
+    HandoffTimes::<()>::default().map(|()| histogram())
 }
 
 /// What the statistics read of a vCPU whose event is reported.
@@ -53,18 +46,6 @@ pub(super) struct Stats {
     pub(super) capture: Option<Capture>,
 }
 
-impl Default for Histograms {
-    fn default() -> Self {
-        Self {
-            lateness: histogram(),
-            handover: histogram(),
-            release_to_kick: histogram(),
-            kick_to_grant: histogram(),
-            grant_to_guest: histogram(),
-        }
-    }
-}
-
 /// Is it in KVM's HLT again? Interrupts end that, too, and it has then resumed more than once.
 const fn is_in_later_halt(event: &Event) -> bool {
     matches!(
@@ -83,7 +64,7 @@ fn histogram() -> Histogram<u64> {
 impl Stats {
     pub(super) fn new(vcpus: usize, capture: Option<Capture>) -> Self {
         Self {
-            times: Histograms::default(),
+            times: histograms(),
             kicked: vec![None; vcpus].into(),
             granted: vec![None; vcpus].into(),
             capture,

@@ -56,11 +56,11 @@ impl Timed {
         let times = |pick: fn(&ScheduleFigures) -> &Timings| figures.schedule.as_ref().map(pick);
         match self {
             Self::Operation => figures.latencies.as_ref(),
-            Self::ReleaseToKick => times(|schedule| &schedule.release_to_kick),
-            Self::KickToGrant => times(|schedule| &schedule.kick_to_grant),
-            Self::GrantToGuest => times(|schedule| &schedule.grant_to_guest),
-            Self::Lateness => times(|schedule| &schedule.lateness),
-            Self::Handover => times(|schedule| &schedule.handover),
+            Self::ReleaseToKick => times(|schedule| &schedule.times.release_to_kick),
+            Self::KickToGrant => times(|schedule| &schedule.times.kick_to_grant),
+            Self::GrantToGuest => times(|schedule| &schedule.times.grant_to_guest),
+            Self::Lateness => times(|schedule| &schedule.times.lateness),
+            Self::Handover => times(|schedule| &schedule.times.handover),
         }
     }
 }

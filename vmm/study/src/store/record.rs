@@ -19,6 +19,7 @@ use base::{
 use sched::{
     accounting::Totals,
     policy::{Divergence, Hits},
+    times::HandoffTimes,
 };
 
 /// Version of the format of all lines.
@@ -338,16 +339,9 @@ pub struct ScheduleFigures {
     /// How a replay differs from its recording; None for all other policies, and in older stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
-    /// How late turns ended.
-    pub lateness: Timings,
-    /// From a grant until the thread is about to enter the guest.
-    pub handover: Timings,
-    /// From a release in the guest to its kick in the VMM.
-    pub release_to_kick: Timings,
-    /// From a kick to the grant of a slot.
-    pub kick_to_grant: Timings,
-    /// From that grant to the guest's first instruction.
-    pub grant_to_guest: Timings,
+    /// Times from one event of the schedule to the next.
+    #[serde(flatten)]
+    pub times: HandoffTimes<Timings>,
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Turns {
             accounting: Accounting::new(all as usize),
             running: vec![None; all as usize].into(),
             waiting: vec![None; all as usize].into(),
-            times: Histograms::default(),
+            times: stats::histograms(),
             trace: traced.then(KernelTrace::default),
         }
     }
@@ -194,11 +194,7 @@ impl Turns {
             hits,
             counts_waste: true,
             divergence: None,
-            lateness: Latency::default(),
-            handover: Latency::of(&self.times.handover),
-            release_to_kick: Latency::default(),
-            kick_to_grant: Latency::default(),
-            grant_to_guest: Latency::default(),
+            times: self.times.map(Latency::of),
             histograms: self.times.clone(),
             preemptions: self.accounting.records().to_vec(),
             recording,

@@ -51,15 +51,15 @@ fn by_time(percentiles: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) ->
 
 /// Columns of percentiles, in nanoseconds.
 macro_rules! percentiles {
-    ($($times:ident),*) => {
+    ($($name:ident: $($times:ident).+),*) => {
         &[$(
-            count(concat!(stringify!($times), "_p50_ns"), |row| Some(row.times.$times?.p50.0)),
-            count(concat!(stringify!($times), "_p99_ns"), |row| Some(row.times.$times?.p99.0)),
-            count(concat!(stringify!($times), "_p999_ns"), |row| Some(row.times.$times?.p999.0)),
-            count(concat!(stringify!($times), "_max_ns"), |row| Some(row.times.$times?.max.0)),
-            count(concat!(stringify!($times), "_by_time_p50_ns"), |row| by_time(row.times.$times, |percentiles| percentiles.p50)),
-            count(concat!(stringify!($times), "_by_time_p99_ns"), |row| by_time(row.times.$times, |percentiles| percentiles.p99)),
-            count(concat!(stringify!($times), "_by_time_p999_ns"), |row| by_time(row.times.$times, |percentiles| percentiles.p999)),
+            count(concat!(stringify!($name), "_p50_ns"), |row| Some(row.times.$($times).+?.p50.0)),
+            count(concat!(stringify!($name), "_p99_ns"), |row| Some(row.times.$($times).+?.p99.0)),
+            count(concat!(stringify!($name), "_p999_ns"), |row| Some(row.times.$($times).+?.p999.0)),
+            count(concat!(stringify!($name), "_max_ns"), |row| Some(row.times.$($times).+?.max.0)),
+            count(concat!(stringify!($name), "_by_time_p50_ns"), |row| by_time(row.times.$($times).+, |percentiles| percentiles.p50)),
+            count(concat!(stringify!($name), "_by_time_p99_ns"), |row| by_time(row.times.$($times).+, |percentiles| percentiles.p99)),
+            count(concat!(stringify!($name), "_by_time_p999_ns"), |row| by_time(row.times.$($times).+, |percentiles| percentiles.p999)),
         )*]
     };
 }
@@ -160,5 +160,11 @@ const SIM: &[Column] =
 
 const WORK: &[Column] = counts!("work_", work: rmw, beside, spins, retries, sums, deviation, looks);
 
-const PERCENTILES: &[Column] =
-    percentiles!(latency, lateness, handover, release_to_kick, kick_to_grant, grant_to_guest);
+const PERCENTILES: &[Column] = percentiles!(
+    latency: latency,
+    lateness: of_schedule.lateness,
+    handover: of_schedule.handover,
+    release_to_kick: of_schedule.release_to_kick,
+    kick_to_grant: of_schedule.kick_to_grant,
+    grant_to_guest: of_schedule.grant_to_guest
+);

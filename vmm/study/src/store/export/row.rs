@@ -12,7 +12,7 @@ use base::{
     counters::{Counts, FaultCounts},
     host_counts::{ThreadTimes, YieldCounts},
 };
-use sched::{accounting::Totals, policy::Hits};
+use sched::{accounting::Totals, policy::Hits, times::HandoffTimes};
 
 /// The data of a row.
 #[derive(Debug)]
@@ -27,23 +27,16 @@ pub(crate) struct CellRow<'a> {
 #[derive(Debug, Default)]
 pub(super) struct RowPercentiles {
     pub latency: Option<Percentiles>,
-    pub lateness: Option<Percentiles>,
-    pub handover: Option<Percentiles>,
-    pub release_to_kick: Option<Percentiles>,
-    pub kick_to_grant: Option<Percentiles>,
-    pub grant_to_guest: Option<Percentiles>,
+    pub of_schedule: HandoffTimes<Option<Percentiles>>,
 }
 
 impl RowPercentiles {
     fn of(figures: &Figures) -> Self {
         let scheduled = figures.schedule.as_ref();
+        let times = scheduled.map(|schedule| schedule.times.map(Timings::percentiles));
         Self {
             latency: figures.latencies.as_ref().and_then(Timings::percentiles),
-            lateness: scheduled.and_then(|all| all.lateness.percentiles()),
-            handover: scheduled.and_then(|all| all.handover.percentiles()),
-            release_to_kick: scheduled.and_then(|all| all.release_to_kick.percentiles()),
-            kick_to_grant: scheduled.and_then(|all| all.kick_to_grant.percentiles()),
-            grant_to_guest: scheduled.and_then(|all| all.grant_to_guest.percentiles()),
+            of_schedule: times.unwrap_or_default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sched::times::HandoffTimes;
 use tempfile::TempDir;
 
 use super::{
@@ -26,13 +27,11 @@ const CELLS: u32 = 100;
 /// Histograms of four steps of a handoff, as a cell of some vCPUs under a schedule has them.
 fn figures() -> Figures {
     let timings = || Timings::from_pairs((0..60).map(|ix| (1000 + 137 * ix, 5 + ix % 7)));
-    let schedule = ScheduleFigures {
-        handover: timings(),
-        release_to_kick: timings(),
-        kick_to_grant: timings(),
-        grant_to_guest: timings(),
-        ..ScheduleFigures::default()
+    let times = HandoffTimes {
+        lateness: Timings::default(),
+        ..HandoffTimes::<()>::default().map(|()| timings())
     };
+    let schedule = ScheduleFigures { times, ..ScheduleFigures::default() };
     let operations = (0..8).map(|ix| 1_234_567 + ix).collect();
     Figures { seconds: 0.5, operations, schedule: Some(schedule), ..Figures::default() }
 }
