@@ -19,7 +19,7 @@ tests![
     without_an_io_apic,
     one_cpu_by_nosmp => Long("2 s; without an I/O APIC in make test"),
     one_cpu_by_maxcpus_0 => Long("2 s; without an I/O APIC in make test"),
-    as_many_cpus_as_can_be => Long("13 s; with one and four CPUs in make test"),
+    as_many_cpus_as_can_be => Quiet("13 to 70 s alone, beyond its limit beside others: 32 CPUs on two"),
 ];
 
 /// What the guest's kernel reports about its locks, and its count of its CPUs.

@@ -57,10 +57,12 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
         ["blocked", "slice", "forced", "yielded", "made_way", "injected", "taken", "unasked"];
     let sum: u64 = ends.iter().chain(&["lost"]).filter_map(|end| schedule[end].as_u64()).sum();
     ensure!(schedule["turns"].as_u64() == Some(sum), "turns are missing: {schedule}");
-    // The scheduler decides each end, also where a thread of the host takes the CPU at the end of a slice.
-    // Only turns in which threads enrol go past it: each of at most eight vCPUs yields in its own, and
-    // may have ended that of another one.
-    ensure!(schedule["unasked"].as_u64() <= Some(2 * 8), "{schedule}");
+    // The scheduler decides each end, also where a thread of the host takes the CPU at the end of a slice. Not
+    // asked are turns in which threads enrol (each of at most eight vCPUs yields in its own, and may have
+    // ended that of another one), and those behind which a vCPU waits on the CPU's own list, because it woke up while the
+    // CPU took another one from the queue: on a busy emulated host 10 of 11 686.
+    let (unasked, turns) = (schedule["unasked"].as_u64(), schedule["turns"].as_u64());
+    ensure!(unasked <= turns.map(|turns| 2 * 8 + turns / 200), "{schedule}");
     let account = &schedule["account"];
     let [grants, preemptions, yields] =
         ["grants", "preemptions", "yields"].map(|name| account[name].as_u64().unwrap_or(u64::MAX));

@@ -193,7 +193,8 @@ impl Cell {
         let complaints = found.stderr.lines().filter(|line| line.contains(": cannot ")).count();
         let last = found.stderr.lines().last().unwrap_or_default();
         let says_why = complaints == 1 && last.contains("No space left");
-        (due == 1 && !says_why).then(|| format!("{cell}: not one line: {}", found.stderr.trim()))
+        let is_missing = due == 1 && !says_why && !is_cut_short;
+        is_missing.then(|| format!("{cell}: not one line: {}", found.stderr.trim()))
     }
 
     /// Describes the cell, if it took longer than `soon`.
