@@ -130,7 +130,7 @@ fuzz-coverage: setup ## Show the lines that the inputs of each fuzz target reach
 
 soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 times on simulated vCPUs
 	@$(PVTICKET) soak $(SOAK_ARGS)
-	@$(CARGO) run --locked --quiet --release --package pvticket-stepper -- --acquisitions 10000000
+	@$(PVTICKET) search --cases --acquisitions 10000000
 
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --locked --quiet --release --package pvticket

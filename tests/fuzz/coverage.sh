@@ -41,8 +41,8 @@ files() {
             vmm/machine/src/vcpu/kicks.rs ;;
         core) echo vmm/sched/src/core.rs vmm/sched/src/accounting.rs ;;
         # The lock sources are in the binary twice, and llvm-cov counts for those that no vCPU runs.
-        locks) echo guest-kernel-config/locks/sim/src/machine.rs \
-            guest-kernel-config/locks/sim/src/subject.rs guest-kernel-config/locks/sim/src/waits.rs ;;
+        locks) echo vmm/sim/src/search/scenario.rs vmm/sim/src/search/trial.rs \
+            vmm/sim/src/guest/waits.rs ;;
     esac
 }
 

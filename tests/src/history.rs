@@ -74,8 +74,7 @@ fn find(name: &str, context: &mut Context) -> Result<Option<Found>, String> {
     };
     match context {
         Context::Model => {
-            // Mutants of the stepper, too.
-            let folder = root().join("guest-kernel-config/locks");
+            let folder = root().join("guest-kernel-config/locks/model");
             if is_written(&folder, name) { Ok(Some(Found::Short)) } else { Err(missing()) }
         }
         Context::Crate(folder) if rest.contains("::") || rest.contains('_') => {
@@ -108,7 +107,7 @@ fn a_bug_without_a_test_is_found() {
         "`model`: mutants `release without barrier`",
         "`host::bad_usage::*`",
         "`guest-bench` `crew::tests::*`",
-        "`stepper` `bypass::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
+        "`sim::search::cases_tests::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
     ] {
         assert_eq!(found(sound), "", "{sound}");
     }

@@ -33,7 +33,7 @@ const CRATES: &[(&str, &str)] = &[
     ("report", "vmm/report"),
     ("sched", "vmm/sched"),
     ("sim", "vmm/sim"),
-    ("stepper", "guest-kernel-config/locks/sim"),
+    ("sim-cell", "guest-kernel-config/locks/sim/cell"),
     ("study", "vmm/study"),
     ("tests", "tests/src"),
     ("vmm", "vmm/src"),

@@ -3,8 +3,8 @@
 /// Bound on the acquisitions by other CPUs from a waiter's start to its own acquisition, if `n`
 /// CPUs take the lock.
 ///
-/// It is a guarantee: the stepper (`sim/`) counts bypasses for every lock, and its test fails if
-/// one exceeds its bound. A ticketlock with a limited queue has another bound:
+/// It is a guarantee: the simulator's cases (`pvticket search --cases`) count bypasses for every lock, and a test fails
+/// if one exceeds its bound. A ticketlock with a limited queue has another bound:
 /// [`Handoff::bypasses`](crate::Handoff::bypasses).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bypass {

@@ -17,6 +17,7 @@ tests![
     a_search_finds_nothing_and_goes_on_where_it_was,
     a_signal_ends_a_search_in_the_middle_of_a_simulation,
     a_finding_is_simulated_again,
+    cases_keep_their_bounds,
     what_cannot_be_searched_is_refused,
 ];
 
@@ -76,6 +77,13 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
     };
     let ran = replay("kick-drop:0.05", 2)?.exits(1)?;
     ensure!(ran.text()?.contains("a wakeup is lost; not as it was saved"), "{}", ran.show());
+    let ran = pvticket(["search", "--trace", "40", "--replay"])
+        .args([folder.path().join("finding.json")])
+        .run()?
+        .exits(1)?;
+    let events: Vec<_> = ran.text()?.lines().filter(|line| line.contains(" ns  vCPU ")).collect();
+    let halts = events.iter().any(|event| event.ends_with("== halts"));
+    ensure!(events.len() == 40 && halts, "{}", ran.show());
     let recorded = folder.path().join("recording");
     let ran = pvticket(["search", "--replay"])
         .args([folder.path().join("finding.json")])
@@ -97,6 +105,33 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
     let ran = replay("none", 2)?.exits(0)?;
     ensure!(ran.text()?.contains("nothing is wrong any more"), "{}", ran.show());
     replay("none", 81)?.fails(2, &["finding.json", "81 CPUs are more than the 80"])?;
+    Ok(())
+}
+
+fn cases_keep_their_bounds() -> anyhow::Result<()> {
+    let words = ["search", "--cases", "--acquisitions", "2000", "--locks"];
+    let ran = pvticket(words).args(["queued,pv-queued,lockref-lock"]).run()?.exits(0)?;
+    let lines: Vec<_> = ran.text()?.lines().collect();
+    // Four ratios each; late kicks where waiters halt.
+    ensure!(lines.len() == 14, "{}", ran.show());
+    for line in &lines {
+        let words = ["ok ", " in line", " vCPUs on ", " events"];
+        ensure!(words.iter().all(|word| line.contains(word)), "{line}");
+    }
+    ensure!(
+        lines.iter().any(|line| line.contains("3 of 3 in line  queued, 4 vCPUs")),
+        "{}",
+        ran.show()
+    );
+    ensure!(
+        lines.iter().any(|line| line.contains("unbounded by design  pv-queued")),
+        "{}",
+        ran.show()
+    );
+    let again = pvticket(words).args(["queued,pv-queued,lockref-lock"]).run()?.exits(0)?;
+    ensure!(again.text()? == ran.text()?, "another run of one seed: {}", again.show());
+    pvticket(words).args(["counter-lock"]).run()?.fails(2, &["a counter is not acquired"])?;
+    pvticket(words).args(["queued", "--cpus", "2"]).run()?.fails(2, &["--cases", "--cpus"])?;
     Ok(())
 }
 

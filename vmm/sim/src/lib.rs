@@ -1,14 +1,14 @@
 //! A simulator of machines with many CPUs.
 //!
-//! What decides is the product's own: the scheduler's core and its policies ([`sched`]) hand out the
-//! CPUs, and the sources of the lock library run as the code of the vCPUs. What is modelled is the
+//! The simulator runs the product's own code for all decisions: the scheduler's core and its policies
+//! ([`sched`]) hand out the CPUs, and the vCPUs execute the sources of the lock library. It models the
 //! machine between them: cache lines and their transfers, exits, switches and wakeups, with costs
 //! from a [`machine`] file. A ticketlock collapses here because a release invalidates the copies of
-//! all who wait, and for no other reason.
+//! all waiters, and for no other reason.
 //!
 //! A [`Sim`] is a pure function of its [`Spec`], which has a seed: no clock, no file, no thread, and
-//! no random choice from anywhere else. [`validate`] says how far it may be believed; the guide is
-//! `vmm/sim/README.md`.
+//! no other source of randomness. [`validate`] compares simulations with known results, to show how
+//! far they may be believed; the guide is `vmm/sim/README.md`.
 
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,7 @@
 //! value again *sleep* at a line until their copies are taken away.
 
 use base::rng::SplitMix64;
+use serde::{Deserialize, Serialize};
 use sim_cell::Access;
 
 use crate::bits;
@@ -15,7 +16,8 @@ use crate::machine::{Atomics, Level, LineCosts, Machine, Queue};
 use crate::time::Picos;
 
 /// How lines behave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LineLaw {
     /// As described above, with the machine's costs: the only law of a machine that exists.
     Physical,
@@ -27,6 +29,21 @@ pub enum LineLaw {
     /// loads, and make the loads of the line start again, in a new order. The loads of a vCPU that
     /// releases its lock are free, too.
     FreeWrites,
+    /// There are no caches: an access or a pause takes a time that is drawn anew, most of them one or two steps
+    /// ([`STEP`]), some up to 24. So the relative speed of two vCPUs is arbitrary.
+    AnyOrder,
+    /// There are no caches, and each access and each pause takes one step: vCPUs act in turn.
+    InTurn,
+}
+
+/// A step under the laws without caches.
+pub(crate) const STEP: Picos = Picos(100_000);
+
+impl LineLaw {
+    /// Do accesses cost what the machine says? Otherwise [`STEP`] is the measure of all.
+    pub const fn has_caches(self) -> bool {
+        !matches!(self, Self::AnyOrder | Self::InTurn)
+    }
 }
 
 /// No CPU.

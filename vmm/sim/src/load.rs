@@ -6,53 +6,58 @@ use base::rng::SplitMix64;
 use crate::random::Span;
 use crate::time::Picos;
 
-/// What a vCPU does, again and again: it thinks, takes a lock, works and releases it. Systems that
-/// are not acquired are used once after each thought.
+/// What a vCPU does in a loop: it thinks, takes a lock, works and releases the lock. A system that
+/// is not acquired, such as a counter, is used once after each thought.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Between two operations.
+    /// Time between two operations: a thought.
     pub think: Span,
     /// The locks of each guest, at least one. Each operation takes one of them.
     pub locks: Vec<LockLoad>,
+    /// The locks of a guest share one waiter table, as the locks of a kernel do. Otherwise each lock has a table of its own:
+    /// the profiles with several locks were fitted that way.
+    pub shares_table: bool,
+    /// An operation on a lockref also locks it, before it gets and puts a reference; the wait for that lock is counted.
+    pub locks_lockrefs: bool,
     /// Touch shared data with the lock held, as the payload's critical section does, and check it.
     pub has_data: bool,
-    /// What one use of a counter adds. From a batch on, each use folds.
+    /// What one use of a counter adds. If this is at least the counter's batch, each use folds.
     pub adds: u32,
-    /// The critical time is drawn anew at each arrival, and is exponential with a mean that grows by
-    /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012), of one lock. Zero:
-    /// it is not.
+    /// The critical time is exponential, with a mean that grows by half of this for each vCPU that waits, and
+    /// is drawn again at each arrival: the law of Boyd-Wickizer et al. (OLS 2012), for one lock. Zero: critical
+    /// times are those of the lock's load.
     pub crowd: Picos,
-    /// Tasks sleep.
+    /// Tasks sleep after some thoughts; None: never.
     pub sleep: Option<Sleep>,
-    /// vCPUs interrupt the others of their guest and wait for their answers.
+    /// vCPUs interrupt the others of their guest and wait for their answers; None: never.
     pub shootdown: Option<Shootdown>,
 }
 
-/// What is done with one of a guest's locks.
+/// The use of one of a guest's locks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LockLoad {
-    /// How many of the operations take it, relative to those of the other locks. More than zero.
+    /// Share of the operations that take this lock, relative to the other locks' shares. More than zero.
     pub share: f64,
-    /// With the lock held.
+    /// Time for which the lock is held.
     pub critical: Span,
 }
 
 /// The task of a vCPU sleeps after some of its thoughts. The vCPU is idle until a timer wakes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sleep {
-    /// The chance that a thought ends so.
+    /// The chance that a thought ends in sleep.
     pub chance: Probability,
-    /// For how long.
+    /// How long the task sleeps.
     pub time: Span,
 }
 
 /// A vCPU interrupts all vCPUs of its guest that are not idle, and spins until each has answered, as
-/// for a TLB shootdown. One that has no CPU answers when it has one.
+/// for a TLB shootdown. A vCPU that has no CPU answers when it gets one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shootdown {
-    /// The chance that a thought ends so, or a critical section.
+    /// The chance that a thought, or with [`Self::is_held`] a critical section, ends in a shootdown.
     pub chance: Probability,
-    /// In the critical section: the lock is held meanwhile.
+    /// The shootdown ends a critical section: the lock is held meanwhile.
     pub is_held: bool,
     /// How long a vCPU is interrupted, without the exit.
     pub handler: Picos,
@@ -64,6 +69,8 @@ impl Load {
         Self {
             think,
             locks: vec![LockLoad { share: 1.0, critical }],
+            shares_table: false,
+            locks_lockrefs: false,
             has_data: false,
             adds: 1,
             crowd: Picos::ZERO,

@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The specification of a simulation.
 
 use base::handoff::HandoffSpec;
 use base::units::Nanos;
@@ -18,29 +18,29 @@ use crate::load::Load;
 use crate::machine::Machine;
 use crate::time::Picos;
 
-/// Looks before a halt, as the payload has it.
+/// Looks before a halt: the payload's default.
 const SPIN_THRESHOLD: u32 = 2_048;
 
-/// A simulation. Together with its seed it determines every event.
+/// Everything that a simulation depends on: a spec, with its seed, determines every event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// The machine.
+    /// The simulated machine and its costs.
     pub machine: Machine,
-    /// How its cache lines behave.
+    /// How the machine's cache lines behave.
     pub law: LineLaw,
-    /// How many of its CPUs run vCPUs: the schedule's slots, on the first CPUs.
+    /// Number of the machine's CPUs that run vCPUs, from CPU 0 on: the schedule's slots.
     pub cpus: usize,
-    /// Guests that do the same, each with memory and locks of its own.
+    /// Number of guests. All run the same load, each with memory and locks of its own.
     pub guests: usize,
-    /// vCPUs of each guest.
+    /// Number of vCPUs of each guest.
     pub vcpus: usize,
-    /// The system that they use.
+    /// The entry of the lock library that the guests use.
     pub system: System,
     /// Options of a PV ticketlock.
     pub handoff: Handoff,
     /// Looks before a halt.
     pub spin_threshold: u32,
-    /// What they do.
+    /// What the vCPUs do.
     pub load: Load,
     /// Which vCPU has which CPU when.
     pub policy: PolicySpec,
@@ -48,14 +48,14 @@ pub struct Spec {
     pub slice: Nanos,
     /// What goes wrong with kicks and halts, drawn from the seed.
     pub faults: FaultSpec,
-    /// What the host does beside it.
+    /// What the host does beside the schedule.
     pub host: HostModel,
     /// Each vCPU starts at a random moment from zero to this; zero: all at once.
     pub starts: Picos,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Skip looks that would see what the last one saw. Results do not depend on it beyond chance,
-    /// only the time that a simulation takes.
+    /// Skip looks that would see the same value as the last look. This makes a simulation faster; its
+    /// results differ by no more than chance.
     pub parks: bool,
 }
 
@@ -63,19 +63,19 @@ pub struct Spec {
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SimSpecError {
-    /// More CPUs than the machine has.
-    #[error("{} {} more than the {has} of {machine}", count(*.cpus, "CPU"), agree(*.cpus, "is", "are"))]
+    /// No CPU, or more CPUs than the machine has.
+    #[error("{}", wrong_cpus(*.cpus, *.has, .machine))]
     Cpus { cpus: usize, has: usize, machine: String },
-    /// More vCPUs than the library's table has room for.
+    /// No vCPU, or more vCPUs in a guest than the library's table has room for.
     #[error("{}: a simulated guest has 1 to {WIDE}", count(*.0, "vCPU"))]
     Vcpus(usize),
-    /// More vCPUs in all than can be simulated.
+    /// No guest, or more vCPUs in all guests than can be simulated.
     #[error("{} of {}: there can be 1 to {WIDE} vCPUs in all", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
     Guests { guests: usize, vcpus: usize },
-    /// More vCPUs than the lock counts.
+    /// More vCPUs than the lock can count.
     #[error("{} {} more than the {most} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
     Lock { vcpus: usize, most: u32, system: System },
-    /// There is no host whose scheduler could decide.
+    /// The policy is `host`, but a simulation has only models of the host's scheduler.
     #[error("policy 'host': a simulation has models of it, host-cfs and host-eevdf")]
     Host,
     /// The policy has no recording to replay.
@@ -84,7 +84,7 @@ pub enum SimSpecError {
     /// The recording is of a schedule of another size.
     #[error("policy 'replay': the recording is of {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
     OtherSize { vcpus: u32, slots: u32 },
-    /// A thread that takes no time.
+    /// Background noise that is never busy or never idle.
     #[error("background noise: it must be busy and idle for some time")]
     Noise,
     /// No memory for a stack.
@@ -92,9 +92,19 @@ pub enum SimSpecError {
     Stack(#[source] std::io::Error),
 }
 
+fn wrong_cpus(cpus: usize, has: usize, machine: &str) -> String {
+    match cpus {
+        0 => format!("0 CPUs: a simulation has 1 to {has} of {machine}"),
+        _ => {
+            let (cpus, are) = (count(cpus, "CPU"), agree(cpus, "is", "are"));
+            format!("{cpus} {are} more than the {has} of {machine}")
+        }
+    }
+}
+
 impl Spec {
-    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else but what its
-    /// file says, without faults and with the payload's spin threshold.
+    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, scheduled round robin, without faults and with the payload's
+    /// spin threshold. Beside the schedule, the host has only the noise of the machine file.
     pub fn new(machine: Machine, system: System, vcpus: usize, load: Load) -> Self {
         Self {
             law: LineLaw::Physical,
@@ -116,12 +126,12 @@ impl Spec {
         }
     }
 
-    /// vCPUs of all guests.
+    /// Number of vCPUs of all guests.
     pub fn all_vcpus(&self) -> usize {
         self.guests * self.vcpus
     }
 
-    /// Can it be simulated?
+    /// Refuses a spec that cannot be simulated.
     pub fn check(&self) -> Result<(), SimSpecError> {
         let has = self.machine.cpus();
         if self.cpus == 0 || self.cpus > has {
@@ -152,7 +162,7 @@ impl Spec {
     }
 }
 
-/// Options of a PV ticketlock as the simulator's locks have them.
+/// Converts the options of a PV ticketlock to those of the simulator's locks.
 pub fn handoff(spec: HandoffSpec) -> Handoff {
     let HandoffSpec { bits, far, queue } = spec;
     let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);

@@ -253,6 +253,7 @@ fn what_cannot_be_simulated_is_refused() {
     let good = spec(System::SmallPvTicket, 8, "rr");
     for (spec, what) in [
         (Spec { cpus: 81, ..good.clone() }, "81 CPUs are more than the 80 of westmere-80"),
+        (Spec { cpus: 0, ..good.clone() }, "0 CPUs: a simulation has 1 to 80 of westmere-80"),
         (Spec { vcpus: 1_025, ..good.clone() }, "1025 vCPUs: a simulated guest has 1 to 1024"),
         (
             Spec { guests: 3, vcpus: 512, ..good.clone() },

@@ -68,10 +68,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("sim calibrate", ["sim calibrate", "compare --guest sim --machine this"]),
     ("sim validate", ["sim validate --short", "sim validate --rung 2"]),
     ("sim machines", ["sim machines", "compare --guest sim --machine westmere-80"]),
-    (
-        "search",
-        ["search --locks ticket --seconds 60", "search --replay pvticket-search/finding-1.json"],
-    ),
+    ("search", ["search --locks ticket --seconds 60", "search --cases --locks pv-ticket"]),
     ("doctor", ["doctor", "doctor --calls"]),
     ("setup", ["setup --list", "setup kernel busybox host"]),
     ("bench", ["bench hypercalls", "bench sched --runs 6"]),

@@ -1,31 +1,31 @@
 //! The lock library on simulated vCPUs, on arbitrary machines with arbitrary loads.
 
-use simulated_locks::System;
-use stepper::{Case, CaseVerdict, Handoff, StepDuration, StepperLoad, StepperSpec};
+use std::sync::LazyLock;
+
+use base::{faults::FaultSpec, handoff::HandoffSpec, host_extras::NoiseTimes};
+use sim::{Brake, LineLaw, Machine, System, search::Scenario};
 
 use crate::input::Input;
 
-fn handoff(input: &mut Input<'_>) -> Handoff {
-    let flags = input.byte();
-    let is_on = |bit: u8| flags >> bit & 1 == 1;
-    Handoff {
-        far: input.below(4) as u16,
-        queue: input.below(5) as u16,
-        predecessor: is_on(0),
-        adapt: is_on(1),
-        claim: is_on(2),
-        ahead: is_on(3),
-        fuse: is_on(4),
-    }
+/// The laws of accesses do not need its costs.
+static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::ideal(8));
+
+fn handoff(input: &mut Input<'_>) -> HandoffSpec {
+    let bits = u32::from(input.byte()) & 0x1f;
+    HandoffSpec { bits, far: input.below(4) as u16, queue: input.below(5) as u16 }
 }
 
-fn times(input: &mut Input<'_>) -> StepDuration {
-    let steps = 1 + u32::from(input.byte());
-    if input.byte().is_multiple_of(2) {
-        StepDuration::About(steps)
-    } else {
-        StepDuration::Fixed(steps)
-    }
+/// Late kicks, and wakeups for nothing.
+fn faults(input: &mut Input<'_>) -> FaultSpec {
+    let (delay, spurious) = (u32::from(input.byte()), u32::from(input.byte()));
+    let delay = (delay > 0).then(|| format!("kick-delay:{}ns", 50 * delay));
+    let spurious = (spurious > 0).then(|| format!("spurious:{}", 0.4 / f64::from(spurious)));
+    let list: Vec<_> = [delay, spurious].into_iter().flatten().collect();
+    list.join(",").parse().unwrap_or_default()
+}
+
+fn noise(input: &mut Input<'_>) -> Option<NoiseTimes> {
+    ["2us+4us", "20us+20us"].get(input.below(3)).and_then(|times| times.parse().ok())
 }
 
 /// Any lock must be exclusive, come to an end, and keep its bound on bypasses.
@@ -34,36 +34,34 @@ pub fn locks(bytes: &[u8]) {
     let system = input.one_of(System::ALL);
     let is_pv = matches!(system, System::PvTicket | System::SmallPvTicket);
     let options = handoff(&mut input);
-    let case = Case {
+    let scenario = Scenario {
         system,
-        handoff: if is_pv { options } else { Handoff::default() },
+        handoff: if is_pv { options } else { HandoffSpec::NONE },
         spin_threshold: 1 + u32::from(input.byte()),
         vcpus: 2 + input.below(6),
-        machine: StepperSpec {
-            pcpus: 1 + input.below(6),
-            strangers: input.below(3),
-            in_turn: input.byte().is_multiple_of(4),
-            slice: 10 + u32::from(input.half() % 500),
-            kick_delay: u32::from(input.byte()),
-            spurious: u32::from(input.byte()),
-            lost_kicks: 0,
-            patience: 4_000_000,
-        },
-        load: StepperLoad {
-            locks: 1 + input.below(2),
-            think: times(&mut input),
-            critical: times(&mut input),
-            // Steps cost time: few loads are long.
-            acquisitions: input.one_of(&[24, 24, 24, 48, 48, 200]),
-        },
+        cpus: 1 + input.below(6),
+        law: input.one_of(&[LineLaw::AnyOrder, LineLaw::AnyOrder, LineLaw::InTurn]),
+        policy: input.one_of(&["random", "rr"]).parse().expect("it is a policy"),
+        slice: 1_000 + 100 * u64::from(input.half() % 500),
+        faults: faults(&mut input),
+        noise: noise(&mut input),
+        locks: 1 + input.below(2),
+        think: 1 + u32::from(input.byte()),
+        critical: 1 + u32::from(input.byte()),
+        is_fixed: input.byte().is_multiple_of(2),
+        // Steps cost time: few loads are long.
+        operations: input.one_of(&[24, 24, 24, 48, 48, 200]),
+        seed: input.double(),
     };
-    let verdict = CaseVerdict::of(case, input.double());
-    assert!(verdict.is_kept(), "{verdict}");
+    scenario.check(&MACHINE).unwrap_or_else(|error| panic!("{scenario}: {error}"));
+    let outcome = scenario.run_whole(&MACHINE, &Brake::default());
+    let outcome = outcome.expect("it can be simulated").expect("nothing ends it");
+    assert_eq!(outcome.trouble, None, "{scenario:?}");
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
     let plain = |system: usize| {
-        [&[system as u8, 0, 0, 0, 20, 2, 1, 0, 1, 90, 0, 0, 0, 0, 40, 0, 4, 0][..], &[14; 8]]
+        [&[system as u8, 0, 0, 0, 20, 2, 1, 0, 0, 90, 0, 0, 0, 2, 0, 4, 40, 0, 4][..], &[14; 8]]
             .concat()
     };
     let queued = |system: usize| [&[system as u8, 31, 1, 2][..], &plain(system)[4..]].concat();

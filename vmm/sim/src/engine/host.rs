@@ -150,6 +150,9 @@ impl Sim {
                 handoffs.kicked(to, by, now);
             }
         }
+        if let Some(trace) = &mut self.trace {
+            trace.told(self.now, v, &event);
+        }
         let mut actions = std::mem::take(&mut self.actions);
         actions.clear();
         actions.extend_from_slice(self.core.handle(VcpuIndex(v as u32), event, now));
@@ -162,7 +165,12 @@ impl Sim {
         }
         for action in &actions {
             match *action {
-                Action::Grant(who, slot) => self.enter(who.ix(), slot, exit),
+                Action::Grant(who, slot) => {
+                    if let Some(trace) = &mut self.trace {
+                        trace.granted(self.now, who.ix(), slot);
+                    }
+                    self.enter(who.ix(), slot, exit);
+                }
                 Action::Recall(who) => self.set_deadline(who.ix()),
                 Action::Ask(who) => self.shared.doing(who.ix()).yields.set(true),
                 Action::Sample(who) => {

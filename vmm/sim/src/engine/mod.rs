@@ -13,6 +13,7 @@ mod spin;
 mod step;
 mod stores;
 mod tasks;
+mod trace;
 
 pub use decisions::{Decisions, Kept};
 pub use limits::{Brake, Stuck};
@@ -31,7 +32,7 @@ use sim_cell::{Request, Work};
 use crate::figures::SimFigures;
 use crate::guest::{self, LongestWaits, SharedActivity, SimulatedSystem, VcpuContext};
 use crate::host::{HaltPoll, Noise, Pauses, VcpuHalts};
-use crate::lines::{CacheLines, LineLaw};
+use crate::lines::{CacheLines, LineLaw, STEP};
 use crate::load::Load;
 use crate::machine::{self, Costs};
 use crate::queue::EventQueue;
@@ -46,6 +47,7 @@ use self::decisions::Handoffs;
 use self::faults::Faults;
 use self::limits::{Limits, StopReason};
 use self::stores::PendingStores;
+use self::trace::EventTrace;
 
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
@@ -134,6 +136,7 @@ pub struct Sim {
     /// Time without progress after which it is stuck: the longest wait for a slot, many times.
     patience: Picos,
     limits: Limits,
+    trace: Option<Box<EventTrace>>,
 }
 
 impl Sim {
@@ -185,11 +188,12 @@ impl Sim {
         };
         let bases: Box<[usize]> = vms.iter().map(base_of).collect();
         let lines = CacheLines::new(&spec.machine, spec.law, cpus, marks + vcpus, seeds.next_u64());
-        let shared = Rc::new(SharedActivity::new(bases.clone(), marks << LINE, spin_looks));
+        let (size, locks) = (marks << LINE, spec.load.locks.len());
+        let shared = Rc::new(SharedActivity::new(bases.clone(), size, locks, spin_looks));
         let runs = |index: usize| {
             let shared = Rc::clone(&shared);
             let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
-            let Load { has_data, adds, .. } = spec.load;
+            let Load { has_data, adds, shares_table, locks_lockrefs, .. } = spec.load;
             let marks = spec.load.crowd != Picos::ZERO;
             let rests = spec.load.sleep.is_some() || spec.load.shootdown.is_some();
             let id = index % per_guest;
@@ -200,6 +204,8 @@ impl Sim {
                 handoff,
                 has_data,
                 adds,
+                shares_table,
+                locks_lockrefs,
                 marks,
                 rests,
                 shared,
@@ -286,6 +292,7 @@ impl Sim {
             patience: Picos::from(Nanos::millis(1_000))
                 + Picos::from(Nanos(20 * vcpus as u64 * slice.0)),
             limits: Limits::new(cpus, vcpus),
+            trace: None,
         };
         if spec.host.noise.is_some() {
             sim.start_noise(noise_seed);

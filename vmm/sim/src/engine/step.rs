@@ -60,6 +60,9 @@ impl Sim {
                 self.counted += 1;
                 self.shared.set_now(at);
                 let vcpu = &mut self.vcpus[v];
+                if let Some(trace) = &mut self.trace {
+                    trace.step(at, v, vcpu.request, answer);
+                }
                 vcpu.state = NextEvent::Due;
                 let (request, is_loaded) = vcpu.code.resume_with_line(answer, line);
                 if line != usize::MAX && !is_loaded {
@@ -206,17 +209,34 @@ impl Sim {
 
     #[inline(never)]
     fn miss(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
-        if self.law == LineLaw::FreeWrites && self.is_free(v, access) {
-            if access != Access::Load {
-                self.store_freely(line, pcpu);
+        match self.law {
+            LineLaw::AnyOrder | LineLaw::InTurn => return Some(self.one_step(v)),
+            LineLaw::FreeWrites if self.is_free(v, access) => {
+                if access != Access::Load {
+                    self.store_freely(line, pcpu);
+                }
+                return Some(Picos::ZERO);
             }
-            return Some(Picos::ZERO);
+            _ => {}
         }
         match self.buffered(v, pcpu, line, access) {
             Buffered::Now => Some(self.costs.hit),
             Buffered::Waits => None,
             Buffered::Not => self.ask_for(v, pcpu, line, access, NextEvent::Transfer),
         }
+    }
+
+    /// The time of an access or a pause of `v` under a law without caches.
+    #[inline]
+    pub(super) fn one_step(&mut self, v: usize) -> Picos {
+        if self.law == LineLaw::InTurn {
+            return STEP;
+        }
+        let drawn = self.vcpus[v].rng.next_u64();
+        // From a half to one and a half, doubled with a chance of one half each time, four times at the most.
+        let within = ((drawn & 0xffff) * STEP.0) >> 16;
+        let doubled = (drawn >> 16).trailing_zeros().min(4);
+        Picos((STEP.0 / 2 + within) << doubled)
     }
 
     /// `v` asks for a line. Returns the cost if that is nothing: then it has the line at once.

@@ -79,14 +79,14 @@ pub(crate) struct SharedActivity {
 }
 
 impl SharedActivity {
-    /// For vCPUs with these `bases`, whose guests have `size` bytes of memory in all.
-    pub(crate) fn new(bases: Box<[usize]>, size: usize, spin_looks: u32) -> Self {
+    /// For vCPUs with these `bases`, whose guests have `size` bytes of memory in all, and so many locks each.
+    pub(crate) fn new(bases: Box<[usize]>, size: usize, locks: usize, spin_looks: u32) -> Self {
         let vcpus = bases.len();
         Self {
             now: Cell::default(),
             is_over: Cell::default(),
             operations: Cell::default(),
-            waits: WaitCounter::new(vcpus),
+            waits: WaitCounter::new(vcpus, locks),
             points: Cell::default(),
             spin_looks,
             bases,

@@ -1,5 +1,6 @@
 // Binds one compilation of the lock sources, `locks`, to the simulator. Included once for each.
 
+use std::mem::offset_of;
 use std::rc::Rc;
 
 use hypercalls::telemetry::Point;
@@ -17,6 +18,8 @@ use crate::guest::{SimulatedSystem, VcpuContext};
 struct RunningVcpu<'a> {
     index: usize,
     shared: &'a SharedActivity,
+    /// Its lock has a place for it before it spins, and does not say so.
+    spins_in_line: bool,
 }
 
 impl RunningVcpu<'_> {
@@ -36,6 +39,9 @@ impl Pv for RunningVcpu<'_> {
 
     #[inline(always)]
     fn spin(&self, most: u32) -> u32 {
+        if self.spins_in_line {
+            self.shared.waits.in_line(self.index);
+        }
         request(Request::Spin(most))
     }
 
@@ -144,7 +150,7 @@ impl Watch for RunningVcpu<'_> {
 }
 
 fn me(guest: &VcpuContext) -> RunningVcpu<'_> {
-    RunningVcpu { index: guest.index, shared: &guest.shared }
+    RunningVcpu { index: guest.index, shared: &guest.shared, spins_in_line: false }
 }
 
 fn cpu<'a>(
@@ -195,7 +201,7 @@ impl<L> SystemMemory<L> {
 
 /// One use of a system, by its family.
 trait Operate: Sized {
-    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext);
+    fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext);
 }
 
 /// The systems of a guest, in one piece of memory, so that a line has the same number in every run.
@@ -210,7 +216,9 @@ impl<L> GuestSystems<L> {
 impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     #[inline]
     fn operate(&self, guest: &VcpuContext, lock: usize) {
-        F::operate(&self.0[lock], guest);
+        guest.shared.waits.turns_to(guest.index, lock);
+        let table = if guest.shares_table { 0 } else { lock };
+        F::operate(&self.0[lock], &self.0[table].waiters.0, guest);
     }
 
     fn settle(&self, guest: &VcpuContext) {
@@ -222,6 +230,17 @@ impl<F: Operate> SimulatedSystem for GuestSystems<F> {
 
     fn memory(&self) -> (usize, usize) {
         (self.0.as_ptr().addr(), size_of_val(&*self.0))
+    }
+
+    fn place(&self, offset: usize) -> String {
+        let (lock, at) = (offset / size_of::<SystemMemory<F>>(), offset % size_of::<SystemMemory<F>>());
+        let section = offset_of!(SystemMemory<F>, section);
+        let waiters = offset_of!(SystemMemory<F>, waiters);
+        match at {
+            _ if at >= waiters => format!("table {lock}+{:#x}", at - waiters),
+            _ if at >= section => format!("data {lock}+{:#x}", at - section),
+            _ => format!("lock {lock}+{at:#x}"),
+        }
     }
 }
 
@@ -250,9 +269,9 @@ struct SimSpinlock<L>(L);
 
 impl<L: RawLock> Operate for SimSpinlock<L> {
     #[inline(always)]
-    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
+    fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
         let me = me(guest);
-        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let cpu = cpu(guest, &me, waiters);
         let doing = guest.doing();
         let mut taken = locks::Taken::default();
         guest.shared.waits.calls(guest.index, guest.shared.now());
@@ -273,9 +292,9 @@ struct SimMutex<M>(M);
 
 impl<M: RawMutex> Operate for SimMutex<M> {
     #[inline(always)]
-    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
+    fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
         let me = me(guest);
-        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let cpu = cpu(guest, &me, waiters);
         let doing = guest.doing();
         guest.shared.waits.calls(guest.index, guest.shared.now());
         let taken = memory.lock.0.0.lock(&cpu);
@@ -291,9 +310,9 @@ struct SimCounter<C>(C);
 
 impl<C: Counter> Operate for SimCounter<C> {
     #[inline(always)]
-    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
+    fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
         let me = me(guest);
-        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let cpu = cpu(guest, &me, waiters);
         let doing = guest.doing();
         let added = memory.lock.0.0.add(&cpu, guest.adds.into());
         counted(doing, added.shared, added.halts, added.kicks);
@@ -305,11 +324,19 @@ struct SimLockref<R>(R);
 
 impl<const TRIES: u32> Operate for SimLockref<Lockref<TRIES>> {
     #[inline(always)]
-    fn operate(memory: &SystemMemory<Self>, guest: &VcpuContext) {
+    fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
         let me = me(guest);
-        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let me = RunningVcpu { spins_in_line: true, ..me };
+        let cpu = cpu(guest, &me, waiters);
         let doing = guest.doing();
         let lockref = &memory.lock.0.0;
+        if guest.locks_lockrefs {
+            guest.shared.waits.calls(guest.index, guest.shared.now());
+            lockref.lock(&cpu);
+            guest.shared.waits.acquires(guest.index, guest.shared.now());
+            memory.critical(guest, &me, true);
+            lockref.unlock(&cpu);
+        }
         let got = lockref.get(&cpu);
         let is_wrong = lockref.count() <= FIRST;
         let put = lockref.put(&cpu);

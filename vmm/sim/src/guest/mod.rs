@@ -30,6 +30,10 @@ pub(crate) struct VcpuContext {
     pub(crate) handoff: Handoff,
     /// Touch shared data in the critical section, as the payload does, and check it.
     pub(crate) has_data: bool,
+    /// Its locks share the table of its vCPUs.
+    pub(crate) shares_table: bool,
+    /// It locks a lockref, too.
+    pub(crate) locks_lockrefs: bool,
     /// What one use of a counter adds.
     pub(crate) adds: u32,
     /// Report positions to the machine.
@@ -57,11 +61,9 @@ pub(crate) trait SimulatedSystem {
 
     /// The address and the size of its memory.
     fn memory(&self) -> (usize, usize);
-}
 
-/// A system for `vcpus` vCPUs.
-pub(crate) fn subject(system: System, vcpus: usize) -> Rc<dyn SimulatedSystem> {
-    subjects(system, vcpus, 1)
+    /// The name of what is at this offset in its memory, for a trace.
+    fn place(&self, offset: usize) -> String;
 }
 
 /// So many locks of a system for `vcpus` vCPUs.

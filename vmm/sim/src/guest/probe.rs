@@ -194,4 +194,8 @@ impl SimulatedSystem for Probe {
     fn memory(&self) -> (usize, usize) {
         (core::ptr::from_ref(&*self.memory).addr(), size_of::<ProbeMemory>())
     }
+
+    fn place(&self, offset: usize) -> String {
+        format!("memory+{offset:#x}")
+    }
 }

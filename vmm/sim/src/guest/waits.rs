@@ -1,9 +1,8 @@
 //! How long vCPUs wait for a lock, and how often others come before them.
 //!
-//! What is counted is what the lock library promises a bound for ([`simulated_locks::Bypass`]), at
-//! the places at which the stepper (`guest-kernel-config/locks/sim`) counts it. One count begins
-//! later: the stepper sees a ticket drawn, this only that its owner spins; but that tickets are
-//! served in turn is checked by the critical section.
+//! What is counted is what the lock library promises a bound for ([`simulated_locks::Bypass`]), of acquisitions of the
+//! same lock. That of a ticketlock begins with its ticket, and is counted from when its owner spins; that
+//! tickets are served in turn is checked by the critical section.
 
 use std::cell::Cell;
 
@@ -66,17 +65,35 @@ impl VcpuWait {
 #[derive(Debug)]
 pub(crate) struct WaitCounter {
     vcpus: Box<[Cell<VcpuWait>]>,
+    /// The lock that each vCPU uses.
+    locks: Box<[Cell<usize>]>,
     /// Acquisitions when each vCPU made the release after which it kicks at present.
     released: Box<[Cell<Option<u64>>]>,
-    taken: Cell<u64>,
+    /// By lock.
+    taken: Box<[Cell<u64>]>,
     most: Cell<LongestWaits>,
 }
 
 impl WaitCounter {
-    pub(crate) fn new(vcpus: usize) -> Self {
-        let released = (0..vcpus).map(|_| Cell::default()).collect();
-        let vcpus = (0..vcpus).map(|_| Cell::default()).collect();
-        Self { vcpus, released, taken: Cell::default(), most: Cell::default() }
+    pub(crate) fn new(vcpus: usize, locks: usize) -> Self {
+        Self {
+            vcpus: (0..vcpus).map(|_| Cell::default()).collect(),
+            locks: (0..vcpus).map(|_| Cell::default()).collect(),
+            released: (0..vcpus).map(|_| Cell::default()).collect(),
+            taken: (0..locks).map(|_| Cell::default()).collect(),
+            most: Cell::default(),
+        }
+    }
+
+    /// The vCPU uses the lock with this number from now on.
+    #[inline(always)]
+    pub(crate) fn turns_to(&self, vcpu: usize, lock: usize) {
+        self.locks[vcpu].set(lock);
+    }
+
+    /// Acquisitions of the lock that the vCPU uses.
+    fn taken(&self, vcpu: usize) -> u64 {
+        self.taken[self.locks[vcpu].get()].get()
     }
 
     /// The longest so far, of waits that have ended.
@@ -86,7 +103,7 @@ impl WaitCounter {
 
     fn change(&self, vcpu: usize, change: impl FnOnce(&mut VcpuWait, u64)) {
         let mut wait = self.vcpus[vcpu].get();
-        change(&mut wait, self.taken.get());
+        change(&mut wait, self.taken(vcpu));
         self.vcpus[vcpu].set(wait);
     }
 
@@ -116,7 +133,7 @@ impl WaitCounter {
 
     /// The vCPU has released a lock, and will kick those that this lets go on.
     pub(crate) fn kicks(&self, vcpu: usize) {
-        self.released[vcpu].set(Some(self.taken.get()));
+        self.released[vcpu].set(Some(self.taken(vcpu)));
     }
 
     /// The vCPU will kick nobody else.
@@ -129,7 +146,9 @@ impl WaitCounter {
     pub(crate) fn kicked(&self, vcpu: usize, by: usize) {
         self.change(vcpu, |wait, taken| {
             if let (Some(outside), None) = (wait.outside, wait.in_line) {
-                let since = self.released[by].get().unwrap_or(taken).max(outside);
+                let is_of_it = self.locks[by].get() == self.locks[vcpu].get();
+                let released = self.released[by].get().filter(|_| is_of_it);
+                let since = released.unwrap_or(taken).max(outside);
                 let since = wait.excuse.map_or(since, |(_, earlier)| earlier.min(since));
                 // What was excused before is not excused twice.
                 let since = since.max(wait.excused_until);
@@ -151,7 +170,7 @@ impl WaitCounter {
 
     /// The vCPU has the lock.
     pub(crate) fn acquires(&self, vcpu: usize, now: Picos) {
-        let taken = self.taken.get();
+        let taken = self.taken(vcpu);
         let mut wait = self.vcpus[vcpu].take();
         wait.end_excuse(taken);
         let mut most = self.most.get();
@@ -160,7 +179,7 @@ impl WaitCounter {
         most.outside = most.outside.max(since(wait.outside).saturating_sub(wait.excused));
         most.longest = most.longest.max(now.since(wait.since));
         self.most.set(most);
-        self.taken.set(taken + 1);
+        self.taken[self.locks[vcpu].get()].set(taken + 1);
     }
 }
 
@@ -177,7 +196,7 @@ mod tests {
 
     #[test]
     fn acquisitions_count_from_the_line_and_the_time_from_the_call() {
-        let waits = WaitCounter::new(2);
+        let waits = WaitCounter::new(2, 1);
         waits.calls(0, Picos(10));
         others(&waits, 3);
         waits.in_line(0);
@@ -194,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_schedule_is_excused_outside() {
-        let waits = WaitCounter::new(2);
+        let waits = WaitCounter::new(2, 1);
         waits.calls(0, Picos(10));
         waits.published(0);
         others(&waits, 3);
@@ -216,5 +235,18 @@ mod tests {
         waits.acquires(0, Picos(100));
         let LongestWaits { in_line, outside, .. } = waits.most();
         assert_eq!((in_line, outside), (2, 3 + 4 + 2));
+    }
+
+    #[test]
+    fn acquisitions_of_another_lock_do_not_count() {
+        let waits = WaitCounter::new(2, 2);
+        waits.calls(0, Picos(10));
+        waits.in_line(0);
+        waits.turns_to(1, 1);
+        others(&waits, 5);
+        waits.turns_to(1, 0);
+        others(&waits, 2);
+        waits.acquires(0, Picos(100));
+        assert_eq!(waits.most().in_line, 2);
     }
 }

@@ -9,6 +9,7 @@ pub use error::{MachineError, MachineFault};
 pub use shipped::SHIPPED;
 
 use crate::host::Noise;
+use crate::lines::STEP;
 use crate::time::Picos;
 
 /// The most CPUs of a machine.
@@ -227,6 +228,20 @@ impl Machine {
             stated: Vec::new(),
             doubts: Vec::new(),
         }
+    }
+
+    /// A machine of `cpus` CPUs under a law without caches: all that costs anything costs a step.
+    pub(crate) fn of_steps(cpus: usize) -> Self {
+        let costs = Costs {
+            pause: STEP,
+            increment: STEP,
+            exit: STEP,
+            switch: STEP,
+            wakeup: STEP,
+            ..Costs::default()
+        };
+        let (name, about) = ("steps".into(), "an access is a step".into());
+        Self { name, about, costs, ..Self::ideal(cpus) }
     }
 
     /// The share of its costs that are neither published nor measured, as a count of all.

@@ -129,6 +129,8 @@ impl Profile {
         Load {
             think: shape.of(think),
             locks: self.locks.iter().map(lock).collect(),
+            shares_table: false,
+            locks_lockrefs: false,
             has_data: true,
             adds: self.adds,
             crowd: Picos::ZERO,

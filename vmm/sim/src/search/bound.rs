@@ -17,15 +17,19 @@ impl Bounds {
     /// None: the lock promises nothing, by design.
     pub(super) fn of(scenario: &Scenario) -> Option<Self> {
         let Scenario { system, vcpus, .. } = *scenario;
-        // A lockref's lock has a bound, but its operations seldom take it, and do not say so.
-        if system.family() != Family::Spinlock {
-            return None;
+        match system.family() {
+            Family::Spinlock => {}
+            // Else its operations seldom take its lock, and do not say so.
+            Family::Lockref if !scenario.law.has_caches() => {}
+            _ => return None,
         }
         let cpus = u32::try_from(vcpus).ok()?;
         let in_line = system.bypass()?.most(cpus)?.into();
         let handoff = scenario.handoff();
-        // A policy may take the CPU of any that has a kick to send.
-        let stopped = cpus.saturating_sub(2);
+        // Where CPUs are short or taken away, each of the others may be stopped with a kick unsent.
+        let is_steady = matches!(scenario.policy.name(), "rr" | "random");
+        let is_short = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
+        let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };
         let outside = match system {
             _ if handoff.queue == 0 => None,
             System::PvTicket => Some(handoff.bypasses::<PvTicketLock>(cpus, stopped)),

@@ -11,6 +11,9 @@
 //! the middle of a simulation ([`Brake`]).
 
 mod bound;
+mod cases;
+#[cfg(test)]
+mod cases_tests;
 #[cfg(test)]
 mod mutants;
 #[cfg(test)]
@@ -31,10 +34,11 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::System;
 
 use crate::Brake;
-use crate::guest::{SimulatedSystem, subject};
+use crate::guest::{SimulatedSystem, subjects};
 use crate::machine::Machine;
 use crate::spec::SimSpecError;
 
+pub use cases::{Case, SEED, cases};
 pub use pool::Pool;
 pub use saved::{Finding, FindingReplay, ReplayError};
 pub use scenario::{Scenario, ScenarioError};
@@ -42,8 +46,8 @@ pub use shrink::{Shrunk, shrink};
 pub use space::{Space, shortest_slice, usual_policies};
 pub use trial::{TrialOutcome, Trouble, TroubleKind};
 
-/// Makes the lock of a scenario, for so many vCPUs. Tests give locks that are broken.
-pub(crate) type Make = fn(System, usize) -> Rc<dyn SimulatedSystem>;
+/// Makes the locks of a scenario: for so many vCPUs, so many locks. Tests give locks that are broken.
+pub(crate) type Make = fn(System, usize, usize) -> Rc<dyn SimulatedSystem>;
 
 /// What was done with one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,7 +136,7 @@ const MOST_FAILED: u64 = 24;
 impl<'a> Search<'a> {
     /// Goes on from `state`, on `machine`.
     pub fn new(space: &'a Space, machine: &'a Machine, state: State) -> Self {
-        Self::on(space, machine, state, subject)
+        Self::on(space, machine, state, subjects)
     }
 
     pub(crate) fn on(space: &'a Space, machine: &'a Machine, state: State, make: Make) -> Self {

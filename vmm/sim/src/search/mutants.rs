@@ -1,5 +1,5 @@
-//! Locks that are broken on purpose, which a search must find: those of the stepper's tests, and wrong ones
-//! that show seldom. The build script copies and edits their sources.
+//! Locks that are broken on purpose, which a case and a search must find, and wrong ones that show seldom. The build
+//! script copies and edits their sources.
 
 use std::rc::Rc;
 
@@ -63,8 +63,9 @@ macro_rules! mutant {
             pub(crate) fn make(
                 system: super::System,
                 _: usize,
+                locks: usize,
             ) -> super::Rc<dyn super::SimulatedSystem> {
-                bind::subject(system as u32, 1)
+                bind::subject(system as u32, locks)
             }
         }
     };

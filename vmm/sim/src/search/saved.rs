@@ -61,14 +61,24 @@ impl Finding {
         Some(Self { format: FORMAT, trouble: outcome.trouble?, scenario, digest, machine })
     }
 
-    /// Simulates it again.
-    pub fn replay(&self) -> Result<FindingReplay, ReplayError> {
+    /// The machine, if the scenario can be simulated on it.
+    fn machine(&self) -> Result<Machine, ReplayError> {
         if self.format != FORMAT {
             return Err(ReplayError::Format(self.format));
         }
         let machine = Machine::parse(&self.machine).map_err(ReplayError::Machine)?;
         self.scenario.check(&machine).map_err(ReplayError::Scenario)?;
-        let (outcome, recording) = self.scenario.run_recorded(&machine)?;
+        Ok(machine)
+    }
+
+    /// Simulates it again, and tells the last `keep` events, a line each.
+    pub fn trace(&self, keep: usize) -> Result<String, ReplayError> {
+        Ok(self.scenario.trace(&self.machine()?, keep)?)
+    }
+
+    /// Simulates it again.
+    pub fn replay(&self) -> Result<FindingReplay, ReplayError> {
+        let (outcome, recording) = self.scenario.run_recorded(&self.machine()?)?;
         let is_same = self.digest == format!("{:016x}", outcome.digest());
         Ok(FindingReplay { trouble: outcome.trouble, is_same, recording })
     }

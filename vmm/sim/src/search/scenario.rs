@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::host::{HostModel, Noise};
 use crate::lines::LineLaw;
-use crate::load::Load;
+use crate::load::{Load, LockLoad};
 use crate::machine::Machine;
 use crate::random::Span;
 use crate::spec::{SimSpecError, Spec, handoff};
@@ -34,7 +34,7 @@ pub struct Scenario {
     pub vcpus: usize,
     /// Looks before a halt.
     pub spin_threshold: u32,
-    /// Mean think time in increments of the machine.
+    /// Mean think time in increments of the machine; in steps under a law without caches.
     pub think: u32,
     /// Mean critical time, likewise.
     pub critical: u32,
@@ -51,6 +51,12 @@ pub struct Scenario {
     /// Threads of the host that stop vCPUs at any access.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
+    /// How memory behaves.
+    #[serde(default = "usual_law", skip_serializing_if = "is_usual")]
+    pub law: LineLaw,
+    /// Locks, which share the table of their vCPUs. Each operation takes any of them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub locks: usize,
     /// Operations after which it ends.
     pub operations: u64,
     /// The seed of all that is random.
@@ -77,10 +83,29 @@ pub enum ScenarioError {
     Spec(#[from] SimSpecError),
 }
 
+/// The law of a search: windows between a look and the store that should have been seen are wide.
+pub(super) const fn usual_law() -> LineLaw {
+    LineLaw::LateInvalidations
+}
+
+fn is_usual(law: &LineLaw) -> bool {
+    *law == usual_law()
+}
+
+const fn one() -> usize {
+    1
+}
+
+const fn is_one(locks: &usize) -> bool {
+    *locks == 1
+}
+
 /// The longest times that a scenario may have: in increments.
 const MOST_WORK: u64 = 1_000_000;
 /// The most operations.
 const MOST_OPERATIONS: u64 = 1_000_000_000;
+/// The most locks.
+const MOST_LOCKS: u64 = 8;
 
 impl Scenario {
     /// The system's options as the locks have them.
@@ -90,13 +115,22 @@ impl Scenario {
 
     /// As a specification.
     pub fn spec(&self, machine: &Machine) -> Spec {
+        let cpus = machine.cpus();
+        let machine = if self.law.has_caches() { machine.clone() } else { Machine::of_steps(cpus) };
         let time = |increments: u32| {
             let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
             if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }
         };
-        let load = Load { has_data: true, ..Load::of(time(self.think), time(self.critical)) };
+        let lock = LockLoad { share: 1.0, critical: time(self.critical) };
+        let load = Load {
+            has_data: true,
+            locks: vec![lock; self.locks],
+            shares_table: true,
+            locks_lockrefs: !self.law.has_caches(),
+            ..Load::of(time(self.think), lock.critical)
+        };
         Spec {
-            law: LineLaw::LateInvalidations,
+            law: self.law,
             cpus: self.cpus,
             handoff: self.handoff(),
             spin_threshold: self.spin_threshold,
@@ -105,7 +139,7 @@ impl Scenario {
             faults: self.faults,
             host: HostModel { noise: self.noise.map(Noise::from), ..HostModel::default() },
             seed: self.seed,
-            ..Spec::new(machine.clone(), self.system, self.vcpus, load)
+            ..Spec::new(machine, self.system, self.vcpus, load)
         }
     }
 
@@ -116,6 +150,7 @@ impl Scenario {
             ("critical", self.critical.into(), 0, MOST_WORK),
             ("slice", self.slice, 1_000, 1_000_000_000),
             ("operations", self.operations, 1, MOST_OPERATIONS),
+            ("locks", self.locks as u64, 1, MOST_LOCKS),
         ];
         for (key, value, least, most) in ranges {
             if !(least..=most).contains(&value) {

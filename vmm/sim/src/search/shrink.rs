@@ -91,6 +91,7 @@ fn simpler(scenario: &Scenario, outcome: Option<&TrialOutcome>) -> Vec<Scenario>
     for fewer in [1, cpus / 2, cpus - 1] {
         propose(&|changed| changed.cpus = fewer.clamp(1, cpus));
     }
+    propose(&|changed| changed.locks = 1);
     propose(&|changed| changed.faults = FaultSpec::default());
     propose(&|changed| changed.noise = None);
     propose(&|changed| changed.faults.delay = None);

@@ -10,6 +10,7 @@ use sched::policy::POLICIES;
 use simulated_locks::System;
 
 use super::Scenario;
+use super::scenario::usual_law;
 use crate::machine::{Costs, Machine};
 
 /// What a search may draw from.
@@ -152,6 +153,8 @@ impl Space {
             slice: 0,
             faults: FaultSpec::default(),
             noise: None,
+            law: usual_law(),
+            locks: 1,
             operations: 0,
             seed: rng.next_u64(),
         };

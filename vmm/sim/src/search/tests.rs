@@ -12,7 +12,7 @@ use super::*;
 use crate::guest::rounds;
 use crate::{Decisions, Sim, Stuck};
 
-fn machine() -> Machine {
+pub(super) fn machine() -> Machine {
     Machine::shipped("westmere-80").expect("it is shipped")
 }
 
@@ -51,12 +51,12 @@ fn is_found_and_shrinks(mutant: &Mutant, seed: u64, brake: &Brake) {
     assert!(shrunk.scenario.vcpus <= scenario.vcpus, "{name}");
 }
 
-/// Each search is on one thread; two of them are done in half of the time.
-fn each_of(mutants: &[(&Mutant, u64)], check: impl Fn(&Mutant, u64) + Sync) {
+/// Each simulation is on one thread; two of them are done in half of the time.
+pub(super) fn each_of<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
-        while let Some((mutant, seed)) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
-            check(mutant, *seed);
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            check(one);
         }
     };
     thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn seed(mutant: &Mutant) -> u64 {
 #[test]
 fn every_mutant_is_found_soon_and_stays_what_it_is_when_it_shrinks() {
     let mutants: Vec<_> = MUTANTS.iter().map(|mutant| (mutant, seed(mutant))).collect();
-    each_of(&mutants, |mutant, seed| is_found_and_shrinks(mutant, seed, &Brake::default()));
+    each_of(&mutants, |(mutant, seed)| is_found_and_shrinks(mutant, *seed, &Brake::default()));
 }
 
 /// The wrong locks that a search can find, with some seeds.
@@ -91,16 +91,16 @@ fn wrong_locks(seeds: std::ops::RangeInclusive<u64>) -> Vec<(&'static Mutant, u6
 fn every_wrong_lock_is_found_soon() {
     let wrong = wrong_locks(2..=2);
     assert_eq!(wrong.len(), 11);
-    each_of(&wrong, |wrong, seed| is_found_and_shrinks(wrong, seed, &Brake::default()));
+    each_of(&wrong, |(wrong, seed)| is_found_and_shrinks(wrong, *seed, &Brake::default()));
 }
 
 /// With the time of `pvticket search`, which also has to be enough to make it small.
 #[test]
 #[ignore = "some minutes: each wrong lock with six seeds, within a minute each"]
 fn every_wrong_lock_is_found_within_a_minute_with_any_seed() {
-    each_of(&wrong_locks(1..=6), |wrong, seed| {
+    each_of(&wrong_locks(1..=6), |(wrong, seed)| {
         let end = Instant::now() + Duration::from_secs(60);
-        is_found_and_shrinks(wrong, seed, &Brake::when(move || Instant::now() > end));
+        is_found_and_shrinks(wrong, *seed, &Brake::when(move || Instant::now() > end));
     });
 }
 
@@ -185,7 +185,7 @@ fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
     const STEPS: u64 = 2_000_000;
     let spec = scenario.spec(&machine());
     let simulate = |brake: Brake| {
-        let make = || make(scenario.system, scenario.vcpus);
+        let make = || make(scenario.system, scenario.vcpus, 1);
         let mut sim =
             Sim::with(&spec, Decisions::default(), make, rounds).expect("it can be simulated");
         sim.obey(&brake);

@@ -11,7 +11,7 @@ use sched::recording::Recording;
 
 use crate::engine::{Sim, Stuck};
 use crate::figures::SimFigures;
-use crate::guest::{self, LongestWaits};
+use crate::guest::{self, LongestWaits, subjects};
 use crate::machine::Machine;
 use crate::spec::SimSpecError;
 use crate::{Brake, Decisions};
@@ -69,7 +69,44 @@ const MOST_IDLE: u64 = 2_500_000;
 impl Scenario {
     /// Simulates it.
     pub fn run(&self, machine: &Machine) -> Result<TrialOutcome, SimSpecError> {
-        self.run_on(machine, crate::guest::subject)
+        self.run_on(machine, subjects)
+    }
+
+    /// Simulates it to the end of all of its operations, however many events that takes. None: `brake` was pulled.
+    pub fn run_whole(
+        &self,
+        machine: &Machine,
+        brake: &Brake,
+    ) -> Result<Option<TrialOutcome>, SimSpecError> {
+        self.run_whole_on(machine, subjects, brake)
+    }
+
+    pub(super) fn run_whole_on(
+        &self,
+        machine: &Machine,
+        make: Make,
+        brake: &Brake,
+    ) -> Result<Option<TrialOutcome>, SimSpecError> {
+        let mut sim = self.sim(machine, Decisions::default(), make)?;
+        sim.obey(brake);
+        Ok(Some(self.simulate(&mut sim, u64::MAX)).filter(|outcome| !outcome.is_stopped))
+    }
+
+    /// Simulates it again, and tells the last `keep` events, a line each.
+    pub fn trace(&self, machine: &Machine, keep: usize) -> Result<String, SimSpecError> {
+        self.trace_on(machine, keep, subjects)
+    }
+
+    pub(super) fn trace_on(
+        &self,
+        machine: &Machine,
+        keep: usize,
+        make: Make,
+    ) -> Result<String, SimSpecError> {
+        let mut sim = self.sim(machine, Decisions::default(), make)?;
+        sim.keep_last(keep);
+        self.simulate(&mut sim, MOST_EVENTS);
+        Ok(sim.trace())
     }
 
     /// Simulates it, and keeps the schedule's decisions.
@@ -77,7 +114,9 @@ impl Scenario {
         &self,
         machine: &Machine,
     ) -> Result<(TrialOutcome, Recording), SimSpecError> {
-        self.simulate(machine, true, crate::guest::subject, &Brake::default())
+        let decisions = Decisions { are_kept: true, ..Decisions::default() };
+        let mut sim = self.sim(machine, decisions, subjects)?;
+        Ok((self.simulate(&mut sim, MOST_EVENTS), sim.recording()))
     }
 
     pub(super) fn run_on(
@@ -85,7 +124,8 @@ impl Scenario {
         machine: &Machine,
         make: Make,
     ) -> Result<TrialOutcome, SimSpecError> {
-        self.simulate(machine, false, make, &Brake::default()).map(|(outcome, _)| outcome)
+        let mut sim = self.sim(machine, Decisions::default(), make)?;
+        Ok(self.simulate(&mut sim, MOST_EVENTS))
     }
 
     /// None: `brake` was pulled.
@@ -95,29 +135,30 @@ impl Scenario {
         machine: &Machine,
         make: Make,
     ) -> Result<Option<TrialOutcome>, SimSpecError> {
-        let (outcome, _) = self.simulate(machine, false, make, brake)?;
-        Ok(Some(outcome).filter(|outcome| !outcome.is_stopped))
+        let mut sim = self.sim(machine, Decisions::default(), make)?;
+        sim.obey(brake);
+        Ok(Some(self.simulate(&mut sim, MOST_EVENTS)).filter(|outcome| !outcome.is_stopped))
     }
 
-    fn simulate(
+    fn sim(
         &self,
         machine: &Machine,
-        are_kept: bool,
+        decisions: Decisions<'_>,
         make: Make,
-        brake: &Brake,
-    ) -> Result<(TrialOutcome, Recording), SimSpecError> {
-        let spec = self.spec(machine);
-        let decisions = Decisions { are_kept, ..Decisions::default() };
-        let make = || make(self.system, self.vcpus);
-        let mut sim = Sim::with(&spec, decisions, make, guest::rounds)?;
-        sim.obey(brake);
+    ) -> Result<Sim, SimSpecError> {
+        let make = || make(self.system, self.vcpus, self.locks);
+        let mut sim = Sim::with(&self.spec(machine), decisions, make, guest::rounds)?;
         sim.give_up_after(MOST_IDLE * self.vcpus.max(8) as u64);
+        Ok(sim)
+    }
+
+    fn simulate(&self, sim: &mut Sim, events: u64) -> TrialOutcome {
         // To the end of each vCPU: one that will never be woken shows there.
-        let end = sim.run_for_at_most(self.operations, MOST_EVENTS).and_then(|()| sim.run_out());
+        let end = sim.run_for_at_most(self.operations, events).and_then(|()| sim.run_out());
         let (figures, waits) = (sim.figures(), sim.waits());
         let trouble = self.trouble(&figures, waits, end.err());
         let is_stopped = end == Err(Stuck::Stopped);
-        Ok((TrialOutcome { trouble, figures, waits, is_stopped }, sim.recording()))
+        TrialOutcome { trouble, figures, waits, is_stopped }
     }
 
     fn trouble(

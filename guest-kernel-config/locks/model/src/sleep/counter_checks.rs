@@ -1,4 +1,4 @@
-//! Checks of the counters. The batch is two, so that every second add of one is folded.
+//! Checks of the per-CPU counters. The batch is two, so that a CPU folds at every second add of 1.
 
 use crate::counter::{Counter, GatedCounter, LockedCounter, SequenceCounter};
 use crate::machine::{Setup, SleepCpu, THREE, TWO, run};
@@ -7,17 +7,17 @@ use in_the_model::sleep::Check;
 
 const BATCH: i32 = 2;
 
-/// The most that a CPU keeps in its part.
+/// The most that a CPU keeps in its own part of the counter.
 const KEPT: i64 = BATCH as i64 - 1;
 
-/// A counter, and the number of completed adds of one that other CPUs may know of.
+/// A counter, and the number of adds of 1 that are completed, as far as other CPUs may know.
 struct CountedAdds<C> {
     counter: C,
     done: AtomicU32,
 }
 
 trait CheckedCounter: Counter + Send + Sync + 'static {
-    /// How much too large the sum may be for each CPU in the middle of an add.
+    /// By how much each CPU in the middle of an add may make a concurrent sum too large.
     const HOLE: i64;
 
     fn make(cpus: usize) -> Self;
@@ -55,8 +55,8 @@ fn add<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, times: u32) {
     }
 }
 
-/// CPU 0 sums while the others add up to `most`: the sum contains what was completed before, and
-/// apart from the hole nothing that is never added.
+/// Sums on this CPU while other CPUs may add; `most` is all that is ever added. The sum must contain
+/// every add that was completed before, and may exceed `most` only by `hole`.
 fn sum_of<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, most: i64, hole: i64) {
     let CountedAdds { counter, done } = &vcpu.machine.subject;
     let least = i64::from(done.load(Ordering::Acquire));
@@ -83,7 +83,7 @@ fn all_add_and_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     add(vcpu, 1);
 }
 
-/// As [`one_adds`], and nothing may be counted twice.
+/// As [`one_adds`], but no add may be counted twice, whatever the counter's hole.
 fn exact<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     if vcpu.id == 0 { sum_of(vcpu, 2, 0) } else { add(vcpu, 2) }
 }
@@ -143,8 +143,9 @@ macro_rules! checks {
     };
 }
 
-/// All checks. Three CPUs that spin for each other are too many for loom.
+/// All checks. loom runs none with zero preemptions: three CPUs that spin for each other are too many
+/// for it.
 pub const CHECKS: &[Check] = checks!(LockedCounter: 1, SequenceCounter: 1, GatedCounter: 0);
 
-/// A check that the sequence fails, and the others pass.
+/// A check that must fail: [`SequenceCounter`] may count an add twice.
 pub const HOLE: &[Check] = &[checks!(SequenceCounter, hole, 2, 500)];

@@ -56,16 +56,8 @@ pub enum Work {
 /// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// At the end of a round. Answer: zero if it was the last.
-    Round,
     /// Calls `lock`: the next step is the first of the acquisition.
     Enter,
-    /// About to draw its ticket, if the lock has tickets: this is its next step.
-    Draw,
-    /// Has published that it waits: before its last look, in line or outside of the queue.
-    Published,
-    /// Waits in line, with this ticket if the watcher is told tickets.
-    InLine(Option<u16>),
     /// `lock` has returned.
     Taken,
     /// About to call `unlock`.

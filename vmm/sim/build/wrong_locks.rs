@@ -1,17 +1,7 @@
 //! Locks that go wrong seldom, late or only on some CPUs: what a search has to find beside the mutants.
 //! Each is an edit or two of the sources, as those are.
 
-/// A wrong lock.
-pub struct WrongLock {
-    /// Name of the lock and of its module.
-    pub name: &'static str,
-    /// The type of the lock that is wrong.
-    pub lock: &'static str,
-    /// As what a search finds it; `Nested`: it does not, as no simulation has interrupt handlers.
-    pub caught: &'static str,
-    /// Edits: the file, a text that occurs there exactly once, and its replacement.
-    pub edits: &'static [(&'static str, &'static str, &'static str)],
-}
+use super::WrongLock;
 
 /// Where a waiter of a lock without a queue of its own begins to look, and where it pauses.
 const LOOKS: &str = "let mut looks = Looks::new(&cpu.watch);";

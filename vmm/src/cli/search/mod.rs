@@ -1,5 +1,7 @@
 //! `pvticket search`: time, files and output around the simulator's search.
 
+mod cases;
+
 use std::{
     fs,
     io::{self, IsTerminal},
@@ -71,13 +73,14 @@ pub struct SearchArgs {
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     seconds: Option<Seconds>,
 
-    /// End after this many acquisitions in all simulations, those before --resume included
+    /// End after this many acquisitions in all simulations, those before --resume included; with --cases: in each of
+    /// them [default: 100000]
     #[arg(long, value_name = "N")]
     acquisitions: Option<u64>,
 
-    /// Seed of all that is random
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    /// Seed of all that is random [default: 1; of --cases 14]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
     /// Folder of what is found, and of the state for --resume
     #[arg(long, value_name = "DIR", default_value = "pvticket-search")]
@@ -91,6 +94,16 @@ pub struct SearchArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["locks", "machine", "cpus", "vcpus",
           "policy", "seed", "resume", "out", "seconds", "acquisitions"])]
     replay: Option<PathBuf>,
+
+    /// Simulate fixed cases, one line each, instead of a search: each lock (--locks) and each handoff option with
+    /// accesses in any order, and how often a waiter was passed, of how often the lock promises. Exit status: 1 if a
+    /// lock is wrong
+    #[arg(long, conflicts_with_all = ["cpus", "vcpus", "policy", "resume", "replay", "seconds"])]
+    cases: bool,
+
+    /// With --replay: print the last N events, too
+    #[arg(long, value_name = "N", requires = "replay")]
+    trace: Option<usize>,
 
     /// With --replay: write the schedule's decisions to this file, for --policy replay:FILE of
     /// simulated and of real vCPUs, and print the command for the latter
@@ -133,7 +146,10 @@ struct Plan {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     if let Some(file) = &args.replay {
-        return replay(file, args.record.as_deref());
+        return replay(file, args.record.as_deref(), args.trace);
+    }
+    if args.cases {
+        return cases::run(args);
     }
     let plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
     for doubt in &plan.machine.doubts {
@@ -157,18 +173,23 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let usage = |error: SimCellError| Usage(chain(&error));
     let machine_text = machine_text(&args.machine).map_err(usage)?;
     let machine = machine(&args.machine).map_err(usage)?;
-    let systems = match args.locks.as_slice() {
-        [] => sim::System::ALL.to_vec(),
-        // The simulator has the library compiled for itself, with the same names.
-        list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
-    };
+    let systems = systems(args);
     let policies = match args.policy.as_slice() {
         [] => usual_policies(),
         lists => PolicyList::named(lists),
     };
     let space = space(&machine, args.cpus, args.vcpus, systems, policies)?;
-    let state = State::new(&space, args.seed);
+    let state = State::new(&space, args.seed.unwrap_or(1));
     Ok(Plan { machine_text, machine, space, state })
+}
+
+/// Those of `--locks`, or all.
+fn systems(args: &SearchArgs) -> Vec<sim::System> {
+    match args.locks.as_slice() {
+        [] => sim::System::ALL.to_vec(),
+        // The simulator has the library compiled for itself, with the same names.
+        list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
+    }
 }
 
 fn space(
@@ -290,10 +311,13 @@ fn save_finding(
     let path = args.out.join(name);
     write_json(&path, &finding)?;
     let Finding { trouble, scenario, .. } = &finding;
-    let (seed, file) = (scenario.seed, quoted(&path.display().to_string()));
-    Ok(format!(
-        "{scenario}, seed {seed}: {trouble} (saved; replay: pvticket search --replay {file})\n"
-    ))
+    Ok(format!("{scenario}, seed {}: {trouble} {}\n", scenario.seed, is_saved(&path)))
+}
+
+/// Where a finding is, and how it is replayed.
+fn is_saved(path: &Path) -> String {
+    let file = quoted(&path.display().to_string());
+    format!("(saved; replay: pvticket search --replay {file})")
 }
 
 fn save_state(args: &SearchArgs, plan: &Plan, state: &State) -> anyhow::Result<()> {
@@ -315,11 +339,17 @@ fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// `--replay`.
-fn replay(file: &Path, record: Option<&Path>) -> anyhow::Result<u8> {
+fn replay(file: &Path, record: Option<&Path>, trace: Option<usize>) -> anyhow::Result<u8> {
     let recording = ResultFile::named("--record", record)?;
     let bad = |what: String| Usage(format!("--replay {}: {what}", file.display()));
     let text = files::read_text(file, LONGEST).map_err(|error| bad(error.to_string()))?;
     let finding: Finding = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    if record.is_some() && !finding.scenario.law.has_caches() {
+        return Err(bad(
+            "--record: its time is counted in steps, which real vCPUs cannot follow".into()
+        )
+        .into());
+    }
     let replay = finding.replay().map_err(|error| bad(chain(&error)))?;
     let scenario = &finding.scenario;
     let (what, status) = match (&replay.trouble, replay.is_same) {
@@ -330,6 +360,9 @@ fn replay(file: &Path, record: Option<&Path>) -> anyhow::Result<u8> {
         }
         (None, _) => ("nothing is wrong any more".to_owned(), 0),
     };
+    if let Some(keep) = trace {
+        print(&finding.trace(keep).map_err(|error| bad(chain(&error)))?);
+    }
     print(&format!("{scenario}, slices of {}: {what}\n", Nanos(scenario.slice)));
     if let Some((file, path)) = recording.zip(record) {
         write_record(&file, &replay.recording)?;

@@ -1,33 +1,19 @@
-//! Locks that break their guarantees, which the stepper must catch.
+//! Locks that break their guarantees: what a case and a search have to find.
 
-/// A broken variant.
-pub struct Mutant {
-    /// Name of the mutant and of its module.
-    pub name: &'static str,
-    /// The type of the lock that it breaks.
-    pub lock: &'static str,
-    /// Part of the names of the cases that are run.
-    pub word: &'static str,
-    /// The kind of failure that must catch it.
-    pub caught: &'static str,
-    /// Edits: the file, a text that occurs there exactly once, and its replacement.
-    pub edits: &'static [(&'static str, &'static str, &'static str)],
-}
+use super::WrongLock;
 
-pub const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub const BROKEN: &[WrongLock] = &[
+    WrongLock {
         name: "newcomers pass the queue",
         lock: "QueuedLock",
-        word: "",
         caught: "Bypass",
         edits: &[("queued.rs", "self.queue.is_empty() && self.held.take()", "self.held.take()")],
     },
-    Mutant {
+    WrongLock {
         // `queue:N` as it once was: if the search finds a halted waiter, it is kicked, and no CPU
         // is let in.
         name: "outsiders wait for a release that finds no waiter",
         lock: "PvTicketLock",
-        word: "queue:",
         caught: "Bypass",
         edits: &[(
             "pv.rs",
@@ -35,10 +21,9 @@ pub const MUTANTS: &[Mutant] = &[
             "&& !is_found && let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)",
         )],
     },
-    Mutant {
+    WrongLock {
         name: "the last to come is let in first",
         lock: "PvTicketLock",
-        word: "queue:",
         caught: "Bypass",
         edits: &[(
             "wait.rs",
@@ -46,10 +31,9 @@ pub const MUTANTS: &[Mutant] = &[
             "filter_map(outside).min_by_key(age)",
         )],
     },
-    Mutant {
+    WrongLock {
         name: "no last look",
         lock: "PvTicketLock",
-        word: "",
         caught: "Stuck",
         edits: &[(
             "pv.rs",
@@ -57,10 +41,9 @@ pub const MUTANTS: &[Mutant] = &[
             "let mut halt = true;",
         )],
     },
-    Mutant {
+    WrongLock {
         name: "a halt beside the flag",
         lock: "PvTicketLock",
-        word: "",
         caught: "Stuck",
         edits: &[(
             "ticket.rs",
@@ -68,17 +51,15 @@ pub const MUTANTS: &[Mutant] = &[
             "self.head()",
         )],
     },
-    Mutant {
+    WrongLock {
         name: "the head is not kicked",
         lock: "PvQueuedLock",
-        word: "",
         caught: "Stuck",
         edits: &[("pv_queued.rs", "            self.held.await_own();\n", "")],
     },
-    Mutant {
+    WrongLock {
         name: "test then set",
         lock: "TestAndSetLock",
-        word: "",
         caught: "NotExclusive",
         edits: &[(
             "held.rs",
@@ -86,10 +67,9 @@ pub const MUTANTS: &[Mutant] = &[
             "{ self.0.store(seen | HELD, Ordering::SeqCst); Ok::<u16, u16>(seen) };",
         )],
     },
-    Mutant {
+    WrongLock {
         name: "waiters of two releases",
         lock: "NativeTicketLock",
-        word: "",
         caught: "Stuck",
         edits: &[(
             "ticket.rs",

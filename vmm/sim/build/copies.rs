@@ -1,24 +1,29 @@
-//! Copies of the lock sources, each with the edits of a mutant, as modules of another crate.
+//! Copies of the lock sources, each with the edits of a wrong lock, as modules of this crate.
 
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use super::mutants::Mutant;
+use super::WrongLock;
 
-/// A mutant's replacement for the library's `sync`.
+/// What replaces the library's `sync` in a copy.
 const SYNC: &str = "pub(crate) use sim_cell::atomic::*;\npub const MAX_CPUS: usize = 128;\n";
 
-/// The name of a mutant as that of a module.
-pub fn module_name(mutant: &str) -> String {
-    mutant.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+/// The name of a wrong lock as that of a module.
+pub fn module_name(name: &str) -> String {
+    name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
-/// Copies the sources in `sources` to the folder `to`, with the edits of `mutant`. `root` replaces
+/// Copies the sources in `sources` to the folder `to`, with the edits of `wrong`. `root` replaces
 /// `crate::` in them: the path of the module that they will be, with `::` at its end.
-pub fn copy(sources: &Path, to: &Path, mutant: &Mutant, root: &str) -> Result<(), Box<dyn Error>> {
+pub fn copy(
+    sources: &Path,
+    to: &Path,
+    wrong: &WrongLock,
+    root: &str,
+) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={}", sources.display());
-    copy_folder(sources, Path::new(""), to, mutant, root)
+    copy_folder(sources, Path::new(""), to, wrong, root)
 }
 
 /// Copies `folder` of `sources`.
@@ -26,7 +31,7 @@ fn copy_folder(
     sources: &Path,
     folder: &Path,
     to: &Path,
-    mutant: &Mutant,
+    wrong: &WrongLock,
     root: &str,
 ) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(to.join(folder))?;
@@ -35,13 +40,13 @@ fn copy_folder(
         let inside = folder.join(entry.file_name());
         let path = entry.path();
         if path.is_dir() {
-            copy_folder(sources, &inside, to, mutant, root)?;
+            copy_folder(sources, &inside, to, wrong, root)?;
             continue;
         }
         println!("cargo:rerun-if-changed={}", path.display());
         let text = match inside.to_string_lossy().as_ref() {
             "sync.rs" => SYNC.to_owned(),
-            file => module_of(&edited(file, &fs::read_to_string(&path)?, mutant)?, root),
+            file => module_of(&edited(file, &fs::read_to_string(&path)?, wrong)?, root),
         };
         fs::write(to.join(inside), text)?;
     }
@@ -49,16 +54,14 @@ fn copy_folder(
 }
 
 /// Applies the edits to one file. A text that does not occur exactly once is an error: the source
-/// has changed, and the mutant would have no effect.
-fn edited(file: &str, text: &str, mutant: &Mutant) -> Result<String, Box<dyn Error>> {
+/// has changed, and the lock would be right.
+fn edited(file: &str, text: &str, wrong: &WrongLock) -> Result<String, Box<dyn Error>> {
     let mut text = text.to_owned();
-    for (_, from, to) in mutant.edits.iter().filter(|(name, ..)| *name == file) {
+    for (_, from, to) in wrong.edits.iter().filter(|(name, ..)| *name == file) {
         let times = text.matches(from).count();
         if times != 1 {
-            let name = mutant.name;
-            return Err(
-                format!("mutant {name}: its text occurs {times} times in {file}:\n{from}").into()
-            );
+            let name = wrong.name;
+            return Err(format!("{name}: its text occurs {times} times in {file}:\n{from}").into());
         }
         text = text.replacen(from, to, 1);
     }

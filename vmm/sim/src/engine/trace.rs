@@ -1,0 +1,120 @@
+//! The last events of a simulation, in words.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use sim_cell::{Access, Answer, Work};
+
+use super::*;
+
+#[derive(Debug, Clone, Copy)]
+enum Traced {
+    /// The vCPU's request took effect.
+    Step(Request, Answer),
+    /// The schedule was told of this event of the vCPU.
+    Told(&'static str),
+    /// The vCPU got this CPU.
+    Granted(SlotId),
+}
+
+/// Keeps the last events.
+#[derive(Debug)]
+pub(super) struct EventTrace {
+    keep: usize,
+    /// The time, the vCPU, and the event.
+    last: VecDeque<(Picos, usize, Traced)>,
+}
+
+impl EventTrace {
+    fn push(&mut self, at: Picos, v: usize, event: Traced) {
+        if self.last.len() == self.keep {
+            self.last.pop_front();
+        }
+        self.last.push_back((at, v, event));
+    }
+
+    #[cold]
+    pub(super) fn step(&mut self, at: Picos, v: usize, request: Request, answer: Answer) {
+        self.push(at, v, Traced::Step(request, answer));
+    }
+
+    #[cold]
+    pub(super) fn told(&mut self, at: Picos, v: usize, event: &Event) {
+        let what = match event {
+            Event::Started => "starts",
+            Event::Stopped(_) | Event::StoppedInHlt(_) => "its turn ends",
+            Event::Halted(_) => "halts",
+            Event::Kicked(_) | Event::KickedInHlt(_) => "is kicked",
+            Event::HandedOver(..) => "halts, and hands its slot over",
+            Event::Yielded => "yields",
+            Event::SpunOut(_) => "has spun out",
+            Event::Point(..) => "is at a point of the lock",
+            Event::Idle(_) => "is idle",
+            Event::Waits(_) => "waits for the host",
+            Event::Woken(_) => "is woken",
+            Event::Sampled(_) => "is sampled",
+            Event::HoldOver => "is no longer held off",
+            Event::Exited => "has ended",
+        };
+        self.push(at, v, Traced::Told(what));
+    }
+
+    #[cold]
+    pub(super) fn granted(&mut self, at: Picos, v: usize, slot: SlotId) {
+        self.push(at, v, Traced::Granted(slot));
+    }
+}
+
+impl Sim {
+    /// Keeps the last `keep` events from now on, for [`Sim::trace`].
+    pub(crate) fn keep_last(&mut self, keep: usize) {
+        self.trace = Some(Box::new(EventTrace { keep, last: VecDeque::with_capacity(keep) }));
+    }
+
+    /// The events that were kept, one per line: the time, the vCPU, and the step that the vCPU made or, after `==`, what
+    /// happened to it. Addresses are offsets into the parts of the guest's memory, so that a trace is the same each time.
+    pub(crate) fn trace(&self) -> String {
+        let mut text = String::new();
+        for (at, v, event) in self.trace.iter().flat_map(|trace| &trace.last) {
+            let what = match *event {
+                Traced::Step(request, answer) => self.step_in_words(*v, request, answer),
+                Traced::Told(what) => format!("== {what}"),
+                Traced::Granted(slot) => format!("== gets CPU {slot}"),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{:>14.1} ns  vCPU {v:<3} {what}", at.0 as f64 / 1e3);
+        }
+        text
+    }
+
+    fn step_in_words(&self, v: usize, request: Request, answer: Answer) -> String {
+        match request {
+            Request::Access(access, address) => {
+                let verb = match access {
+                    Access::Load => "load",
+                    Access::Store => "store",
+                    Access::ReadModifyWrite => "read-modify-write",
+                };
+                format!("{verb} {}", self.place(v, address))
+            }
+            Request::Pause => "pause".into(),
+            Request::Spin(_) if answer > 1 => format!("pause, for {answer} looks"),
+            Request::Spin(_) => "pause".into(),
+            Request::Halt(ticket) => format!("back from its halt for {ticket}"),
+            Request::Kick(target) => format!("has kicked vCPU {target}"),
+            Request::IsOff(target) => format!("is vCPU {target} off? {answer}"),
+            Request::IsPredecessorOff(_, ticket) => {
+                format!("is the waiter before ticket {ticket} off? {answer}")
+            }
+            Request::Work(Work::Think) => format!("takes lock {answer}"),
+            Request::Work(Work::Critical) => "end of the critical section".into(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    fn place(&self, v: usize, address: usize) -> String {
+        let guest = v / self.per_guest;
+        let subject = &self.subjects[guest];
+        subject.place(address.wrapping_sub(subject.memory().0))
+    }
+}

@@ -1,0 +1,238 @@
+//! Fixed scenarios, one after the other of which a lock keeps its bound on bypasses, or not: every lock and every
+//! handoff option, under the laws without caches.
+
+use std::fmt;
+
+use base::faults::FaultSpec;
+use base::handoff::HandoffSpec;
+use base::plural::count;
+use sched::PolicySpec;
+use simulated_locks::{Family, Needs, System};
+
+use super::bound::Bounds;
+use super::{Scenario, TrialOutcome};
+use crate::lines::LineLaw;
+
+/// The seed of the cases' random choices.
+pub const SEED: u64 = 14;
+
+/// CPUs and vCPUs, and whether threads of the host take the CPUs away, too.
+#[derive(Debug, Clone, Copy)]
+struct Ratio {
+    cpus: usize,
+    vcpus: usize,
+    is_noisy: bool,
+}
+
+const fn ratio(vcpus: usize, cpus: usize) -> Ratio {
+    Ratio { cpus, vcpus, is_noisy: false }
+}
+
+/// Not overcommitted; by 2, by 3, and by 3 beside threads of the host.
+const EVEN: Ratio = ratio(4, 4);
+const TWICE: Ratio = ratio(4, 2);
+const THRICE: Ratio = ratio(3, 1);
+const NOISY: Ratio = Ratio { is_noisy: true, ..ratio(6, 2) };
+const RATIOS: [Ratio; 4] = [EVEN, TWICE, THRICE, NOISY];
+
+/// Critical and think times in steps: mostly free, mostly contended, and longer than a waiter spins.
+const TIMES: [(u32, u32); 3] = [(4, 40), (10, 10), (60, 5)];
+
+/// Every handoff option, and combinations that act on the same step.
+const HANDOFFS: &[&str] = &[
+    "far:1",
+    "far:2",
+    "predecessor",
+    "adapt",
+    "claim",
+    "ahead",
+    "fuse",
+    "claim+ahead",
+    "fuse+far:1",
+    "fuse+claim+adapt",
+    "predecessor+adapt+ahead",
+    "queue:1",
+    "queue:2",
+    "queue:3",
+    "queue:2+far:1",
+    "queue:2+claim",
+    "queue:2+ahead",
+    "queue:2+adapt+predecessor",
+    "queue:2+fuse",
+    "queue:3+far:1+predecessor+adapt+claim+ahead+fuse",
+];
+
+/// Kicks that take some 25 steps to arrive, and one halt or kick in 8 that wakes a vCPU for nothing.
+const LATE: &str = "kick-delay:2500ns,spurious:0.125";
+
+/// Reads a constant of this file. One that could not be read would be found missing by a test.
+fn read<T: std::str::FromStr + Default>(text: &str) -> T {
+    text.parse().unwrap_or_default()
+}
+
+fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), operations: u64) -> Scenario {
+    let noise = ratio.is_noisy.then(|| "20us+20us".parse().ok()).flatten();
+    Scenario {
+        system,
+        handoff: HandoffSpec::NONE,
+        cpus: ratio.cpus,
+        vcpus: ratio.vcpus,
+        spin_threshold: 20,
+        think,
+        critical,
+        is_fixed: false,
+        policy: "random".parse().unwrap_or_else(|_| PolicySpec::round_robin()),
+        // Turns of 1 to 200 steps.
+        slice: 10_000,
+        faults: FaultSpec::default(),
+        noise,
+        law: LineLaw::AnyOrder,
+        locks: 1,
+        operations,
+        seed: SEED,
+    }
+}
+
+fn late(case: Scenario) -> Scenario {
+    Scenario { faults: read(LATE), ..case }
+}
+
+/// Every lock, at every ratio, with every load in turn; for locks whose waiters halt also with
+/// delayed kicks and spurious wakeups.
+fn of_locks(operations: u64) -> impl Iterator<Item = Scenario> {
+    let systems = System::ALL.iter().filter(|system| system.family() != Family::Counter);
+    systems.enumerate().flat_map(move |(turn, system)| {
+        let ratios = RATIOS.iter().enumerate();
+        let usual = ratios.map(move |(ix, ratio)| {
+            case(*system, *ratio, TIMES[(turn + ix) % TIMES.len()], operations)
+        });
+        let halts = system.needs() == Needs::Halts;
+        usual.chain(halts.then(|| late(case(*system, TWICE, TIMES[2], operations))))
+    })
+}
+
+/// Every handoff option of the PV ticketlock: overcommitted and not, halting at nearly every
+/// handoff (critical sections longer than a waiter spins) and seldom.
+fn of_handoffs(operations: u64) -> impl Iterator<Item = Scenario> {
+    HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
+        // Constant times: a releaser always returns before the next release.
+        let long = case(System::PvTicket, EVEN, TIMES[2], operations);
+        let long = Scenario { is_fixed: true, ..long };
+        let over = case(System::PvTicket, TWICE, TIMES[turn % TIMES.len()], operations);
+        let more = case(System::SmallPvTicket, NOISY, TIMES[1], operations);
+        let late = late(case(System::PvTicket, THRICE, TIMES[2], operations));
+        [long, over, more, late].map(|case| Scenario { handoff: read(handoff), ..case })
+    })
+}
+
+/// Limited queues on CPUs that are never taken away: every wait in the queue is longer than the
+/// threshold, or none is; waiters with others ahead all halt; and releases of one lock are not
+/// counted for another.
+fn in_turn(operations: u64) -> impl Iterator<Item = Scenario> {
+    use System::{PvTicket, SmallPvTicket};
+    // Threshold, critical and think time.
+    const LONG: [u32; 3] = [20, 60, 5];
+    const SHORT: [u32; 3] = [2048, 3, 1];
+    const FAR: [u32; 3] = [2048, 20, 5];
+    let case = move |system, vcpus, handoff, [spin_threshold, critical, think]: [u32; 3], locks| {
+        Scenario {
+            handoff: read(handoff),
+            spin_threshold,
+            is_fixed: true,
+            policy: PolicySpec::round_robin(),
+            law: LineLaw::InTurn,
+            locks,
+            ..case(system, ratio(vcpus, vcpus), (critical, think), operations)
+        }
+    };
+    [
+        case(PvTicket, 6, "queue:4", LONG, 1),
+        case(PvTicket, 8, "queue:1", LONG, 1),
+        case(SmallPvTicket, 4, "queue:2", LONG, 1),
+        case(PvTicket, 5, "queue:2+far:1", FAR, 1),
+        case(PvTicket, 5, "queue:3+far:1+adapt", FAR, 1),
+        case(SmallPvTicket, 5, "queue:2+far:1+claim+ahead", FAR, 1),
+        case(PvTicket, 4, "queue:2", SHORT, 1),
+        case(SmallPvTicket, 4, "queue:2", SHORT, 1),
+        case(SmallPvTicket, 7, "queue:3", SHORT, 1),
+        case(PvTicket, 5, "queue:2", LONG, 2),
+        case(SmallPvTicket, 6, "queue:2", SHORT, 2),
+    ]
+    .into_iter()
+}
+
+/// The cases: every lock that is acquired and every handoff option, with `operations` in each.
+pub fn cases(operations: u64) -> Vec<Scenario> {
+    of_locks(operations).chain(of_handoffs(operations)).chain(in_turn(operations)).collect()
+}
+
+/// A case with what came of it, as one line.
+#[derive(Debug)]
+pub struct Case<'a> {
+    /// What was simulated.
+    pub scenario: &'a Scenario,
+    /// What came of it.
+    pub outcome: &'a TrialOutcome,
+}
+
+impl fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scenario, outcome } = self;
+        let (waits, figures) = (outcome.waits, &outcome.figures);
+        match (&outcome.trouble, Bounds::of(scenario)) {
+            (Some(trouble), _) => write!(f, "FAILED  {trouble}")?,
+            (None, None) => write!(f, "ok      {} in line, unbounded by design", waits.in_line)?,
+            (None, Some(Bounds { in_line, outside })) => {
+                write!(f, "ok      {} of {in_line} in line", waits.in_line)?;
+                if let Some(most) = outside {
+                    write!(f, ", {} of {most} outside", waits.outside)?;
+                }
+            }
+        }
+        let Scenario { critical, think, spin_threshold, locks, law, .. } = scenario;
+        let about = if scenario.is_fixed { "" } else { "~" };
+        write!(f, "  {scenario}, critical {about}{critical}, think {about}{think}")?;
+        write!(f, ", threshold {spin_threshold}")?;
+        if *locks > 1 {
+            write!(f, ", {}", count(*locks, "lock"))?;
+        }
+        if *law == LineLaw::InTurn {
+            write!(f, ", in turn")?;
+        }
+        let (least, most) = (figures.operations.iter().min(), figures.operations.iter().max());
+        write!(f, "; each {} to {}", least.unwrap_or(&0), most.unwrap_or(&0))?;
+        write!(f, ", {}", count(figures.halts, "halt"))?;
+        write!(f, ", {}, {}", count(figures.kicks, "kick"), count(figures.events, "event"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn constants_can_be_read_and_every_case_can_be_simulated() {
+        let machine = Machine::shipped("westmere-80").expect("it is shipped");
+        let cases = cases(100);
+        assert!(HANDOFFS.iter().all(|text| read::<HandoffSpec>(text).to_string() != "none"));
+        assert_ne!(read::<FaultSpec>(LATE), FaultSpec::default());
+        for case in &cases {
+            case.check(&machine).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let text = serde_json::to_string(case).expect("it can be written");
+            assert_eq!(&serde_json::from_str::<Scenario>(&text).expect(&text), case);
+        }
+        let noisy = cases.iter().filter(|case| case.noise.is_some()).count();
+        let late = cases.iter().filter(|case| case.faults != FaultSpec::default()).count();
+        assert!(noisy > 20 && late > 20, "{noisy} noisy, {late} late");
+        let texts: HashSet<String> =
+            cases.iter().map(|case| serde_json::to_string(case).unwrap_or_default()).collect();
+        assert_eq!(texts.len(), cases.len());
+        for system in System::ALL {
+            let has_case = cases.iter().any(|case| case.system == *system);
+            assert_eq!(has_case, system.family() != Family::Counter, "{system}");
+        }
+    }
+}

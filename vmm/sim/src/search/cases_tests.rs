@@ -1,0 +1,106 @@
+//! No lock lets a waiter be passed more often than its bound, and a lock that does is caught.
+
+use std::sync::Mutex;
+
+use super::mutants::{MUTANTS, Mutant};
+use super::tests::{each_of, machine};
+use super::*;
+use crate::LineLaw;
+
+/// Acquisitions of each case; `make soak` has a hundred times as many.
+const ACQUISITIONS: u64 = 100_000;
+
+fn whole(scenario: &Scenario) -> TrialOutcome {
+    let outcome = scenario.run_whole(&machine(), &Brake::default());
+    outcome.expect("it can be simulated").expect("nothing ends it")
+}
+
+/// If CPUs are never taken away, each vCPU gets at least a twentieth of the acquisitions of the most successful one.
+fn is_fair_enough(case: &Case<'_>) -> bool {
+    let operations = &case.outcome.figures.operations;
+    let (least, most) = (operations.iter().min(), operations.iter().max());
+    case.scenario.law != LineLaw::InTurn || least.is_some_and(|least| Some(&(20 * least)) >= most)
+}
+
+#[test]
+fn every_lock_and_every_handoff_keeps_its_bound() {
+    let cases = cases(ACQUISITIONS);
+    let broken = Mutex::new(Vec::new());
+    each_of(&cases, |scenario| {
+        let outcome = &whole(scenario);
+        let case = Case { scenario, outcome };
+        println!("{case}");
+        if outcome.trouble.is_some() || !is_fair_enough(&case) {
+            broken.lock().expect("no panic").push(case.to_string());
+        }
+    });
+    let broken = broken.into_inner().expect("no panic");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// The cases of the lock that a mutant breaks, until one of them shows it.
+fn shown(mutant: &Mutant) -> Option<(Scenario, TrialOutcome)> {
+    let mut cases = cases(ACQUISITIONS);
+    cases.retain(|case| case.system == mutant.system);
+    cases.into_iter().find_map(|case| {
+        let outcome = case.run_whole_on(&machine(), mutant.make, &Brake::default());
+        let outcome = outcome.expect("it can be simulated").expect("nothing ends it");
+        outcome.trouble.is_some().then_some((case, outcome))
+    })
+}
+
+#[test]
+fn every_mutant_is_caught_by_a_case() {
+    let mutants: Vec<_> = MUTANTS.iter().collect();
+    each_of(&mutants, |mutant| {
+        let name = mutant.name;
+        let Some((scenario, outcome)) = shown(mutant) else { panic!("{name}: not caught") };
+        println!("{name}: {}", Case { scenario: &scenario, outcome: &outcome });
+        let kind = outcome.trouble.map(|trouble| trouble.kind);
+        assert!(kind.is_some_and(|kind| mutant.shows_as(kind)), "{name}: {kind:?} by {scenario}");
+    });
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_is_another() {
+    for case in cases(1_000) {
+        let digest = |seed| whole(&Scenario { seed, ..case.clone() }).digest();
+        assert_eq!(digest(1), digest(1), "{case}");
+        // With fixed times and steps in turn only the lock of an operation is drawn.
+        if case.law != LineLaw::InTurn {
+            assert_ne!(digest(1), digest(2), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_kick_that_is_lost_is_a_standstill_with_a_trace() {
+    let halting = cases(10_000).into_iter().find(|case| {
+        case.system == System::PvTicket && case.cpus < case.vcpus && case.noise.is_none()
+    });
+    let halting = halting.expect("there are such cases");
+    let faults = "kick-drop:0.02".parse().expect("it is a fault");
+    let lossy = Scenario { faults, ..halting };
+    let kind = whole(&lossy).trouble.map(|trouble| trouble.kind);
+    assert_eq!(kind, Some(TroubleKind::AllHalt));
+    let trace = lossy.trace(&machine(), 120).expect("it can be simulated");
+    assert_eq!(trace.lines().count(), 120);
+    assert!(trace.contains("== halts") && trace.contains("lock 0+"), "{trace}");
+    // Addresses are other ones, and do not show.
+    let _elsewhere = vec![0_u8; 1 << 20];
+    assert_eq!(lossy.trace(&machine(), 120).expect("again"), trace);
+}
+
+#[test]
+fn vcpus_step_in_any_order_or_in_turn() {
+    let base = cases(2_000).remove(0);
+    let digest = |law, seed| {
+        let policy = sched::PolicySpec::round_robin();
+        let scenario = Scenario { law, seed, policy, is_fixed: true, ..base.clone() };
+        let outcome = whole(&scenario);
+        assert_eq!(outcome.figures.transfers, 0, "there are no lines");
+        outcome.digest()
+    };
+    assert_ne!(digest(LineLaw::AnyOrder, 1), digest(LineLaw::AnyOrder, 2));
+    assert_eq!(digest(LineLaw::InTurn, 1), digest(LineLaw::InTurn, 2), "nothing is drawn");
+}
