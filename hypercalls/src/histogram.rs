@@ -3,13 +3,13 @@
 /// Buckets per power of two.
 const PER_OCTAVE: u64 = 16;
 
-/// Bits of a value that select one of them.
+/// Number of a value's bits that select the bucket within its power of two.
 const SUB_BITS: u32 = PER_OCTAVE.trailing_zeros();
 
-/// Values of `1 << END` and more share the last bucket: some minutes in TSC ticks.
+/// Values of `1 << END` and more share the last bucket; that many TSC ticks are some minutes.
 const END: u32 = 40;
 
-/// All buckets: one for each value below [`PER_OCTAVE`], then those of the powers of two.
+/// Number of buckets: one for each value below [`PER_OCTAVE`], then [`PER_OCTAVE`] for each power of two.
 pub const BUCKETS: usize = (PER_OCTAVE as usize) * (END - SUB_BITS + 1) as usize;
 
 /// The bucket of `value`.

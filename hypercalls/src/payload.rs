@@ -1,9 +1,9 @@
-//! Memory that the VMM and a ring-3 payload share: one [`Shared`] block.
+//! Memory that the VMM and a payload share: one [`Shared`] block.
 //!
 //! The VMM writes [`Params`] before the first vCPU runs, raises [`Shared::go`]
 //! when all vCPUs have arrived, reads the per-vCPU [`Slot`]s while they run and
-//! raises [`Shared::stop`]. The guest writes its own slot only. Fields that two
-//! sides touch are atomics; every group has its own cache line.
+//! raises [`Shared::stop`]. Of the slots, each vCPU writes only its own. Fields that two
+//! sides access are atomics; every group has its own cache line.
 
 use core::{
     mem::offset_of,
@@ -68,15 +68,15 @@ pub enum Workload {
     /// As [`Workload::Operate`] with four systems, one drawn at random for each operation: the
     /// given one, and the first one of each other family.
     Mixed = 8,
-    /// Writes of the wrong width and a kick to an unknown vCPU, then done: abuse of the ports by a
-    /// hostile or broken guest.
+    /// vCPU 0 reads the ports of halts and kicks, writes them in the wrong width, kicks an unknown vCPU,
+    /// and is done: abuse of the ports by a hostile or broken guest.
     Misuse = 3,
-    /// As [`Workload::Hello`], but then vCPU 0 halts by
-    /// [`LOCK_SPINNING`](crate::ports::LOCK_SPINNING) again and again: an idle machine.
+    /// As [`Workload::Hello`], but then every vCPU halts by its [`Transport`] again and again: an idle
+    /// machine.
     Rest = 9,
-    /// Two or more vCPUs share a slot: each writes again and again that it runs, and when
-    /// ([`Shared::stamp`]). An operation is a switch, seen by the vCPU that runs next; its time is
-    /// from the last look of the one before to the first of this one.
+    /// Two or more vCPUs share a slot: each stores its index and its TSC in [`Shared::stamp`] in a loop. An
+    /// operation is a switch, counted by the vCPU that runs next. The time of a switch is from the last TSC
+    /// of the previous vCPU to the first TSC of the next one.
     Switch = 10,
 }
 
@@ -93,9 +93,9 @@ impl Workload {
         (
             Self::HotLine,
             "hot-line",
-            "Payload: the same, but the last vCPU only reads the word that the others write",
+            "Payload: as lock, but the last vCPU only reads the word that the others write",
         ),
-        (Self::Mixed, "mixed", "Payload: a spinlock, a mutex, a counter and a lockref by turns"),
+        (Self::Mixed, "mixed", "Payload: a spinlock, a mutex, a counter or a lockref, at random"),
         (
             Self::Switch,
             "switch",
@@ -103,13 +103,13 @@ impl Workload {
         ),
     ];
 
-    /// Name on the command line, for a workload that uses a system of the lock library.
+    /// Name on the command line, for a workload in [`Self::OF_LOCKS`].
     pub fn name(self) -> Option<&'static str> {
         let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload == self);
         found.map(|(_, name, _)| *name)
     }
 
-    /// The workload of this number, if it uses a system of the lock library.
+    /// The workload with this number, if it is in [`Self::OF_LOCKS`].
     pub fn of_locks(number: u32) -> Option<Self> {
         let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
         found.map(|(workload, ..)| *workload)
@@ -156,7 +156,7 @@ pub mod handoff {
     }
 
     impl Switches {
-        /// Those whose bits are set.
+        /// The options whose bits are set.
         pub const fn of(bits: u32) -> Self {
             Self {
                 predecessor: bits & PREDECESSOR != 0,
@@ -184,7 +184,7 @@ pub struct Params {
     pub vcpus: AtomicU32,
     /// Spin threshold: looks at the lock's head before a PV waiter halts.
     pub spin_threshold: AtomicU32,
-    /// Increments of shared words in turn in the critical section; the addend of a per-CPU counter.
+    /// Increments in the critical section, of shared words in turn; for a per-CPU counter, the addend.
     pub critical: AtomicU32,
     /// Increments of the vCPU's own words between two operations.
     pub think: AtomicU32,
@@ -249,7 +249,7 @@ slot! {
     disorder,
     /// Atomic read-modify-writes of a mutex's word.
     rmw,
-    /// Atomic read-modify-writes of the state that decides which waiter may spin for it.
+    /// Atomic read-modify-writes of the state that decides which waiter may spin for a mutex.
     beside,
     /// Looks of optimistic spinners, and of a counter's adds that had to wait.
     spins,
@@ -281,7 +281,7 @@ impl Waiting {
     /// Above any TSC value: at 4 GHz it is reached after 73 years.
     const OVER: u64 = 1 << 63;
 
-    /// As a word; [`Waiting::No`] is zero.
+    /// Encodes the state as a word; [`Waiting::No`] is zero.
     pub const fn word(self) -> u64 {
         match self {
             Self::No => 0,
@@ -290,7 +290,7 @@ impl Waiting {
         }
     }
 
-    /// From a word.
+    /// Decodes a [`Waiting::word`].
     pub const fn parse(word: u64) -> Self {
         match word {
             0 => Self::No,
@@ -305,7 +305,7 @@ impl Waiting {
 #[repr(C, align(128))]
 pub struct LatencyBuckets(pub [AtomicU64; histogram::BUCKETS]);
 
-/// A flag or count that one side writes and many read, in a cache line of its own.
+/// A flag or count in a cache line of its own, written by the VMM or by the guest's vCPUs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PaddedU32(pub AtomicU32);
@@ -362,7 +362,7 @@ pub struct Shared {
     pub latencies: [LatencyBuckets; MAX_VCPUS as usize],
 }
 
-// The block must end before the image begins.
+// The block must end before the telemetry lines, the lines before the image, and the stacks within the memory.
 const _: () = assert!(SHARED_GPA + size_of::<Shared>() as u64 <= TELEMETRY_GPA);
 const _: () = assert!(TELEMETRY_GPA + telemetry::SIZE <= IMAGE_GPA);
 const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);

@@ -1,9 +1,9 @@
 //! Repeats tests whose failure may be due to chance.
 //!
-//! The summary lists every repetition with its reason. A broken guarantee (mutual exclusion, a
-//! wrong figure, a hang) fails a test at once; only what
-//! [`expect_usually!`](crate::expect_usually) checks gets another try, and a guest of the emulated
-//! host that died ([`Killed`]).
+//! The summary lists every test that passed only after a repetition, with the reasons. A broken
+//! guarantee (mutual exclusion, a wrong figure, a hang) fails a test at once. A test is run again only
+//! if a check by [`expect_usually!`](crate::expect_usually) failed, or if a guest of the emulated host
+//! died ([`Killed`]).
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use crate::{
     suite::{MOST_KILLED, Outcome, Test, Verdict},
 };
 
-/// Tests of this process in which a guest died.
+/// Number of tests of this process in which a guest died.
 static WITH_KILLED: AtomicUsize = AtomicUsize::new(0);
 
 /// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
@@ -29,7 +29,7 @@ const MISSED: usize = 2;
 /// times under load killed it twice in a row (seen once).
 const KILLED: usize = 2;
 
-/// A condition that nearly always holds for a sound product on a calm machine, and did not.
+/// A condition did not hold that nearly always holds for a sound product on a calm machine.
 #[derive(Debug)]
 pub struct Chance(pub String);
 
@@ -58,7 +58,7 @@ macro_rules! expect_usually {
 pub struct Repeats {
     /// What was missed, once per repetition.
     missed: Vec<String>,
-    /// How guests died that the test was repeated for.
+    /// How the guest died, each time.
     killed: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl Repeats {
         self.missed.is_empty() && self.killed.is_empty()
     }
 
-    /// Was a guest dead?
+    /// Did a guest die?
     pub const fn has_killed(&self) -> bool {
         !self.killed.is_empty()
     }
@@ -98,8 +98,8 @@ impl fmt::Display for Repeats {
     }
 }
 
-/// Runs a test as [`run`] does, or says that it was not run because in too many tests before it a guest died: the
-/// run has failed then, and each guest that hangs would take three minutes, three times.
+/// Runs a test as [`run`] does, unless a guest died in too many tests before: then the run of all tests has failed
+/// already, and each further guest that hangs would take three minutes, three times.
 pub fn run_unless_too_many_died(test: &Test) -> Outcome {
     if WITH_KILLED.load(Ordering::Relaxed) <= MOST_KILLED {
         return run(test);
@@ -107,7 +107,7 @@ pub fn run_unless_too_many_died(test: &Test) -> Outcome {
     Outcome::failed(format!("not run: a guest died or hung in more than {MOST_KILLED} tests"))
 }
 
-/// Runs a test; repeats it if it missed a [`Chance`].
+/// Runs a test; repeats it if it missed a [`Chance`] or its guest died in the emulated host.
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
     let verdict = verdict(test);
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(repeats.to_string(), "a guest of the emulated host died: it panicked");
         let always = || Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1"));
         assert_eq!(verdict(&test(always)), Verdict::Failed("status 1: it panicked".into()));
-        // Two so far.
+        // A guest has died in two tests so far.
         for _ in 2..=MOST_KILLED {
             let verdict = run_unless_too_many_died(&test(always)).verdict;
             assert_eq!(verdict, Verdict::Failed("status 1: it panicked".into()));

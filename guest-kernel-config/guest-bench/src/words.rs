@@ -1,13 +1,13 @@
-//! Parses words of a command line, and counts in sentences.
+//! Parses numbers of a command line, and writes counts in sentences.
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
-/// So many of what `noun` names, whose plural ends in s: `1 CPU`, `2 CPUs`.
+/// A number and its noun, whose plural ends in s: `1 CPU`, `2 CPUs`.
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The value of a numeric option. The error is one line that names the option and the value.
+/// Parses the value of a numeric option. The error is one line that names the option and the value.
 pub fn number<T: FromStr + PartialOrd + Display>(
     option: &str,
     text: &str,

@@ -17,7 +17,7 @@ const CONSOLE: &CStr = c"/dev/console";
 /// When the leader of a session exits, the kernel hangs up its controlling terminal, which discards
 /// the output that is not sent yet (`disassociate_ctty` in drivers/tty/tty_jobctrl.c, `uart_hangup`
 /// in drivers/tty/serial/serial_core.c). Init never exits, and no other session can take the line.
-/// It is the controlling terminal as long as it is open.
+/// The line stays the controlling terminal while the returned descriptor is open.
 pub fn keep_serial_line() -> Option<OwnedFd> {
     let line = open(SERIAL_LINE).ok()?;
     rustix::process::setsid().ok()?;
@@ -25,22 +25,22 @@ pub fn keep_serial_line() -> Option<OwnedFd> {
     Some(line)
 }
 
-/// The first serial line, which is a shell's controlling terminal, or else the console.
+/// Opens the first serial line, which is a shell's controlling terminal, or else the console.
 pub fn terminal() -> Result<OwnedFd, Errno> {
     open(SERIAL_LINE).and_then(|line| tcgetattr(&line).map(|_| line)).or_else(|_| open(CONSOLE))
 }
 
-/// Stops the echo of what arrives, and with it the editing of lines: a shell whose terminal echoes nothing leaves it in
-/// canonical mode (busybox, `read_line_input` in libbb/lineedit.c). Each program then reads its lines and the end of the
-/// input from the line discipline. An editor makes the terminal raw, and leaves an end that was typed meanwhile to the
-/// next program as text.
+/// Turns off the terminal's echo, and thereby the shell's line editor: without echo, busybox leaves the terminal in
+/// canonical mode (`read_line_input` in libbb/lineedit.c). Each program then gets its lines and the end of the input from
+/// the line discipline. A line editor would make the terminal raw: an end of input that is typed meanwhile would reach
+/// the next program as text.
 pub fn stop_echo(terminal: &OwnedFd) -> Result<(), Errno> {
     let mut settings = tcgetattr(terminal)?;
     settings.local_modes.remove(LocalModes::ECHO);
     tcsetattr(terminal, OptionalActions::Now, &settings)
 }
 
-/// The console.
+/// Opens /dev/console.
 pub fn open_console() -> Result<OwnedFd, Errno> {
     open(CONSOLE)
 }

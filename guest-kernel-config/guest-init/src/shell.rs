@@ -16,7 +16,7 @@ use crate::{
     report,
 };
 
-/// There if what the shell reads is not typed by a person.
+/// This file exists if the shell's input is not typed by a person.
 const PLAIN_LINES: &CStr = c"/pvticket/plain-lines";
 
 /// Exit status if there is no console to run a shell on.
@@ -42,8 +42,8 @@ fn on_terminal(machine: &Platform) -> Result<i32, FailedStep> {
             .map_err(FailedStep::when("cannot change the settings of the terminal"))?;
     }
     machine.event(GuestEvent::ShellReady);
-    // The shell stays in init's session, whose controlling terminal the serial line is: it needs
-    // one for job control, and says so if there is none.
+    // The shell stays in init's session, whose controlling terminal is the serial line: a shell needs a
+    // controlling terminal for job control, and complains if there is none.
     let pid = child::spawn(shell, &Environment::new(), || {
         if let Platform::Pvticket(ports) = machine {
             ports.give_up();

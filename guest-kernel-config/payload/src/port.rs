@@ -19,29 +19,30 @@ pub fn at(offset: u16) -> u16 {
     BASE.load(Ordering::Relaxed).wrapping_add(offset)
 }
 
-/// Writes 32 bits.
+/// Writes a 32-bit value to an I/O port.
 #[inline]
 pub fn out32(port: u16, value: u32) {
     // SAFETY: the TSS permits this guest every port; the write exits to the VMM, which accesses
-    // memory that Rust knows of only by atomics (no `nomem`, so none is cached across the exit).
+    // only memory that Rust code accesses through atomics. Without `nomem`, the compiler caches no memory
+    // across the exit.
     unsafe {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
     }
 }
 
-/// Writes 16 bits.
+/// Writes a 16-bit value to an I/O port.
 pub fn out16(port: u16, value: u16) {
     // SAFETY: as for `out32`.
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) }
 }
 
-/// Writes 8 bits.
+/// Writes an 8-bit value to an I/O port.
 pub fn out8(port: u16, value: u8) {
     // SAFETY: as for `out32`.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) }
 }
 
-/// Reads 8 bits.
+/// Reads an 8-bit value from an I/O port.
 pub fn in8(port: u16) -> u8 {
     let value;
     // SAFETY: as for `out32`.
@@ -49,7 +50,7 @@ pub fn in8(port: u16) -> u8 {
     value
 }
 
-/// Reads 16 bits.
+/// Reads a 16-bit value from an I/O port.
 pub fn in16(port: u16) -> u16 {
     let value;
     // SAFETY: as for `out32`.
@@ -57,7 +58,7 @@ pub fn in16(port: u16) -> u16 {
     value
 }
 
-/// Reads 32 bits.
+/// Reads a 32-bit value from an I/O port.
 pub fn in32(port: u16) -> u32 {
     let value;
     // SAFETY: as for `out32`.
@@ -67,7 +68,7 @@ pub fn in32(port: u16) -> u32 {
     value
 }
 
-/// The calling vCPU is done.
+/// Reports to the VMM that the calling vCPU is done, with this status.
 pub fn vcpu_done(status: u32) -> ! {
     loop {
         out32(at(ports::VCPU_DONE), status);

@@ -1,4 +1,4 @@
-//! Prints the C header of the contract.
+//! Prints the C header of the contract between a guest and the VMM.
 
 #![forbid(unsafe_code)]
 

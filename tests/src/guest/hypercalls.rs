@@ -23,13 +23,13 @@ fn doorbells_and_kvms_kicks_do_not_exit_to_us() -> anyhow::Result<()> {
             let exits = case["user_exits"].as_f64().with_context(|| format!("{case}"))?;
             let round_trips = case["samples"].as_f64().unwrap_or_default();
             expect_usually!(round_trips > 10.0 * machines, "{case}");
-            // Each vCPU ends with an exit, and so does the signal that ends it: on each machine.
+            // On each machine, a vCPU makes one exit when it ends, and one for the signal that ends it.
             let all = exits * round_trips;
             ensure!(all < 8.0 * machines, "{backend}, {what}: too many exits: {case}");
         }
     }
     let served = case(&report, Some("vmm"), "kick -> run, same CPU")?;
-    ensure!(served["user_exits"].as_f64() > Some(2.0), "the count of exits counts none: {served}");
+    ensure!(served["user_exits"].as_f64() > Some(2.0), "exits are not counted: {served}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! `make run`: its script, with a `make` and a product of the test's own that do nothing but what is asked of
-//! them; and what the scripts that it calls say at their end when something is missing.
+//! `make run`: its script, with a stub `make` and a stub product that the test writes; and the last message of each
+//! script that it calls when something is missing.
 
 use std::{
     env, fs,
@@ -34,7 +34,7 @@ fn script(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// Writes a program of these commands.
+/// Writes an executable shell script with these commands.
 fn program(file: &Path, commands: &str) -> anyhow::Result<()> {
     fs::write(file, format!("#!/bin/sh\n{commands}\n"))?;
     Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
@@ -43,7 +43,7 @@ fn program(file: &Path, commands: &str) -> anyhow::Result<()> {
 /// The stores that the comparisons of `make run` leave.
 fn stores(folder: &Path) -> anyhow::Result<()> {
     let store = |name: &str, fixture: Fixture| {
-        // Comparisons have specs of their own.
+        // Each comparison has a spec with a name of its own.
         let text = fixture.text().replace("name = \\\"collapse", &format!("name = \\\"{name}"));
         let guest = format!("\"guest\":\"{}\"", if name == "linux" { "linux" } else { "payload" });
         let text = text.replace("\"guest\":\"payload\"", &guest);
@@ -56,8 +56,8 @@ fn stores(folder: &Path) -> anyhow::Result<()> {
     Ok(store("linux", of_host())?)
 }
 
-/// `make run` in a folder, with what its product was called with in `calls`. A comparison fails if there is a file
-/// `refused`; what it has measured then has a failed cell.
+/// `make run` in a folder. The stub product appends its arguments to the file `calls`. If there is a file `refused`, the
+/// comparison `schedules` fails, and its store has a failed cell.
 fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
     let (root, real) = (folder.path().display(), binary().display());
     stores(folder.path())?;
@@ -128,10 +128,11 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     ensure!(folder.path().join(&dir).join("report.html").exists(), "no page");
     let calls = calls(&folder)?;
     let firsts: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
-    // Compiling the guest kernel disturbs nothing that is measured, and the payload's figures do not wait for it.
+    // The payload is measured before the guest kernel is compiled: it need not wait for the build, and the build does
+    // not disturb it.
     let wanted = ["make", "doctor", "compare", "compare", "make", "boot", "compare", "report"];
     ensure!(firsts == wanted, "{calls:?}");
-    // Fewer are too few for the rank-sum test to tell a difference.
+    // With fewer than six runs the report says nothing about a comparison (`ENOUGH` in vmm/study/src/stats/mod.rs).
     let runs = |call: &String| call.split_once("--runs ")?.1.split(' ').next()?.parse::<u32>().ok();
     let runs: Vec<_> = calls.iter().filter(|call| call.starts_with("compare ")).map(runs).collect();
     ensure!(runs.len() == 3 && runs.iter().all(|runs| *runs >= Some(6)), "{calls:?}");
@@ -172,7 +173,7 @@ fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
     let kept = fs::read_dir(folder.path().join(&dir))?.filter_map(Result::ok);
     let kept =
         kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("schedules-failed-"));
-    ensure!(kept.count() == 1, "what failed is kept beside it");
+    ensure!(kept.count() == 1, "the failed comparison is not kept");
     Ok(())
 }
 
@@ -197,7 +198,7 @@ fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
     first_run(&folder)?.run()?.exits(0).map(drop)
 }
 
-/// A folder with these programs of the test's own and with those of this system, by name.
+/// A folder with the stub programs `own` (name and commands), and with links to the programs `systems` of this system.
 fn tools(folder: &TempDir, own: &[(&str, &str)], systems: &[&str]) -> anyhow::Result<PathBuf> {
     let tools = folder.path().join("tools");
     fs::create_dir(&tools)?;
@@ -213,13 +214,13 @@ fn tools(folder: &TempDir, own: &[(&str, &str)], systems: &[&str]) -> anyhow::Re
     Ok(tools)
 }
 
-/// What `setup.sh` runs on a system where nothing is installed.
+/// The programs that `setup.sh` needs on a system where nothing is installed.
 const SYSTEMS: [&str; 20] = [
     "awk", "cat", "cut", "df", "dirname", "env", "find", "grep", "head", "mkdir", "mktemp", "rm",
     "sed", "seq", "sleep", "sort", "tail", "tr", "uname", "ln",
 ];
 
-/// Runs a script with this path and expects its last reason to contain all of these.
+/// Runs a script that must fail, and expects the last reason that it gives to contain all of `parts`.
 fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Result<()> {
     let reasons = folder.path().join("reasons");
     let ran = run.env("PVTICKET_FAILED", &reasons).run()?;
@@ -263,7 +264,7 @@ fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Neither root nor sudo.
+/// The user is not root and there is no sudo.
 fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let tools = tools(&folder, &[("apt-get", "exit 100"), ("id", "echo 1000")], &SYSTEMS)?;
@@ -273,7 +274,7 @@ fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
     expect_reason(run.env("PATH", tools), &folder, &parts)
 }
 
-/// Both programs must be in one folder, since cargo runs the rustc beside it.
+/// cargo and rustc must be in one folder, which `setup.sh` puts first in PATH: cargo runs the rustc that it finds there.
 fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> {
     let script = script("guest-kernel-config/setup.sh")?;
     let manifest = fs::read_to_string(script.with_file_name("../Cargo.toml"))?;
@@ -304,7 +305,7 @@ fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A path that has the test's own programs first.
+/// The PATH of this process, with the folder of stub programs first.
 fn path_with(tools: &Path) -> anyhow::Result<std::ffi::OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     Ok(env::join_paths([tools.to_owned()].into_iter().chain(env::split_paths(&path)))?)
@@ -336,7 +337,7 @@ fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `df` says so; what fails because of a full disk says anything.
+/// The stub `df` reports a full disk. The scripts ask `df`, because a program that fails on a full disk may print anything.
 fn a_full_disk_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let df =

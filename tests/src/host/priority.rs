@@ -1,5 +1,5 @@
-//! A program that is started in a scheduling class of its own: its vCPUs must not outrank what ends them, and all
-//! have the same class.
+//! pvticket started in another scheduling class than the usual one: its vCPUs must not outrank the threads that end
+//! them, and all its threads must have the same class.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ use crate::{
 
 tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
 
-/// What chrt(1) is asked for, and what the product calls it.
+/// The options of chrt(1) for each class, and the name that pvticket prints for the class.
 const CLASSES: [(&str, &str); 5] = [
     ("-f -p 10", "SCHED_FIFO"),
     ("-r -p 10", "SCHED_RR"),
@@ -27,17 +27,18 @@ const CLASSES: [(&str, &str); 5] = [
     ("-i -p 0", "SCHED_IDLE"),
 ];
 
-/// 5 of 10 ms.
+/// Options of chrt(1) for a runtime of 5 ms in each period of 10 ms.
 const DEADLINE: &str = "-d -T 5000000 -D 10000000 -P 10000000 -p 0";
 
-/// What a shell does to have this class, in which it, and what it executes, may compute for six seconds without a
-/// sleep: should a vCPU keep the class, it ends before it has stopped the machine that runs the test. (The limit comes
-/// first: under `SCHED_DEADLINE` the shell can start nothing.)
+/// Shell commands that move the shell, and the program that it then executes, to this class. With a
+/// real-time priority, a thread that computes for six seconds without a sleep ends its process (RLIMIT_RTTIME): a vCPU
+/// that keeps the class ends before it has stalled the machine that runs the test. The limit is set first, because the
+/// shell cannot fork under `SCHED_DEADLINE`.
 fn with_class(class: &str) -> String {
     format!("prlimit --rttime=6000000:9000000 --pid $$; chrt {class} $$")
 }
 
-/// May this user have the class?
+/// May this user set the class?
 fn is_permitted(class: &str) -> anyhow::Result<bool> {
     let ran = Program::new("/bin/sh").args(["-c", &with_class(class)]).run()?;
     Ok(ran.status()? == 0)
@@ -45,7 +46,7 @@ fn is_permitted(class: &str) -> anyhow::Result<bool> {
 
 /// The scheduling class of each thread of a process (sched(7)), with the thread's name.
 fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
-    /// Position of the class in /proc/PID/stat behind the name (proc_pid_stat(5), field 41).
+    /// Index of the class among the fields after the name in /proc/PID/stat (proc_pid_stat(5), field 41).
     const POLICY: usize = 38;
     let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
     let class_of = |task: std::io::Result<fs::DirEntry>| {
@@ -78,21 +79,21 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
         running.signal(Signal::TERM)?;
         running.wait()?.exits(143)?;
     }
-    if tried == 0 { skip("this user may have no class of its own") } else { Ok(()) }
+    if tried == 0 { skip("this user may not change the scheduling class") } else { Ok(()) }
 }
 
-/// As many vCPUs as CPUs, or more, spun in their class; nothing else came to run.
+/// Regression: vCPUs kept SCHED_FIFO. Once at least as many of them spun as there are CPUs, no other thread ran.
 fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
     need_kvm()?;
     let (class, name) = CLASSES[0];
     if !is_permitted(class)? {
-        return skip("this user may have no real-time priority");
+        return skip("this user may not set a real-time priority");
     }
     let words = "compare --guest payload --host direct --vcpus 2x --runs 2 --seconds 0.1";
     let ran = pvticket(words.split_whitespace()).behind(&with_class(class)).limit(60).run()?;
     let line = format!("pvticket: gave up {name}");
     let ran = ran.exits(0)?.complains(&[&line])?;
     let times = ran.errors().matches(&line).count();
-    ensure!(times == 1, "it is said once, not {times} times\n{}", ran.show());
+    ensure!(times == 1, "the line is printed {times} times, not once\n{}", ran.show());
     Ok(())
 }

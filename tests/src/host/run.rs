@@ -25,7 +25,7 @@ tests![
     cells_of_both_hosts_are_run,
 ];
 
-/// Twenty cells whose figures tell them apart, by their vCPUs and by their scheduler.
+/// Twenty cells. The figures of a cell show its number of vCPUs and whether a schedule of pvticket ran.
 pub(super) const TWENTY: &str = "
 name = \"twenty\"
 vcpus = [1, 2, 3, 4, 5]
@@ -92,7 +92,7 @@ fn bad_specs_are_refused_with_their_line() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each cell once, with figures of its own point.
+/// Checks that the store has each of the twenty cells once, with figures that fit the cell's point.
 pub(super) fn check_twenty(dir: &Path) -> anyhow::Result<()> {
     let done = cells(dir, "done")?;
     let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
@@ -103,7 +103,7 @@ pub(super) fn check_twenty(dir: &Path) -> anyhow::Result<()> {
         *points.entry(format!("{} {}", point["vcpus"], point["policy"])).or_default() += 1;
         let operations = figures["operations"].as_array().context("no operations")?;
         ensure!(point["vcpus"] == operations.len(), "figures of another cell: {cell}");
-        ensure!((point["policy"] == "rr") != figures["schedule"].is_null(), "the same: {cell}");
+        ensure!((point["policy"] == "rr") != figures["schedule"].is_null(), "wrong policy: {cell}");
         ensure!(figures["violations"] == 0 && figures["disorder"] == 0, "broken promises: {cell}");
     }
     ensure!(seen.len() == 20 && seen.values().all(|count| *count == 1), "not once each: {seen:?}");
@@ -237,7 +237,7 @@ fn a_run_is_traced() -> anyhow::Result<()> {
     let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
     let digest: Value = serde_json::from_str(ran.text()?)?;
     let runs = digest["runs"].as_array().with_context(|| ran.show())?;
-    // The first cell of each of its four points.
+    // Only the first cell of each of the four points is traced.
     ensure!(runs.len() == 4, "{} runs\n{digest:#}", runs.len());
     Ok(())
 }
@@ -253,7 +253,7 @@ fn cells_of_both_hosts_are_run() -> anyhow::Result<()> {
     let done = cells(&dir, "done")?;
     ensure!(done.len() == 2, "{done:?}");
     let hosts: Vec<_> = done.iter().map(|cell| cell["point"]["host"].clone()).collect();
-    ensure!(hosts[0] == hosts[1], "what is compared runs at one place: {hosts:?}");
+    ensure!(hosts[0] == hosts[1], "compared cells ran on different hosts: {hosts:?}");
     let taken = |cell: &Value| cell["figures"]["operations"][0].as_u64() > Some(0);
     expect_usually!(done.iter().all(taken), "{done:?}");
     Ok(())

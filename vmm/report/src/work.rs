@@ -1,4 +1,4 @@
-//! What a lock did beside its operations, and how long they took, in words.
+//! Lines about a point's lock: what it did besides its operations, and how long the operations took.
 
 use locks::Family;
 
@@ -60,7 +60,8 @@ fn reader_line(work: &WorkRow) -> String {
     format!("the last vCPU looked {} times a second", si(work.looks))
 }
 
-/// Buckets begin at the times that the table shows, which are up to 6 % less than what was measured.
+/// The line of a workload that measures switches. Each time is the lower bound of its histogram bucket, up to 6 % less
+/// than the time measured.
 fn switch_line(times: &Times) -> String {
     let Percentiles { p50, p99, max, .. } = times.percentiles;
     let all = || times.timings.pairs().iter().filter(|(_, count)| *count > 0);
@@ -78,7 +79,7 @@ fn switch_line(times: &Times) -> String {
     )
 }
 
-/// `open` operations had not ended when the window did.
+/// The line about latencies. `open`: how many operations had not ended when the measurement window ended.
 fn latency_line(family: Family, found: &Percentiles, open: f64) -> String {
     let what = match family {
         Family::Spinlock | Family::Mutex => "waits",

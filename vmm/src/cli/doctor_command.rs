@@ -24,7 +24,7 @@ pub struct DoctorArgs {
     #[arg(long, conflicts_with = "json")]
     brief: bool,
 
-    /// Print which system calls each class of threads of a confined process may make, and QEMU
+    /// Print which system calls each class of threads of a confined process may make, and which ones QEMU may not
     #[arg(long, conflicts_with_all = ["json", "brief"])]
     calls: bool,
 }

@@ -22,7 +22,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "K", default_value_t = 0, hide = true)]
     submission: u32,
 
-    /// The process without which it ends
+    /// The process that started the task; the task ends when this process ends
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Other counts of mutexes, counters and lockrefs than their operations.
+//! What mutexes, per-CPU counters and lockrefs count beside their operations.
 
 use std::ops::AddAssign;
 
@@ -13,22 +13,24 @@ use serde::{Deserialize, Serialize};
 pub struct WorkCounts {
     /// Atomic read-modify-writes of a mutex's word.
     pub rmw: u64,
-    /// Atomic read-modify-writes of the queue that decides which waiter may spin.
+    /// Atomic read-modify-writes of the state that decides which waiter of a mutex may spin: a queue's
+    /// tail, or the field for a single spinner.
     pub beside: u64,
-    /// Looks by optimistic spinners, and by adds that had to wait.
+    /// Looks by a mutex's optimistic spinners, and by a counter's adds that had to wait.
     pub spins: u64,
     /// Failed compare-exchanges of a lockref.
     pub retries: u64,
     /// Sums of a counter.
     pub sums: u64,
-    /// The largest error of a sum.
+    /// The largest error of a counter's sum.
     pub deviation: u64,
-    /// Reads of a hot cache line by a reader.
+    /// Reads by the reader of a hot cache line.
     pub looks: u64,
 }
 
 impl WorkCounts {
-    /// What the slots of all vCPUs counted from one reading to a later one.
+    /// What the slots of all vCPUs counted from one reading to a later one; `deviation` is the largest
+    /// error until the later one.
     pub fn between(before: &[SlotFigures], after: &[SlotFigures]) -> Self {
         // Saturating: a guest's counts are untrusted and may go down.
         let grown = |figure: fn(&SlotFigures) -> u64| {
@@ -61,18 +63,19 @@ impl AddAssign for WorkCounts {
     }
 }
 
-/// The counts over all repetitions of a point, per operation or per second.
+/// The counts over all repetitions of a point, per operation or per second; of `deviation` the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WorkRow {
     /// Name of the lock system's family.
     pub family: &'static str,
     /// Atomic read-modify-writes of a mutex's word per acquisition, including the release.
     pub rmw: f64,
-    /// Those beyond the two of an uncontended acquisition, per contended acquisition.
+    /// Atomic read-modify-writes of a mutex's word beyond the two of an uncontended acquisition, per
+    /// contended acquisition.
     pub rmw_each_wait: f64,
-    /// Atomic read-modify-writes of the spinners' queue per acquisition.
+    /// Atomic read-modify-writes of the state that decides which waiter may spin, per acquisition.
     pub beside: f64,
-    /// Looks by spinners per acquisition.
+    /// Looks by optimistic spinners, or by adds that had to wait, per operation.
     pub spins: f64,
     /// Failed compare-exchanges per change of a lockref's count.
     pub retries: f64,
@@ -80,7 +83,7 @@ pub struct WorkRow {
     pub sums: f64,
     /// The largest error of a sum.
     pub deviation: u64,
-    /// Reads by a reader per second.
+    /// Reads of a hot cache line per second.
     pub looks: f64,
 }
 

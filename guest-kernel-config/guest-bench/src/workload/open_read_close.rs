@@ -1,4 +1,4 @@
-//! open, read, close of one file: each open takes and drops references to the same path.
+//! Opens, reads and closes one file: each open takes and drops references to the same path.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use crate::{crew, options::WorkloadOptions, report::WorkloadPart};
 
 pub const WORKLOAD: Workload = Workload {
     name: "open-read-close",
-    about: "one thread per CPU opens, reads and closes one file, in reads that grow",
+    about: "one thread per CPU opens, reads and closes one file, with reads of several sizes",
     run,
     each: None,
 };

@@ -7,9 +7,10 @@ use hypercalls::payload::Stamp;
 use crate::telemetry::tsc;
 use crate::vcpu::CallingVcpu;
 
-/// Stamps one word again and again. Who finds another vCPU's stamp there has been switched to; the
-/// switch took from that stamp until now. A vCPU that is preempted between its look and its own stamp
-/// finds the word changed when it is back, and looks again: no sample has the turn of another in it.
+/// Stamps a shared word again and again. A vCPU that finds another vCPU's stamp there has just been
+/// switched to: the switch took the time from that stamp until now. A vCPU that is preempted between
+/// reading the word and stamping it finds the word changed when it runs again, and starts over: no
+/// sample contains another vCPU's turn.
 #[inline(never)]
 pub(super) fn time(vcpu: &CallingVcpu) {
     let stamp = vcpu.stamp();

@@ -13,11 +13,12 @@ use crate::files::{
     },
 };
 
-/// All ports of the contract, and those that end a machine: ACPI's and the keyboard controller's.
+/// All ports of the contract.
 pub const CONTRACT: std::ops::Range<u16> = 0x600..0x640;
+/// Ports that can end a machine: the keyboard controller's and ACPI's.
 pub const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
 
-/// The first page of a kernel.
+/// The page frame number of a kernel's first page.
 const FIRST_FRAME: u32 = 0x1000;
 
 /// How a hostile machine ends by itself.
@@ -25,7 +26,7 @@ const FIRST_FRAME: u32 = 0x1000;
 pub enum End {
     /// Never: SIGTERM ends it.
     Runs,
-    /// With this status.
+    /// With this exit status.
     Exits(i32),
     /// The VMM ends it with status 1 and one line with these words.
     Fails(&'static str),
@@ -38,7 +39,7 @@ pub struct Guest {
     pub end: End,
     /// What the first vCPU executes, in 64-bit mode.
     pub first: fn() -> Vec<u8>,
-    /// What the second one executes, in real mode; None: there is none.
+    /// What the second vCPU executes, in real mode; None: there is no second vCPU.
     pub second: Option<fn() -> Vec<u8>>,
 }
 
@@ -51,7 +52,7 @@ impl Guest {
         1 + u32::from(self.second.is_some())
     }
 
-    /// A kernel that does this in the machine that has input, and spins in any other one.
+    /// A kernel that runs this guest's code in the machine that has input, and spins in any other machine.
     pub fn kernel(&self) -> Vec<u8> {
         let mut code = unless_honest();
         if self.second.is_some() {
@@ -69,11 +70,11 @@ impl Guest {
 pub const HOLDER: Guest =
     alone("claims to hold a lock", End::Runs, || [claims(0, u32::MAX), spin()].concat());
 pub const WAITER: Guest = alone("claims to await a lock", End::Runs, || {
-    // A spinner with ticket 1 of a lock that has no tickets.
+    // It spins with ticket 1 for a lock that has no tickets.
     [claims(8, 0xd_0001), claims(4, 0x1_0002), spin()].concat()
 });
 pub const SCRIBBLER: Guest = alone("scribbles over its telemetry", End::Runs, || {
-    // Each word in turn, by the time stamp counter: rdtsc; mov [rcx + rbx * 4], eax.
+    // Stores the time stamp counter to each word in turn: rdtsc; mov [rcx + rbx * 4], eax; inc ebx; and ebx, 31
     let body = [0x0f, 0x31, 0x89, 0x04, 0x99, 0xff, 0xc3, 0x83, 0xe3, 0x1f];
     [telemetry(), vec![0x31, 0xdb], forever(&body)].concat()
 });
@@ -104,7 +105,8 @@ pub const NMI: Guest = Guest {
 pub const SLEEPER: Guest = alone("HLT, interrupts off", End::Runs, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
 pub const SPINNER: Guest = alone("spins", End::Runs, spin);
 pub const MMIO: Guest = alone("stores to no device", End::Runs, || {
-    // mov eax, 0x20000ffd; mov rcx, [rax] (over the end of a page); mov [rax], rcx; mov [rax], cl
+    // mov eax, 0x20000ffd; mov rcx, [rax] (over the end of a page); mov [rax], rcx; mov [rax], cl;
+    // mov [rax + 3], cx
     let body = [0x48, 0x8b, 0x08, 0x48, 0x89, 0x08, 0x88, 0x08, 0x66, 0x89, 0x48, 0x03];
     [code::MAP, &[0xb8, 0xfd, 0x0f, 0x00, 0x20], &forever(&body)].concat()
 });
@@ -118,7 +120,7 @@ pub const PAGES: Guest = alone("output, pages", End::Runs, || {
 });
 pub const MODIFIER: Guest = alone("modifies its code", End::Exits(5), modifies_itself);
 pub const TRIPLE: Guest = alone("triple fault", End::Fails("triple fault"), || {
-    // An empty table of interrupts on the stack: push 0; push 0; lidt [rsp]; ud2
+    // An empty IDT on the stack: push 0; push 0; lidt [rsp]; ud2
     vec![0x6a, 0, 0x6a, 0, 0x0f, 0x01, 0x1c, 0x24, 0x0f, 0x0b]
 });
 pub const RESET: Guest =
@@ -132,13 +134,13 @@ fn spin() -> Vec<u8> {
     code::SPIN.to_vec()
 }
 
-/// In real mode: NMIs to all others, through the x2APIC, again and again.
+/// In real mode: sends NMIs to all other vCPUs, through the x2APIC, in a loop.
 fn real_nmis() -> Vec<u8> {
     let nmi = [real_msr(apic::COMMAND, 0xc_4400), vec![0xf3, 0x90]].concat();
     [real_x2apic(), real_forever_long(&nmi)].concat()
 }
 
-/// Reads and writes of random ports and widths, but for those that end the machine or halt.
+/// Reads and writes of random ports in random widths, except the ports of the contract and those that end the machine.
 fn random_ports(count: usize) -> Vec<u8> {
     let noise = files::noise(4 * count);
     let accesses = noise.chunks_exact(4).filter_map(|bytes| {
@@ -166,8 +168,8 @@ pub fn access(port: u16, which: u8, value: u32) -> Vec<u8> {
     code
 }
 
-/// Every port of the contract in every width, but for those that halt or end; ids and pages that do not
-/// exist; strings.
+/// Accesses every port of the contract in every width, except the ports that halt the vCPU or end the machine; then
+/// vCPU ids and pages that do not exist, and string I/O.
 fn misuse() -> Vec<u8> {
     let mut code = Vec::new();
     let harmless = CONTRACT.filter(|port| ![HALT, EXIT, EXIT + 4, KICK_AND_HALT].contains(port));
@@ -185,7 +187,7 @@ fn misuse() -> Vec<u8> {
             code.extend(out(STDOUT_PAGE, bytes));
         }
     }
-    // mov ecx, 64; mov esi, 0x1000000; rep outsb and rep insd of the last port
+    // mov ecx, 64; mov esi, 0x1000000; rep outsb; mov ecx, 64; mov edi, 0x1004000; rep insd: at the last port
     code.extend([0xb9, 64, 0, 0, 0, 0xbe, 0, 0, 0, 0x01, 0xf3, 0x6e]);
     code.extend([0xb9, 64, 0, 0, 0, 0xbf, 0, 0x40, 0, 0x01, 0xf3, 0x6d]);
     code
@@ -193,7 +195,8 @@ fn misuse() -> Vec<u8> {
 
 /// Executes what it has just written, 10 000 times: exits with 5, or with 9 if it executed something older.
 fn modifies_itself() -> Vec<u8> {
-    // lea rdi, [rip + 3]: the immediate of the `mov al`; mov [rdi], cl; mov al, 0; cmp al, cl; jne
+    // lea rdi, [rip + 3]: the immediate of the `mov al`; mov [rdi], cl; mov al, 0; cmp al, cl; je,
+    // over the exit with 9
     let mut body = vec![0x48, 0x8d, 0x3d, 0x03, 0, 0, 0, 0x88, 0x0f, 0xb0, 0x00, 0x38, 0xc8];
     let wrong = out(EXIT, 9);
     body.extend([0x74, wrong.len() as u8]);

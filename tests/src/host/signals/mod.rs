@@ -1,5 +1,5 @@
-//! Signals and outputs: whatever happens to its output, the product ends when it is told to, with a
-//! shell's exit status for the signal, and restores the terminal.
+//! Signals and outputs: the product ends when it is told to, whatever happens to its output. It ends with
+//! a shell's exit status for the signal, and restores the terminal.
 
 pub mod background;
 mod cell;
@@ -50,11 +50,11 @@ tests![
 /// Cells that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The time in which a command must have ended, without that for which it had to wait for a CPU
+/// The time within which a command must end, not counting the time that it waits for a CPU
 /// ([`Stopwatch`]).
 const SOON: Duration = Duration::from_secs(3);
 
-/// The limit for a second signal, which does not wait for anything.
+/// The time within which a second signal must end a command, which then waits for nothing.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A run on one CPU that measures for longer than any test waits.
@@ -119,7 +119,7 @@ fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
         .args([folder.path().join("run"), spec])
         .start()?;
     let parent = running.pid();
-    // A child that has not executed its program yet catches what its parent does, which waits for it.
+    // Until its execve, a child catches the signals that its parent catches, and the parent waits for the execve.
     let command_line = |process: Pid| fs::read(format!("/proc/{process}/cmdline")).ok();
     running.wait_until("a worker at work", || {
         children(parent).first().is_some_and(|worker| {
@@ -130,7 +130,7 @@ fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     let worker = *children(parent).first().context("no worker")?;
     kill_process(worker, Signal::STOP)?;
     running.signal(Signal::INT)?;
-    // The first signal has been taken: the next one is not taken for the same.
+    // The first signal has been handled. The second one must not follow too soon, or both count as one.
     running.wait_for_stderr("repeat to end at once")?;
     thread::sleep(Duration::from_millis(500));
     ensure!(!running.has_ended()?, "it does not wait for its worker");
@@ -178,7 +178,8 @@ fn too_few_descriptors_are_said() -> anyhow::Result<()> {
     ran.fails(1, &["ulimit -n"]).map(drop)
 }
 
-/// What makes a user without other processes run the product, with so many threads at most.
+/// A shell script that runs the product as a user without other processes. $0 is a folder, $1 the product, and $2 the
+/// maximum number of threads.
 const WITH_FEW_THREADS: &str = "rm -f \"$0/kvm\" && mknod -m 666 \"$0/kvm\" c 10 232 && mount --bind \"$0/kvm\" /dev/kvm && \
     cp \"$1\" \"$0/pvticket\" && chmod 755 \"$0\" \"$0/pvticket\" && folder=$0 && limit=$2 && shift 2 && \
     exec setpriv --reuid 65533 --regid 65533 --clear-groups prlimit --nproc=\"$limit\" \"$folder/pvticket\" \"$@\"";
@@ -209,7 +210,7 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
             "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
         let begin = std::time::Instant::now();
         let compare = limited(limit).args(words.split(' ')).run()?;
-        // A vCPU that never comes to the start is waited for 60 s.
+        // The product waits 60 s for a vCPU that never arrives at the start.
         ensure!(
             begin.elapsed() < Duration::from_secs(25),
             "{}: it hangs\n{}",
@@ -226,7 +227,7 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A control group limits the tasks, which QEMU says in words of its own.
+/// A control group limits the tasks. QEMU reports that in its own words.
 fn too_few_tasks_of_a_group_are_said() -> anyhow::Result<()> {
     need_root()?;
     let place = format!("pvticket-test-pids-{}", std::process::id());

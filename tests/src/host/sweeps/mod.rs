@@ -1,6 +1,6 @@
-//! Sweeps: runs whose units are tasks of their own, in child processes, under Slurm, or under whatever
-//! starts `pvticket task`. The cells are simulated, so that no KVM is needed, and the same cells give
-//! the same figures wherever they run.
+//! Sweeps: runs whose units are tasks of their own, in child processes, under Slurm, or started by
+//! another program with `pvticket task`. The cells are simulated, so that no KVM is needed, and the same cells give
+//! the same figures on every node.
 
 mod cluster;
 mod costs;
@@ -24,12 +24,12 @@ pub fn tests() -> Vec<Test> {
     [local::TESTS, refused::TESTS, hostile::TESTS, slurm::TESTS].concat()
 }
 
-/// Measurements of sweeps, which run if they are asked for.
+/// Measurements of sweeps, which run only on request.
 pub fn costs() -> Vec<Test> {
     costs::TESTS.to_vec()
 }
 
-/// Eight rounds of four cells, each of which takes about `seconds` times 10.
+/// A spec of `repetitions` rounds of four cells. A cell takes about ten times `seconds`.
 fn rounds(seconds: f64, repetitions: u32) -> String {
     format!(
         "name = \"rounds\"\nguests = \"sim\"\nmachines = \"westmere-80\"\nslots = 2\n\
@@ -44,7 +44,7 @@ fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// A cell as an export has it.
+/// The columns of an exported cell that are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cell {
     node: String,
@@ -54,7 +54,7 @@ struct Cell {
     operations: String,
 }
 
-/// The cells that count, by number; each at most once.
+/// The exported cells, by number. Fails if a number occurs twice.
 fn cells(dir: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
     let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
     let mut lines = ran.text()?.lines();
@@ -79,18 +79,18 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
             operations: value("operations")?,
         };
         let number: u32 = value("cell")?.parse()?;
-        ensure!(cells.insert(number, cell).is_none(), "cell {number} is there twice");
+        ensure!(cells.insert(number, cell).is_none(), "cell {number} is exported twice");
     }
     Ok(cells)
 }
 
-/// The sweep is whole: all cells once and done, each round of one node, and what they gave is what
-/// the same spec gives in a plain run. Returns the nodes.
+/// Checks that the sweep is complete: it has each cell once, with the status and the figures of a plain
+/// run of the same spec, and all cells of a round come from one node. Returns the nodes.
 fn check(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>> {
     check_cells(cells(dir)?, plain)
 }
 
-/// Checks as [`check`] does for measured cells, but not what they gave.
+/// As [`check`], without the figures: for measured cells, whose figures differ from run to run.
 fn check_plan(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>> {
     let without = |cell: Cell| Cell { operations: String::new(), ..cell };
     let stripped =
@@ -98,7 +98,7 @@ fn check_plan(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<Str
     check_cells(stripped(cells(dir)?), &stripped(plain.clone()))
 }
 
-/// Checks a sweep whose rounds are divided: several nodes may have cells of a round.
+/// As [`check`], for a sweep whose rounds are divided: several nodes may run cells of a round.
 fn check_divided(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<()> {
     let cells = cells(dir)?;
     ensure!(cells.len() == plain.len(), "{} cells, not {}", cells.len(), plain.len());
@@ -118,9 +118,9 @@ fn check_cells(
     for (number, cell) in &cells {
         let same = Cell { node: cell.node.clone(), ..plain[number].clone() };
         ensure!(*cell == same, "cell {number}: {cell:?}, not {same:?}");
-        ensure!(!cell.node.is_empty(), "cell {number} is of no node");
+        ensure!(!cell.node.is_empty(), "cell {number} names no node");
         let node = of_round.entry(&cell.round).or_insert(&cell.node);
-        ensure!(*node == cell.node, "round {} is of two nodes", cell.round);
+        ensure!(*node == cell.node, "round {} ran on two nodes", cell.round);
     }
     let mut nodes: Vec<String> = cells.into_values().map(|cell| cell.node).collect();
     nodes.sort_unstable();
@@ -142,14 +142,14 @@ fn resume(dir: &Path) -> Program {
     pvticket(["run", "--resume"]).args([dir])
 }
 
-/// The parts of a sweep that end with a whole unit.
+/// Number of the sweep's parts that hold a whole unit.
 fn whole_parts(dir: &Path) -> usize {
     let entries = fs::read_dir(dir.join("parts")).into_iter().flatten().flatten();
     let text = entries.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
     text.filter(|text| text.contains("{\"kind\":\"unit\"") && text.ends_with('\n')).count()
 }
 
-/// Numbers from a linear congruential generator below `most`, seeded by the caller.
+/// The next number below `most` from a linear congruential generator. The caller keeps `state`.
 fn random(state: &mut u64, most: usize) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize % most.max(1)

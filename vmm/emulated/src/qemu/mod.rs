@@ -24,20 +24,20 @@ pub(super) mod pieces;
 use base::{io_errors, units::ByteSize};
 use kvm::sys::spawn::keep_and_die_with_us;
 
-/// The CPU that QEMU emulates: AMD-V with nested paging, and a quarter faster than `max` (measured
-/// with QEMU 7.2), which emulates more than the guest uses.
+/// The CPU model that QEMU emulates: AMD-V with nested paging. It is a quarter faster than `max`
+/// (measured with QEMU 7.2), which emulates more features than the guest uses.
 const CPU: &str = "EPYC,+svm";
 
 /// The kernel's command line, tuned by measured boot times (QEMU 7.2).
 ///
 /// `nohz=off highres=off`: QEMU's TCG sometimes loses an interrupt request while a CPU is in the
 /// inner guest with interrupts off, and only a periodic tick raises it again. `maxcpus=1
-/// noreplace-smp`: while other CPUs are up, each code patch costs a round through all of them, so
-/// the agent starts them after the modules are loaded, and lock prefixes are not patched for it.
-/// `no_timer_check`: on a starved system the kernel would consider the timer broken, and panic. No
-/// self-tests, no waits for RCU, no watchdogs. Huge pages only on request (`madvise`), which guest
-/// memory makes; given to all, they make other VMMs' times jump. The last word makes this binary
-/// the agent.
+/// noreplace-smp`: while other CPUs are online, each code patch has to synchronize all of them, so
+/// the agent brings the CPUs online after the modules are loaded, and the kernel does not patch its
+/// lock prefixes when they come. `no_timer_check`: on a starved system the kernel would consider the
+/// timer broken, and panic. No self-tests, no waits for RCU, no watchdogs. Huge pages only on request
+/// (`madvise`), which pvticket makes for guest memory; with huge pages for all memory, the times of
+/// other VMMs jump. The last word makes this binary the agent.
 const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
     maxcpus=1 noreplace-smp cpu_init_udelay=0 no_timer_check nowatchdog \
     cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
@@ -46,8 +46,8 @@ const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
 /// Timer ticks per second of Debian's kernels (CONFIG_HZ).
 const HZ: u64 = 250;
 
-/// Presets the clock frequencies, whose measurement takes long and goes wrong on a busy system: TCG
-/// exposes this system's own counter.
+/// Presets the clock frequencies, because the kernel's own calibration takes long and goes wrong on a
+/// busy system. The frequency is that of this system's TSC, which TCG exposes to its guest.
 fn clock_line(tsc_khz: u64) -> String {
     format!("tsc=reliable tsc_early_khz={tsc_khz} lpj={}", tsc_khz * 1000 / HZ)
 }
@@ -58,13 +58,13 @@ pub enum QemuError {
     /// A socket pair cannot be made.
     #[error("cannot make a socket for the emulated host")]
     Socket(#[source] io::Error),
-    /// The files of QEMU cannot be restricted.
+    /// QEMU's access to files cannot be restricted.
     #[error("cannot confine the emulated host")]
     Confine(#[source] confine::RulesetError),
-    /// The filter of its system calls cannot be made.
+    /// The filter of QEMU's system calls cannot be built.
     #[error("cannot filter the emulator's system calls")]
     Calls(#[source] confine::BackendError),
-    /// The process cannot be started.
+    /// The QEMU process cannot be started.
     #[error("cannot start {qemu}")]
     Spawn { qemu: String, source: io::Error },
     /// QEMU has no stderr, although it was spawned with one.
@@ -95,7 +95,7 @@ pub struct Qemu {
     pub console: UnixStream,
     /// QEMU's monitor, in QMP.
     pub monitor: UnixStream,
-    /// How it was started, for the evidence.
+    /// QEMU's command line, for the evidence that a failure leaves.
     pub command_line: String,
 }
 
@@ -107,7 +107,7 @@ impl Qemu {
         let [console, monitor] = sockets.pairs()?;
         let mut command = StdCommand::new(&pieces.qemu);
         base(&mut command, pieces, size);
-        // QEMU opens the image anew through this name, so it need not be rewound.
+        // QEMU opens the image anew through this name, so the descriptor need not be rewound.
         command.arg("-initrd").arg(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
         serial_ports(&mut command, &sockets.theirs[..PORTS.len()]);
         extras(&mut command, sockets.number(PORTS.len()), sockets.number(PORTS.len() + 1));
@@ -130,8 +130,8 @@ impl Qemu {
     }
 }
 
-/// Memory in MiB: QEMU rounds sizes that are no multiples of 8 KiB by itself, and what is confined to the exact size then
-/// lacks the rest.
+/// Memory in MiB, rounded up. QEMU rounds a size that is not a multiple of 8 KiB, and a process that is confined to the
+/// exact size would then lack the difference.
 const fn whole_mib(memory: ByteSize) -> u64 {
     memory.0.div_ceil(1 << 20)
 }

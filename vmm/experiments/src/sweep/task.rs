@@ -50,7 +50,7 @@ use study::{
     },
 };
 
-/// Most parts with equal names but for a number at their end.
+/// Maximum number of parts whose names differ only in a number at the end.
 const MOST_ALIKE: u32 = 1000;
 
 /// A task: one unit of a sweep that was prepared in a directory. Any scheduler may start it, on any node that sees the
@@ -61,9 +61,9 @@ pub struct TaskOptions {
     pub dir: PathBuf,
     /// The unit's number, from 0.
     pub unit: u32,
-    /// The submission that it belongs to.
+    /// The submission that the task belongs to.
     pub submission: u32,
-    /// The process without which it ends.
+    /// The process that started the task; the task ends when this process ends.
     pub parent: Option<u32>,
 }
 
@@ -76,7 +76,7 @@ enum Refusal {
     )]
     Program { found: String, planned: String, program: String },
     #[error(
-        "{file} has the sum {found}, not {planned} as when the sweep was planned; start it anew"
+        "{file} has the sum {found}, not {planned} as when the sweep was planned; start the sweep anew"
     )]
     Kernel { file: String, found: String, planned: String },
     #[error(
@@ -99,7 +99,7 @@ enum Refusal {
     Kernels(host::CannotRunKernels),
 }
 
-/// Is a submission told to stop by this file?
+/// Is the submission told to stop? It is if its stop file exists.
 fn is_stopped(file: &Path) -> anyhow::Result<bool> {
     files::is_there(file).with_context(|| format!("cannot look for {}", file.display()))
 }
@@ -112,7 +112,7 @@ pub fn run(args: &TaskOptions) -> anyhow::Result<u8> {
     let (head, sweep) = store::read_head(&args.dir)?;
     let shown = shown(&args.dir);
     let sweep = sweep.ok_or_else(|| {
-        Usage(format!("{shown} is no sweep: prepare one with pvticket run SPEC --on ENGINE"))
+        Usage(format!("{shown} is not a sweep: prepare one with pvticket run SPEC --on ENGINE"))
     })?;
     let unit = *sweep.units.get(args.unit as usize).ok_or_else(|| {
         let units = match sweep.units.len().checked_sub(1) {
@@ -140,15 +140,15 @@ pub fn run(args: &TaskOptions) -> anyhow::Result<u8> {
     task.run(experiment)
 }
 
-/// Ends this task in order when its parent ends. False: it has ended already.
+/// Has SIGTERM sent to this task when its parent ends. False: the parent has ended already.
 fn bound_to(parent: Option<u32>) -> bool {
     let Some(parent) = parent else { return true };
-    // A process cannot refuse that: it only fails for signals that do not exist.
+    // This cannot fail here: it only fails for signals that do not exist.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
     getppid().map(Pid::as_raw_pid) == i32::try_from(parent).ok()
 }
 
-/// Has any attempt at the unit ended whole?
+/// Has any attempt at the unit completed all of its cells?
 fn is_done(dir: &SweepDir, sweep: &SweepLine, unit: u32) -> Result<bool, StoreError> {
     let prefix = format!("{unit}.");
     let names = store::sweep::names(dir.path())?;
@@ -158,7 +158,7 @@ fn is_done(dir: &SweepDir, sweep: &SweepLine, unit: u32) -> Result<bool, StoreEr
     }))
 }
 
-/// This node's name. Several nodes of Slurm may be one machine.
+/// This node's name: Slurm's name if there is one, as several Slurm nodes may be one machine.
 fn node() -> String {
     let name = env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
     name.unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned())
@@ -266,7 +266,7 @@ impl Task<'_> {
         Ok(0)
     }
 
-    /// Begins this attempt's own part.
+    /// Creates the part of the store that this attempt writes.
     fn part(&self) -> Result<Store, StoreError> {
         let restart = env::var("SLURM_RESTART_COUNT").ok().and_then(|text| text.parse().ok());
         let restart: u32 = restart.unwrap_or(0);
@@ -296,7 +296,7 @@ impl Task<'_> {
         let mut number = 1;
         loop {
             match Store::part(self.dir.path(), &name, session.clone()) {
-                // The process number is taken already, as in containers.
+                // A part has this name already: PIDs may repeat, as in containers.
                 Err(error) if error.is_taken() && number < MOST_ALIKE => {
                     number += 1;
                     name.truncate(plain);
@@ -309,13 +309,13 @@ impl Task<'_> {
     }
 }
 
-/// What the engine calls this task, for people.
+/// Slurm's name for this task, to be shown to people; None outside of Slurm.
 fn job() -> Option<String> {
     let array = env::var("SLURM_ARRAY_JOB_ID").ok()?;
     Some(format!("{array}_{}", env::var("SLURM_ARRAY_TASK_ID").ok()?))
 }
 
-/// Begins no further cell once the sweep is stopped.
+/// Shows progress, and begins no further cell once the submission is told to stop.
 struct Stoppable<'a> {
     progress: Progress<'a>,
     stop: PathBuf,
@@ -336,7 +336,7 @@ impl Watcher for Stoppable<'_> {
 
     fn has_enough(&self) -> bool {
         is_stopped(&self.stop).unwrap_or_else(|error| {
-            // Nor could a wish to stop it be seen: what is not done is left to a resumed sweep.
+            // An order to stop could not be seen either: the remaining cells are left to a resumed sweep.
             say(format_args!("pvticket: {error:#}: no further cell is begun"));
             true
         })

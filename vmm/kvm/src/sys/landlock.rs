@@ -1,11 +1,11 @@
-//! The version of the kernel's Landlock.
+//! The ABI version of the kernel's Landlock.
 
 use std::ptr;
 
 /// `LANDLOCK_CREATE_RULESET_VERSION` (include/uapi/linux/landlock.h).
 const VERSION: u32 = 1;
 
-/// The version; 0 where Landlock is not built in or not enabled.
+/// The kernel's Landlock ABI version; 0 if Landlock is not built in or not enabled.
 pub fn version() -> u32 {
     // SAFETY: with this flag the call takes no attributes, and creates nothing.
     let version = unsafe {

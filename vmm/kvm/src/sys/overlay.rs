@@ -1,4 +1,4 @@
-//! Guest memory that something else shares.
+//! Guest memory that is backed by a file and shared with others that map it.
 
 use std::{
     io,
@@ -10,23 +10,23 @@ use vm_memory::{GuestAddress, GuestMemoryBackend};
 
 use super::ram::Ram;
 
-/// Memory behind a descriptor.
+/// Memory behind a file descriptor, from an offset on.
 #[derive(Debug, Clone, Copy)]
 pub struct FileRegion<'a> {
-    /// What is mapped.
+    /// The file to map.
     pub file: BorrowedFd<'a>,
-    /// Where in it, in bytes; a multiple of a page.
+    /// Offset in the file in bytes; a multiple of the page size.
     pub offset: u64,
 }
 
-/// Replaces `size` bytes of guest memory by the shared memory. Both are to begin and end at page
+/// Replaces `size` bytes of guest memory at `at` by the shared memory. Both must begin and end at page
 /// boundaries. The guest must not run yet.
 pub fn lay_over(memory: &Ram, at: Gpa, size: usize, shared: FileRegion<'_>) -> io::Result<()> {
     let range = memory.get_slice(GuestAddress(at.0), size).map_err(io::Error::other)?;
     let start = range.ptr_guard_mut();
     let offset = libc::off_t::try_from(shared.offset).map_err(io::Error::other)?;
-    // SAFETY: the range lies within a live mapping of `memory`, which stays mapped and of the same
-    // length: only what is behind these pages changes. The mapping is undone with that of the memory.
+    // SAFETY: the range lies within a live mapping of `memory`, which stays mapped and keeps its length:
+    // only the memory behind these pages changes. These pages are unmapped together with `memory`.
     let mapped = unsafe {
         libc::mmap(
             start.as_ptr().cast(),

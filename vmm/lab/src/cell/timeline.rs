@@ -1,4 +1,4 @@
-//! Makes the timeline of a run from what its machines and its schedule kept.
+//! Makes the timeline of a run from the records of its machines and its schedule.
 
 use sched::log::Turn;
 use study::timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline};
@@ -7,8 +7,8 @@ use crate::cell::RunSpec;
 use base::{events::VcpuEvent, units::Nanos};
 use machine::{driver::SchedReport, vcpu::recorder::History};
 
-/// Builds the timeline from the records of the machines of `run` and of their schedule, if it
-/// was ours. None if the run was not traced.
+/// Builds the timeline from the records of the machines of `run` and, if pvticket scheduled them, of
+/// their schedule. None if the run was not traced.
 pub(super) fn timeline(
     run: &RunSpec<'_>,
     histories: Vec<Option<History>>,

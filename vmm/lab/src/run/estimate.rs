@@ -13,7 +13,7 @@ pub const EMULATED_HOST: Duration = Duration::from_secs(8);
 /// Estimates a cell's time, including its machine's start and end (measured on two CPUs).
 pub fn of_cell(point: &Point, method: &Method) -> Duration {
     let beside = match (point.guest, point.host) {
-        // Some microseconds for each of a million acquisitions in a simulated second.
+        // A simulated second has about a million acquisitions, each of which takes some microseconds to simulate.
         (GuestKind::Sim, _) => (point.duration + method.warm_up) * 10,
         (GuestKind::Payload, HostKind::Direct) => method.warm_up + Duration::from_millis(80),
         (GuestKind::Payload, HostKind::Emulated) => method.warm_up + Duration::from_millis(400),

@@ -1,7 +1,7 @@
 //! Sweeps: the units of a run as tasks of their own, on this host or on the nodes of a cluster.
 //!
-//! An [`Engine`] only submits, watches and cancels. Which units are done is known from the parts that
-//! tasks write ([`study::store::sweep`]), whatever an engine says.
+//! An [`Engine`] only submits, watches and cancels. Whether a unit is done is decided by the parts that
+//! tasks write ([`study::store::sweep`]), not by what an engine says.
 
 pub mod dir;
 pub mod local;
@@ -23,7 +23,7 @@ pub enum EngineKind {
     Local,
     /// A batch array of Slurm.
     Slurm,
-    /// Something else: the directory is prepared, and `pvticket task` is yours to start.
+    /// No engine: pvticket prepares the directory, and the user starts `pvticket task`.
     Manual,
 }
 
@@ -56,7 +56,7 @@ impl FromStr for EngineKind {
     }
 }
 
-/// A set of units that is submitted at once.
+/// A set of units that are submitted together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
     /// The submission's number in the sweep, from 0.
@@ -65,38 +65,38 @@ pub struct Submission {
     pub engine: String,
     /// The user's options for the engine.
     pub options: String,
-    /// What the engine calls it; unique on its cluster.
+    /// The name under which the engine knows the submission; unique on the cluster.
     pub name: String,
     /// Numbers of the units.
     pub units: Vec<u32>,
-    /// When it was submitted, in milliseconds since 1970 (UTC).
+    /// When the units were submitted, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// The engine's own identifier, once it is known. Only for people: a head may die before it is
-    /// stored.
+    /// The engine's identifier of the job, once it is known. Only shown to users: the process that
+    /// submits may die before it stores the identifier, so the submission is found by its name.
     pub job: Option<String>,
 }
 
 /// What an engine says about a unit that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
-    /// Waits; for the reason in the engine's words.
+    /// The unit waits, for this reason in the engine's words.
     Waiting(String),
-    /// Waits and will never start.
+    /// The unit waits and will never start, for this reason in the engine's words.
     Stuck(String),
-    /// Runs.
+    /// The unit runs.
     Running,
 }
 
 /// How a sweep is ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancel {
-    /// Drop the units that wait, and ask those that run to end in order.
+    /// Drop the waiting units, and ask the running ones to end in order.
     Ask,
-    /// End all.
+    /// End all units.
     Kill,
 }
 
-/// Why an engine did not do what it was asked for.
+/// Why a request to an engine failed.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The engine's command is not installed.
@@ -128,7 +128,7 @@ pub enum EngineError {
     Silent {
         /// The command.
         command: &'static str,
-        /// How long it was waited for.
+        /// How long pvticket waited for the command.
         seconds: u64,
     },
     /// The engine's command printed something unexpected.
@@ -148,7 +148,7 @@ pub enum EngineError {
 
 /// Starts the tasks of a sweep.
 pub trait Engine: Send + Sync + fmt::Debug {
-    /// Submits units, whose directory is prepared; returns the engine's identifier.
+    /// Submits units, whose directory is prepared; returns the engine's identifier of the job.
     fn submit(&self, submission: &Submission) -> Result<Option<String>, EngineError>;
 
     /// The units of these submissions that have not ended, as far as the engine knows.

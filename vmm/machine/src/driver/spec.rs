@@ -1,4 +1,4 @@
-//! What schedule to enforce.
+//! The specification of a schedule.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sched::{PolicySpec, recording::Recording};
 /// A schedule to enforce.
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec {
-    /// The policy that decides; not `host`.
+    /// The policy that decides. `host` leaves the vCPUs to the host's scheduler: there is no driver then.
     pub policy: PolicySpec,
     /// The host CPU of each slot.
     pub cpus: Vec<usize>,
@@ -16,9 +16,9 @@ pub struct ScheduleSpec {
     pub slice: Nanos,
     /// Seed of everything random.
     pub seed: u64,
-    /// The recording to replay, for `replay`.
+    /// The recording that the policy `replay` repeats.
     pub recording: Option<Arc<Recording>>,
-    /// Log every turn, for a recording.
+    /// Log every turn, to write a recording.
     pub record: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The calls of the vCPU threads, translated into events for the core.
+//! Translates the calls of the vCPU threads into events for the scheduler's core.
 
 use std::{
     io,
@@ -21,8 +21,9 @@ use sched::{
 };
 
 impl Driver {
-    /// The scheduler for the vCPU threads of a VM. `lines` is its telemetry, if it publishes any;
-    /// `blocking` tells for each of its vCPUs whether it is in KVM's HLT, if they can be.
+    /// The scheduler for the vCPU threads of VM number `vm`. `lines`: the VM's telemetry, if its guest
+    /// publishes any. `blocking`: for each vCPU, a check whether the vCPU is in KVM's HLT; None if the
+    /// vCPUs of the VM never halt there.
     pub fn vm_scheduler(
         self: &Arc<Self>,
         vm: usize,
@@ -41,7 +42,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Starts the idle watchers, once. If that fails, no vCPU enters.
+    /// Starts the idle watchers, once. If they cannot be started, no vCPU enters the guest.
     fn watch_idle_slots(self: &Arc<Self>) -> io::Result<()> {
         let start = || idle_watcher::start(self).map_err(|error| error.raw_os_error().unwrap_or(0));
         self.idle_watchers.get_or_init(start).map_err(io::Error::from_raw_os_error)
@@ -67,13 +68,14 @@ impl VmScheduler {
     fn look_at_halt(&self, vcpu: VcpuIndex) -> Observation {
         let mut look = self.driver.look(vcpu, Mode::Unknown);
         if let LockActivity::Waiting { halted, .. } = &mut look.activity {
-            // The vCPU has spun until now.
+            // The telemetry may say "halted" already, but the vCPU spun until this call.
             *halted = false;
         }
         look
     }
 
-    /// `target` was kicked. A kicker calls by its own thread, and may have to make way for it.
+    /// Handles a kick of `target`. If a vCPU kicks, this is called on the kicker's own thread, and the
+    /// kicker may lose its slot to `target`.
     fn kicked(&self, target: VcpuIndex, by: Option<VcpuId>, event: fn(Option<Kicker>) -> Event) {
         let driver = &self.driver;
         let Some(kicker) = by.map(|id| self.index(id)) else {
@@ -81,7 +83,7 @@ impl VmScheduler {
             return driver.reclaim_all();
         };
         driver.thread(kicker).expect_grant();
-        // The kicker is outside the guest, by this very thread: what its line says is exact.
+        // This is the kicker's thread, so the kicker is outside the guest and its telemetry is exact.
         let by = Kicker { vcpu: kicker, activity: driver.sample(kicker) };
         let standing = driver.tell_for(kicker, target, event(Some(by)));
         driver.reclaim_all();
@@ -122,8 +124,8 @@ impl HaltScheduler for VmScheduler {
         if thread.is_asleep() {
             self.kicked(target, by, Event::KickedInHlt);
         } else {
-            // With a slot it resumes without our help, and if it is called out it already waits for
-            // a slot.
+            // A vCPU with a slot resumes without a grant; one that is called out already waits for a
+            // slot.
             thread.kicked_again();
         }
     }

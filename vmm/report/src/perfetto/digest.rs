@@ -17,7 +17,7 @@ use base::units::Nanos;
 /// The contents of a trace file in figures.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct Digest {
-    /// The machines of the trace, in the order of their tracks.
+    /// The runs of the trace, in the order of their tracks.
     pub runs: Vec<RunDigest>,
     /// The byte at which the file ends early; the run that it cuts off is left out here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub struct RunDigest {
     pub handoffs: u64,
     /// Kicks whose target did not run again before the end.
     pub unanswered: u64,
-    /// Drawn preemptions by kind: their number and total length.
+    /// The preemptions in the trace by kind: their number and total length.
     pub preemptions: BTreeMap<String, Sum>,
     /// The longest handoffs, longest first.
     pub worst_handoffs: Vec<Lateness>,

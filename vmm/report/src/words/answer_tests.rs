@@ -1,4 +1,4 @@
-//! Answers of made-up runs.
+//! Tests of the answers, on made-up runs.
 
 use super::{answer::answer, sentences::Tone, titles};
 use crate::compare;
@@ -25,7 +25,7 @@ fn overcommit_costs_this_much_and_the_lock_saves_that() {
     assert!(gain.ends_with(" 6 of 8 differences by lock are significant."), "{gain}");
 }
 
-/// The figures and the p of the answer are those of the comparison that it names.
+/// The figure and the interval of the answer are those of a significant comparison of the study.
 #[test]
 fn an_answer_is_judged_as_the_tables_are() {
     let study = Study::new(&[record(&Fixture::default())]);
@@ -56,7 +56,7 @@ fn policies_on_the_axis_are_compared_and_their_preemptions_said() {
 }
 
 /// Regression (B3 of tests/HISTORY.md): waiters two places back were preempted 416 times a second, which wasted 98 % of
-/// the time, beside LHP/s 0 and LWP/s 0, and "No preemption hits a holder or the next in line" stood above.
+/// the time. The table showed LHP/s 0 and LWP/s 0, under the title "No preemption hits a holder or the next in line".
 #[test]
 fn waiters_further_back_are_counted_where_holders_are() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });

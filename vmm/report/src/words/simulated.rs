@@ -1,4 +1,4 @@
-//! The marks of what was simulated: by which machine file, and how far that file is validated.
+//! Marks on simulated results: the machine file that was used, and how far that file is validated.
 
 use study::{
     findings::Study,
@@ -6,8 +6,8 @@ use study::{
     store::record::{MachineFile, MachineOrigin},
 };
 
-/// `simulated NAME`, with the machines of all simulated points; `None` if all were measured. The mark of
-/// every figure and table.
+/// The mark of every figure and table: `simulated NAME`, with the machines of all simulated points; `None` if all
+/// points were measured.
 pub fn simulated(study: &Study) -> Option<String> {
     let mut machines: Vec<&str> = Vec::new();
     for point in study.points.iter().map(|study| study.point.machine.as_str()) {
@@ -33,7 +33,7 @@ pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
 pub const fn validation(file: &MachineFile) -> &'static str {
     match file.origin {
         MachineOrigin::Shipped => {
-            "rungs 1 and 3 of `pvticket sim validate` hold, which do not say that its costs are true"
+            "rungs 1 and 3 of `pvticket sim validate` hold; they do not show that its costs are right"
         }
         MachineOrigin::Calibrated => {
             "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \
@@ -43,18 +43,19 @@ pub const fn validation(file: &MachineFile) -> &'static str {
     }
 }
 
-/// What a machine file was doubted for when it was measured, a sentence without a full stop each.
+/// The doubts about a machine file that were found when it was measured: a sentence each, without a full stop.
 pub fn doubts(file: &MachineFile) -> impl Iterator<Item = String> {
     let MachineFile { name, doubts, .. } = file;
     doubts.iter().map(move |doubt| format!("machine file {name} is DOUBTED: {doubt}"))
 }
 
-/// That rates follow the luck of the start, and at which points, if they do at any; without a full stop.
+/// A warning that rates depend on the order in which the vCPUs started, with the locks and machines concerned; `None` if
+/// no point is affected. Without a full stop.
 ///
-/// A lock that serves in the order of arrival and whose waiters all come back keeps the order of its waiters for ever. So
-/// does the queue of a host that nobody disturbs. How often one round of the lock takes the other around is
-/// then the same in all of a simulation: 100 to 500 acquisitions a second were simulated where a real host, which
-/// reorders its queues all the time, has 142.
+/// A first in, first out lock whose waiters all come back keeps their order for ever, and so does a host's run queue
+/// that nothing disturbs. The number of rotations of the run queue per round of the lock is then constant
+/// throughout a simulation: 100 to 500 acquisitions a second were simulated where a real host, which reorders its queues
+/// all the time, has 142.
 pub fn frozen(study: &Study) -> Option<String> {
     let files = machine_files(study);
     let file_of = |point: &Point| files.iter().find(|file| file.name == point.machine);
@@ -71,8 +72,8 @@ pub fn frozen(study: &Study) -> Option<String> {
     }
     (!locks.is_empty()).then(|| {
         format!(
-            "rates of {} under the host's scheduler, with more vCPUs than CPUs, follow the luck of the start: machine \
-             {} has no noise, without which waiters and run queue keep their order; give --noise 20us+980us",
+            "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the order of the start: machine \
+             {} has no noise, so that waiters and run queue keep their order; give --noise 20us+980us",
             locks.join(", "),
             machines.join(", ")
         )
@@ -80,7 +81,7 @@ pub fn frozen(study: &Study) -> Option<String> {
 }
 
 fn is_frozen(point: &Point, file: &MachineFile) -> bool {
-    // Those that come with pvticket have none; of others, older stores do not say.
+    // Machine files that come with pvticket have no noise. For other files, older stores do not say.
     let has_noise = file.has_noise.unwrap_or(file.origin != MachineOrigin::Shipped);
     let is_still = !has_noise && point.noise.is_none();
     let waits_in_order = point.lock.is_fifo() && !point.lock.halts();
@@ -105,7 +106,7 @@ mod tests {
         MachineFile { name: "m".into(), origin, assumed: 3, costs: 17, text, doubts, has_noise }
     }
 
-    /// Simulations of four vCPUs on two CPUs, changed.
+    /// The warning about simulations of four vCPUs on two CPUs, with each point changed by `change`.
     fn told(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
         let fixture =
             Fixture { rounds: 1, policies: vec!["host"], vcpus: vec![4], ..Fixture::default() };
@@ -135,7 +136,7 @@ mod tests {
         };
         let text = told(shipped(), queued).expect("it is told");
         assert!(text.starts_with("rates of ticket, queued under "), "{text}");
-        // A file of the user's, and stores that do not say.
+        // A file of the user, and stores that do not say whether there is noise.
         assert!(told(file(MachineOrigin::File, Some(false)), |_| ()).is_some());
         assert!(told(file(MachineOrigin::Shipped, None), |_| ()).is_some());
         assert!(told(file(MachineOrigin::File, None), |_| ()).is_none());

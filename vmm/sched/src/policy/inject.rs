@@ -1,7 +1,8 @@
-//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: RATE times a second (default: 10) vCPUs are stopped
-//! until one is found that holds a lock (lhp) or is next in line for one (lwp); that one is held
-//! off for HOLD (default: 20ms). Verified after the stop, from telemetry; `rr` in between. Right to
-//! measure what one such preemption costs.
+//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: at random moments, on average 1/RATE seconds after the
+//! last hold ended (RATE: 10 by default), vCPUs are stopped until one is found that holds a lock (lhp)
+//! or is next in line for one (lwp). That vCPU is held off its slot for HOLD (default: 20ms). The
+//! policy reads from telemetry, after a stop, what the vCPU was doing. In between it is `rr`. Use it to
+//! measure what a single LHP or LWP costs.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,8 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// Nanoseconds between two attempts: far more than an entry into the guest takes, or it would make
-/// no progress; random, so that no periodic behaviour of the guest evades them.
+/// Nanoseconds between two attempts: far more than an entry into the guest takes, or the guest would
+/// make no progress; random, so that no periodic behaviour of the guest evades the attempts.
 const RETRY: std::ops::Range<u64> = 60_000..200_000;
 
 /// Which vCPUs to preempt.
@@ -26,7 +27,7 @@ pub(super) enum InjectionTarget {
 impl InjectionTarget {
     fn is(self, activity: &LockActivity) -> bool {
         match self {
-            // Without telemetry this guess is the best there is; it is not counted as LHP.
+            // Without telemetry, `Guarded` is the best guess; the account does not count it as LHP.
             InjectionTarget::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
             InjectionTarget::Next => activity.is_next(),
         }
@@ -38,14 +39,14 @@ impl InjectionTarget {
 pub struct Hits {
     /// Attempts that preempted a vCPU of the kind aimed at.
     pub hits: u64,
-    /// Stops that found something else: the vCPU continued at once.
+    /// Attempts that found a vCPU of another kind and did not hold it off.
     pub misses: u64,
 }
 
 impl std::ops::Sub for Hits {
     type Output = Hits;
 
-    /// What came after `earlier`.
+    /// The attempts after the earlier count.
     fn sub(self, earlier: Self) -> Self {
         Self { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
     }
@@ -64,7 +65,7 @@ impl Due {
         Self { at: Nanos::ZERO, mean: 1e9 / rate, rng: SplitMix64::new(seed) }
     }
 
-    /// Is one due? The first is due one mean interval after the first call.
+    /// Is a preemption due? The first is due one mean interval after the first call.
     pub(super) fn now(&mut self, now: Nanos) -> bool {
         if self.at == Nanos::ZERO {
             self.at = now.after(Nanos(self.mean as u64));
@@ -72,7 +73,8 @@ impl Due {
         now >= self.at
     }
 
-    /// Schedules the next one, from `start`: exponentially distributed, like independent accidents.
+    /// Sets when the next preemption is due. The time from `start` is exponentially distributed, as for
+    /// independent events.
     pub(super) fn reset(&mut self, start: Nanos) {
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         self.at = start.after(Nanos((-(1.0 - uniform).ln() * self.mean) as u64));

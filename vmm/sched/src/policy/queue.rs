@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::event::VcpuIndex;
 
-/// First in, first out, with a way to the front.
+/// First in, first out; a vCPU can also be put at the front or before another one.
 #[derive(Debug)]
 pub(super) struct Queue(VecDeque<VcpuIndex>);
 
@@ -41,13 +41,13 @@ impl Queue {
         self.0.pop_front()
     }
 
-    /// Removes and returns the first that fits.
+    /// Removes and returns the first vCPU that fits.
     pub(super) fn take(&mut self, fits: impl Fn(VcpuIndex) -> bool) -> Option<VcpuIndex> {
         let at = self.0.iter().position(|vcpu| fits(*vcpu))?;
         self.0.remove(at)
     }
 
-    /// Removes and returns the one at this position.
+    /// Removes and returns the vCPU at this position.
     pub(super) fn take_at(&mut self, at: usize) -> Option<VcpuIndex> {
         self.0.remove(at)
     }

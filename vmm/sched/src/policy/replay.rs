@@ -1,12 +1,17 @@
-//! `replay:FILE`: repeats the turns of a recording, each on its slot, in their order, for as long.
+//! `replay:FILE`: repeats the turns of a recording in the recorded order, each on its recorded slot and for the
+//! recorded time.
+//!
 //! A turn that the guest ended (it yielded, spun out, made way for a vCPU it kicked, or was at a
-//! named point) is ended by the guest again: from the recorded time on it is asked to yield, or its
-//! event is waited for, for one slice at most. A turn that a lock-aware schedule ended when its vCPU
-//! was in no lock goes on, for one slice at most, while the vCPU is in one: the same time may be in
-//! the middle of a critical section. A turn that ends in another way than recorded is a divergence. If the vCPU whose turn comes next is halted, the turn waits for it as long as any
-//! vCPU runs; then the vCPU is woken, which its guest must expect, and that is a divergence, too.
-//! Only turns of vCPUs that have left are skipped. After deterministic replay (ReVirt, Dunlap et
-//! al., OSDI 2002), of the schedule alone.
+//! named point) is ended by the guest again: once the recorded time has passed, the policy asks the
+//! vCPU to yield or waits for the event, for one slice at most. A turn that a lock-aware schedule ended
+//! while its vCPU was in no lock goes on, for one slice at most, while the vCPU is in one: in the replay,
+//! the recorded time may end in the middle of a critical section. A turn that ends in another way than
+//! recorded is a divergence.
+//!
+//! If the vCPU whose turn comes next is halted, the turn waits for it as long as any vCPU runs. Then
+//! the policy wakes the vCPU, which its guest must expect; that is a divergence, too. Only turns of
+//! vCPUs that have left are skipped. The idea is that of deterministic replay (ReVirt, Dunlap et al.,
+//! OSDI 2002), applied to the schedule alone.
 
 use hypercalls::telemetry::Point;
 use serde::{Deserialize, Serialize};
@@ -28,9 +33,9 @@ const LONGEST_HOLD: Nanos = Nanos::millis(60_000);
 pub struct Divergence {
     /// Turns of the recording, up to the first one that the end of the recording cut off.
     pub recorded: u64,
-    /// Turns of these that were repeated.
+    /// Recorded turns that were repeated.
     pub replayed: u64,
-    /// Turns of these that were skipped because the vCPU had left.
+    /// Recorded turns that were skipped because the vCPU had left.
     pub skipped: u64,
     /// vCPUs that were halted when their turn came, with no vCPU running to kick them, and were
     /// woken.
@@ -41,11 +46,13 @@ pub struct Divergence {
     pub late: u64,
     /// Turns that ended in another way than recorded, not counted above.
     pub otherwise: u64,
-    /// Turns recorded to end out of locks that were cut off in one, a slice later. Earlier versions did not count them.
+    /// Turns recorded to end outside of locks that were cut off inside one, a slice later. Earlier versions did not count
+    /// them.
     #[serde(default)]
     pub cut: u64,
-    /// Whole turns of the recording that are not repeated, as they began after one that was not over at its end; if that was the
-    /// first, those that were not over, too. Earlier versions did not count them.
+    /// Complete turns of the recording that are not repeated, because they began after a turn that was still open when the
+    /// recording ended. If not even the first turn can be repeated, open turns count, too. Earlier versions did not count
+    /// them.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -72,7 +79,7 @@ impl Divergence {
 impl std::ops::Add for Divergence {
     type Output = Divergence;
 
-    /// That of both replays. Saturating: a store's counts may be anything.
+    /// Adds up the counts of two replays. Saturating: a store's counts may be anything.
     fn add(self, other: Self) -> Self {
         Self {
             recorded: self.recorded.saturating_add(other.recorded),
@@ -88,14 +95,14 @@ impl std::ops::Add for Divergence {
     }
 }
 
-/// Did the guest end it, other than by halting?
+/// Did the guest end this turn by an event other than a halt, idling or an exit?
 fn is_by_event(turn: &Turn) -> bool {
     matches!(turn.end, TurnEnd::Yield | TurnEnd::Spun | TurnEnd::MadeWay) || turn.point.is_some()
 }
 
-/// How many turns of a recording are not repeated, of which `turns` are: a vCPU that keeps its slot to the end of the
-/// recording cuts it short where its turn begins. Each slot has a turn that is not over at the end, which is no loss as
-/// long as there are others.
+/// How many turns of the recording are lost, if `turns`, its first ones, are repeated. A vCPU that keeps its slot until
+/// the end of the recording cuts the replay short where its turn begins. Each slot has an open turn at the end of the
+/// recording; open turns are not counted as long as any turn is repeated.
 fn left_out(turns: &[Turn], recorded: &[Turn]) -> u64 {
     let behind = &recorded[turns.len()..];
     let is_lost = |turn: &&Turn| turns.is_empty() || turn.end != TurnEnd::Open;
@@ -131,8 +138,8 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let recorded = setup.recording.map_or(&[][..], |recording| recording.turns.as_slice());
-        // How long an unfinished turn would have lasted is not known, nor what came after it. (And
-        // a recording of another schedule does not fit this one.)
+        // How long an unfinished turn would have lasted is not known, nor what came after it. (Turns of
+        // vCPUs or slots that this schedule does not have cannot be repeated either.)
         let fits = |turn: &&Turn| {
             turn.end != TurnEnd::Open
                 && turn.vcpu.ix() < setup.vms.len()
@@ -171,7 +178,7 @@ impl Replay {
         off.min(LONGEST_HOLD)
     }
 
-    /// Was it ended at a moment at which its vCPU was in no lock, although it could have been in one?
+    /// Was this turn ended by a policy that waited until the vCPU neither held nor awaited a lock?
     fn is_out_of_locks(turn: &Turn) -> bool {
         turn.end == TurnEnd::Slice && turn.free
     }

@@ -1,5 +1,5 @@
-//! `pvticket setup`: what guests need besides this program, built or fetched into the cache. The work is done by the
-//! scripts that `make kernel host busybox` runs as well; they come with the program.
+//! `pvticket setup` builds or fetches into the cache what guests need besides this program. It runs the scripts that
+//! `make kernel host busybox` also runs; they come with the program.
 
 mod data;
 mod parts;
@@ -26,15 +26,15 @@ use os::{
 use parts::CachePart;
 
 /// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
-/// emulated host. No root is needed, but programs to build a kernel with, and QEMU, have to be installed; what is missing is
-/// named. Prints the SHA-256 of each file, as sha256sum(1) checks them. What is there already is left as it is
+/// emulated host. Root is not needed, but QEMU and the programs that build a kernel must be installed; missing ones are
+/// named. Prints the SHA-256 of each file, in the format that sha256sum(1) checks. Files that exist already are kept
 #[derive(Debug, Args)]
 pub struct SetupArgs {
     /// Parts [default: busybox host kernel]
     #[arg(value_name = "PART", value_enum)]
     parts: Vec<CachePart>,
 
-    /// Only print what each part needs to run, and whether it is there
+    /// Only print what each part is, and whether it is there
     #[arg(long)]
     list: bool,
 }

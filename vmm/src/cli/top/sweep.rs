@@ -1,4 +1,4 @@
-//! The live view of a sweep, which has no socket: its directory says how far it is.
+//! The live view of a sweep. A sweep has no socket; its directory shows how far it is.
 
 use std::{
     os::fd::AsFd,

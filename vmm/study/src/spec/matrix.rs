@@ -30,7 +30,7 @@ use sched::{PolicySpec, driver::DriverKind};
 /// Line number of a default value, which is not in the spec.
 pub(super) const UNWRITTEN: usize = 0;
 
-/// Most machines of a cell.
+/// Largest number of machines in a cell.
 pub const MOST_VMS: u32 = 64;
 
 /// All points of the matrix that are not excluded, in the order of its axes.
@@ -118,7 +118,7 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     Ok(axes)
 }
 
-/// Refuses a driver of schedules where there is none but the host's own.
+/// Refuses a driver if `host` is the only policy: the host's own scheduling has no driver.
 fn check_drivers(axes: &[Axis]) -> Result<(), SpecError> {
     let values =
         |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
@@ -158,7 +158,7 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
 /// One value of each axis.
 pub(crate) struct Combination<'a> {
     axes: &'a [Axis],
-    /// The index of its value on each axis.
+    /// By axis: the index of the combination's value.
     places: [usize; KEYS.len()],
 }
 
@@ -174,7 +174,7 @@ impl<'a> Combination<'a> {
         Self { axes, places }
     }
 
-    /// The indices of its values, in the order of the axes.
+    /// The indices of the combination's values, in the order of the axes.
     pub(super) fn places(&self) -> &[usize] {
         &self.places
     }
@@ -208,8 +208,8 @@ impl<'a> Combination<'a> {
         number(self.value(key), key, range)
     }
 
-    /// The error for an impossible combination of the values of `keys`; it names the line of the first
-    /// of them that the spec has.
+    /// The error for an impossible combination of the values of `keys`. It names the line of the first
+    /// of these keys that the spec has.
     pub(super) fn impossible(&self, keys: &[&'static str], reason: impl Into<String>) -> SpecError {
         let lines = keys.iter().map(|key| self.value(key).line);
         let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
@@ -253,7 +253,7 @@ impl<'a> Combination<'a> {
         })
     }
 
-    /// A value, unless it is `otherwise`, the word for none.
+    /// The value of a key. None if it is `otherwise`, the key's word for none.
     pub(crate) fn unless<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -262,7 +262,7 @@ impl<'a> Combination<'a> {
         if self.value(key).text == otherwise { Ok(None) } else { self.parse(key).map(Some) }
     }
 
-    /// A value, unless it is the word for none.
+    /// The value of a key. None if it is the usual word for none.
     pub(crate) fn unless_none<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -270,16 +270,17 @@ impl<'a> Combination<'a> {
         self.unless(key, NONE)
     }
 
-    /// Has the spec the key?
+    /// Does the spec have the key?
     pub(crate) fn is_written(&self, key: &str) -> bool {
         self.value(key).line != UNWRITTEN
     }
 
-    /// The backend of this point's lock: off, for one that does not halt.
+    /// The backend of this point's lock: off if the lock never halts.
     pub(crate) fn backend(&self, point: &Point) -> Result<PvBackend, SpecError> {
         let asked: PvBackend = self.parse("backends")?;
         if asked == PvBackend::Off {
-            let reason = "off is what locks have that do not halt, and they always run so".into();
+            let reason =
+                "locks that do not halt have no backend, other locks always have one".into();
             return Err(
                 SpecFault::Value { key: "backends", why: reason }.at(self.value("backends").line)
             );
@@ -298,7 +299,7 @@ impl<'a> Combination<'a> {
         Ok(if point.lock == System::PvTicket { asked } else { HandoffSpec::NONE })
     }
 
-    /// The policy; a simulated host has a model for its scheduler.
+    /// The policy. For a simulated guest, `host` stands for a model of the host's scheduler.
     pub(crate) fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
         let policy: PolicySpec = self.parse("policies")?;
         if guest == GuestKind::Sim && policy.is_host() {
@@ -308,7 +309,8 @@ impl<'a> Combination<'a> {
         }
     }
 
-    /// What carries out the schedule. That of the host needs none, and is one point with any.
+    /// The driver that carries out the schedule. The policy `host` needs none, and all drivers give the same
+    /// point with it.
     pub(crate) fn driver(&self) -> Result<DriverKind, SpecError> {
         let driver: DriverKind = self.parse("drivers")?;
         let policy: PolicySpec = self.parse("policies")?;

@@ -16,7 +16,7 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("repetitions = 100000\ncritical = [1,2,3]", 1, "cells: at most"),
     ("name = \"../x\"", 1, "invalid name"),
     ("host = \"moon\"", 1, "unknown host"),
-    ("backends = \"off\"", 1, "off is what"),
+    ("backends = \"off\"", 1, "do not halt have no backend"),
     ("vcpus = 1\n\nworkloads = \"hot-line\"", 3, "two vCPUs"),
     ("locks = \"all\"\nvcpus = 128", 1, "can count"),
     ("vcpus = 2\ncgroups = \"deep\"", 2, "flat, per-vm or nested"),

@@ -3,7 +3,7 @@
 
 use super::{mean, median};
 
-/// Modified z-score from which a sample is an outlier (Iglewicz and Hoaglin, 1993).
+/// Modified z-score above which a sample is an outlier (Iglewicz and Hoaglin, 1993).
 const FAR: f64 = 3.5;
 
 /// Fewest samples among which outliers are flagged: of three, two that are close by chance would
@@ -31,7 +31,7 @@ pub(super) fn scores(samples: &[f64]) -> Vec<f64> {
 }
 
 /// Estimates the standard deviation from these distances from the median: by their median, or by
-/// their mean where more than half of them are zero; None where all are.
+/// their mean if more than half of them are zero; None if all are zero.
 fn unit(distances: &[f64]) -> Option<f64> {
     // For normal samples the median distance is 0.6745 standard deviations, the mean distance
     // sqrt(2 / pi).

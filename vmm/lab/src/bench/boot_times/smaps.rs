@@ -1,4 +1,4 @@
-//! Memory of a VMM process without its guest's, from `/proc/PID/smaps`.
+//! Memory of a VMM process, excluding guest memory, from `/proc/PID/smaps`.
 
 use std::fs;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use super::BenchError;
 use base::units::ByteSize;
 
-/// Memory of a process, without the mappings of its guest's memory.
+/// Memory of a VMM process, excluding the mappings of guest memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Outside {
-    /// Resident set in KiB: every page that is mapped, shared or not. The cost of the process if it
-    /// is the only one that runs its program.
+    /// Resident set in KiB: every page that is mapped, shared or not. This is the cost of the
+    /// process if no other process runs the same program.
     pub rss_kib: u64,
-    /// Proportional set size in KiB: each page counts divided by the number of its users.
+    /// Proportional set size in KiB: each page counts divided by the number of processes that map it.
     pub pss_kib: u64,
     /// Anonymous pages in KiB, which cannot be shared.
     pub anonymous_kib: u64,
 }
 
-/// The memory of process `pid`, whose guest has `guest` of memory.
+/// Reads the memory of VMM process `pid`. `guest` is the size of guest memory; an error if smaps shows another size.
 pub fn outside(pid: u32, guest: ByteSize) -> Result<Outside, BenchError> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).map_err(|error| BenchError::Read(path, error))?;
@@ -38,8 +38,8 @@ struct MappedRegion {
     held: Outside,
 }
 
-/// The memory outside, and the size of what was taken for guest memory: nameless mappings that are
-/// excluded from core dumps (`kvm::sys::advice`).
+/// Sums up the memory outside the guest, and the size of guest memory. A nameless mapping that is excluded
+/// from core dumps is guest memory (`kvm::sys::advice`).
 fn sum(smaps: &str) -> (Outside, u64) {
     let (mut total, mut excluded) = (Outside::default(), 0);
     let mut mapping = MappedRegion::default();

@@ -1,39 +1,40 @@
-//! What a scheduler in the host's kernel did, by how its turns ended.
+//! The report of a scheduler in the host's kernel: how often turns ended for which reason.
 
 use bpf::{RecordedEnd, SchedulerCounts};
 use sched::event::LockActivity;
 use serde::Serialize;
 
-/// What the scheduler did.
+/// What the scheduler in the host's kernel did.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct BpfReport {
     /// Ends of turns, by the kernel's count.
     pub turns: u64,
-    /// Those that are in no count below, because they came too fast.
+    /// Ends of turns that are in none of the counts by reason below, because the ring buffer was full.
     pub lost: u64,
-    /// Other records that were lost: beginnings of turns, and sightings of vCPUs that spun.
+    /// Other records that were lost: beginnings of turns, and sightings of running vCPUs.
     pub lost_others: u64,
-    /// The vCPU halted, or its thread slept for another reason.
+    /// Turns that ended because the vCPU halted, or its thread slept for another reason.
     pub blocked: u64,
-    /// At the end of a slice.
+    /// Turns that ended with a slice.
     pub slice: u64,
-    /// At the end of a grace.
+    /// Turns that ended with a grace.
     pub forced: u64,
-    /// The vCPU yielded.
+    /// Turns that ended because the vCPU yielded.
     pub yielded: u64,
-    /// For the vCPU that it had kicked.
+    /// Turns that ended because the vCPU made way for another one that it had kicked.
     pub made_way: u64,
-    /// On purpose.
+    /// Turns that ended because the vCPU was preempted on purpose, and held off.
     pub injected: u64,
-    /// A thread that goes before all vCPUs took the CPU.
+    /// Turns that were interrupted because a thread of a higher scheduling class took the CPU.
     pub taken: u64,
-    /// The kernel did not ask the scheduler, because others were on the CPU's own list (at the start).
+    /// Turns whose end the kernel did not ask the scheduler about, because other vCPUs were on the CPU's local queue (at
+    /// the start).
     pub unasked: u64,
     /// Under `deferred`, halted vCPUs that came back to the slot that had been kept for them.
     pub kept: u64,
-    /// Of all but `blocked`: the vCPU held a lock.
+    /// Ends other than `blocked` at which the vCPU held a lock.
     pub held: u64,
-    /// Of all but `blocked`: it held none, but awaited one or had a waiter to kick.
+    /// Ends other than `blocked` at which the vCPU held no lock, but awaited one or had a waiter to kick.
     pub waiting: u64,
     /// Why the kernel ended the scheduler, if it did.
     pub ended: Option<String>,

@@ -15,12 +15,12 @@ use base::units::Nanos;
 ///   after its slice, or earlier if another vCPU is behind by more than a slice
 ///   (`check_preempt_tick`).
 /// * A vCPU that wakes is placed half a latency behind the others at most (`place_entity` with
-///   `GENTLE_FAIR_SLEEPERS`). It preempts the current one if that is ahead of it by more than
-///   `wakeup_granularity` (`check_preempt_wakeup`), and is its CPU's next buddy then. A new one is
-///   placed a slice ahead (`START_DEBIT`).
-/// * Buddies (`pick_next_entity`): the one that has yielded is skipped, and the next one or, with 8
-///   or more on the CPU, the one preempted last goes first, unless it is ahead of the least virtual
-///   runtime by more than `wakeup_granularity`.
+///   `GENTLE_FAIR_SLEEPERS`). It preempts the current vCPU if the current one is ahead by more than
+///   `wakeup_granularity` (`check_preempt_wakeup`), and then becomes its CPU's next buddy. A new vCPU
+///   is placed a slice ahead (`START_DEBIT`).
+/// * Buddies (`pick_next_entity`): the vCPU that has yielded is skipped. The next buddy goes first or,
+///   with 8 or more vCPUs on the CPU, the last buddy: the one that was preempted last. A buddy must not be
+///   ahead of the least virtual runtime by more than `wakeup_granularity`.
 #[derive(Debug)]
 pub(in super::super) struct Cfs {
     latency: Nanos,
@@ -29,7 +29,7 @@ pub(in super::super) struct Cfs {
 }
 
 impl Cfs {
-    /// With the kernel's settings for `cpus` CPUs: 6, 0.75 and 1 ms, by [`by_cpus`].
+    /// With the kernel's settings for `cpus` CPUs: 6, 0.75 and 1 ms, scaled by [`by_cpus`].
     pub(in super::super) fn usual(cpus: usize) -> Self {
         Self::new(
             by_cpus(Nanos::micros(6_000), cpus),
@@ -46,7 +46,7 @@ impl Cfs {
         Self { latency, min_granularity, wakeup_granularity }
     }
 
-    /// vCPUs that fit into a period of `sched_latency`.
+    /// Number of vCPUs that fit into a period of `sched_latency`.
     fn fit(&self) -> u64 {
         self.latency.0.div_ceil(self.min_granularity.0)
     }
@@ -106,7 +106,7 @@ impl Law for Cfs {
             queues.cpus[cpu].is_due = true;
             queues.forget(current);
         } else if ran >= self.min_granularity {
-            // Virtual and real time compared, as the kernel does.
+            // This compares virtual with real time, as the kernel does.
             let is_ahead = queues.of(current).vruntime - least > slice.0 as i64;
             queues.cpus[cpu].is_due |= is_ahead;
         }

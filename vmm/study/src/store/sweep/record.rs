@@ -1,4 +1,4 @@
-//! The lines that only sweeps have.
+//! The lines of a store that only sweeps have.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,19 @@ use crate::host::FileFacts;
 /// What is fixed for all tasks of a sweep when it is planned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepLine {
-    /// Identifies the sweep: a part of another one is recognized.
+    /// Identifies the sweep, so that a part of another sweep is recognized.
     pub id: String,
-    /// The command line that planned it.
+    /// The command line that planned the sweep.
     pub command: Vec<String>,
-    /// What starts its tasks: `local`, `slurm` or `manual`.
+    /// The engine that starts the sweep's tasks: `local`, `slurm` or `manual`.
     pub engine: String,
     /// The user's own options for the engine.
     pub options: String,
     /// CPUs that a task needs.
     pub cpus: u32,
-    /// Do its cells need /dev/kvm of the node?
+    /// Do the sweep's cells need /dev/kvm on the node?
     pub kvm: bool,
-    /// The program that all tasks must be.
+    /// The binary that all tasks must run.
     pub binary: FileFacts,
     /// The guest kernel with ticketlocks, in the run's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct SweepLine {
     /// The guest kernel with mainline's spinlocks, in the run's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_kernel: Option<FileFacts>,
-    /// What each task runs.
+    /// The units: each task runs one of them.
     pub units: Vec<Unit>,
 }
 
@@ -36,27 +36,27 @@ pub struct SweepLine {
 pub struct Unit {
     /// Number of the first cell.
     pub first: u32,
-    /// How many cells follow each other.
+    /// Number of cells, which have consecutive numbers.
     pub cells: u32,
 }
 
 impl Unit {
-    /// Is the cell of this number one of its cells?
+    /// Does the unit contain cell number `cell`?
     pub const fn has(&self, cell: u32) -> bool {
         cell >= self.first && cell - self.first < self.cells
     }
 }
 
-/// Which attempt at which unit a session is.
+/// The attempt at a unit that a session belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// [`SweepLine::id`].
+    /// The sweep's [`SweepLine::id`].
     pub sweep: String,
     /// The unit's number.
     pub unit: u32,
     /// Number of the submission that the task belongs to, from 0.
     pub submission: u32,
-    /// How often the engine had restarted the task.
+    /// How often the engine had restarted the task before.
     pub restart: u32,
     /// The node's name.
     pub node: String,
@@ -70,7 +70,7 @@ pub struct Attempt {
 pub struct UnitLine {
     /// The unit's number.
     pub unit: u32,
-    /// How many cells it has.
+    /// Number of the unit's cells.
     pub cells: u32,
     /// Checksum of all bytes before this line (FNV-1a, 64 bits).
     pub sum: u64,
