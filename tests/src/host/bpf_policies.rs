@@ -20,7 +20,7 @@ tests![
     a_kicker_makes_way => Quiet("rates of two policies, factor 10"),
     the_next_in_line_keeps_its_slot_while_it_halts => Long("150 s: two schedules in a host with three emulated CPUs"),
     vcpus_move_between_slots => Long("120 s: two schedules of eight vCPUs"),
-    a_full_ring_buffer_loses_no_count,
+    a_full_ring_buffer_loses_no_count => Long("70 s: until a ring buffer is full"),
     a_refused_program_is_said_in_one_line,
     a_killed_vcpu_thread_leaves_no_scheduler,
     lines_full_of_noise_hold_up_no_one => Long("50 s: a machine under each policy"),

@@ -36,7 +36,7 @@ tests![
     a_run_there_is_watched_from_here,
     a_kernel_there_is_seen_to_take_locks,
     its_kernel_is_the_one_asked_for,
-    guests_boot_on_its_kernel_7,
+    guests_boot_on_its_kernel_7 => Long("100 s; host::bpf boots guests there in make test"),
     a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
 ];
 
