@@ -54,7 +54,7 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
         let are_near = switches * 10 >= grants * 8 && switches * 8 <= grants * 10;
         expect_usually!(are_near, "{driver}: {switches} of {grants} turns in the window");
         let least = |times: &Value| times[0][0].as_u64();
-        let (guest, own) = (least(&figures["latencies"]), least(&figures["schedule"]["handover"]));
+        let (guest, own) = (least(&figures["latencies"]), least(&schedule["handover"]));
         // The guest's buckets are 6 % wide.
         ensure!(
             guest.zip(own).is_some_and(|(guest, own)| guest * 17 / 16 >= own),

@@ -7,7 +7,7 @@ use sim::{Brake, LineLaw, Machine, System, search::Scenario};
 
 use crate::input::Input;
 
-/// The laws of accesses do not need its costs.
+/// The laws without caches do not use the costs of a machine.
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::ideal(8));
 
 fn handoff(input: &mut Input<'_>) -> HandoffSpec {

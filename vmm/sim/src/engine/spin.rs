@@ -13,8 +13,7 @@ impl Sim {
     /// no looks left.
     #[inline]
     pub(super) fn pause(&mut self, v: usize, pcpu: usize, mut most: u32, at: Picos) {
-        let after =
-            at + if self.law == LineLaw::AnyOrder { self.one_step(v) } else { self.costs.pause };
+        let after = at + if self.law.has_caches() { self.costs.pause } else { self.one_step(v) };
         if self.pauses.is_some() {
             match self.looks_without_exit(v, most, at) {
                 Some(looks) => most = looks,

@@ -210,7 +210,7 @@ impl Sim {
     #[inline(never)]
     fn miss(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
         match self.law {
-            LineLaw::AnyOrder | LineLaw::InTurn => return Some(self.one_step(v)),
+            law if !law.has_caches() => return Some(self.one_step(v)),
             LineLaw::FreeWrites if self.is_free(v, access) => {
                 if access != Access::Load {
                     self.store_freely(line, pcpu);

@@ -18,7 +18,7 @@ use crate::guest::{SimulatedSystem, VcpuContext};
 struct RunningVcpu<'a> {
     index: usize,
     shared: &'a SharedActivity,
-    /// Its lock has a place for it before it spins, and does not say so.
+    /// The lock gives the vCPU its ticket before it spins, and does not call its watch (a lockref).
     spins_in_line: bool,
 }
 

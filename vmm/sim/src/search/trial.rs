@@ -94,16 +94,7 @@ impl Scenario {
 
     /// Simulates it again, and tells the last `keep` events, a line each.
     pub fn trace(&self, machine: &Machine, keep: usize) -> Result<String, SimSpecError> {
-        self.trace_on(machine, keep, subjects)
-    }
-
-    pub(super) fn trace_on(
-        &self,
-        machine: &Machine,
-        keep: usize,
-        make: Make,
-    ) -> Result<String, SimSpecError> {
-        let mut sim = self.sim(machine, Decisions::default(), make)?;
+        let mut sim = self.sim(machine, Decisions::default(), subjects)?;
         sim.keep_last(keep);
         self.simulate(&mut sim, MOST_EVENTS);
         Ok(sim.trace())

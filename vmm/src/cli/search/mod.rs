@@ -1,6 +1,7 @@
 //! `pvticket search`: time, files and output around the simulator's search.
 
 mod cases;
+mod replay;
 
 use std::{
     fs,
@@ -23,10 +24,9 @@ use super::{
 use base::{
     chain::chain,
     files,
-    handoff::HandoffSpec,
     plural::{count, noun, one_to},
     shown::quoted,
-    units::{ByteSize, Nanos},
+    units::ByteSize,
 };
 use experiments::bar;
 use lab::cell::simulated::{SimCellError, machine, machine_text};
@@ -38,7 +38,7 @@ use report::si::si;
 use sched::PolicySpec;
 use sim::{
     Brake, Machine,
-    search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
+    search::{Finding, Search, Space, State, Step, shortest_slice, usual_policies},
 };
 use study::{
     guest::systems::{Systems, all_of},
@@ -146,7 +146,7 @@ struct Plan {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     if let Some(file) = &args.replay {
-        return replay(file, args.record.as_deref(), args.trace);
+        return replay::run(file, args.record.as_deref(), args.trace);
     }
     if args.cases {
         return cases::run(args);
@@ -336,58 +336,6 @@ fn save_state(args: &SearchArgs, plan: &Plan, state: &State) -> anyhow::Result<(
 fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(value).context("cannot write JSON")?;
     results::write(path, &text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// `--replay`.
-fn replay(file: &Path, record: Option<&Path>, trace: Option<usize>) -> anyhow::Result<u8> {
-    let recording = ResultFile::named("--record", record)?;
-    let bad = |what: String| Usage(format!("--replay {}: {what}", file.display()));
-    let text = files::read_text(file, LONGEST).map_err(|error| bad(error.to_string()))?;
-    let finding: Finding = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-    if record.is_some() && !finding.scenario.law.has_caches() {
-        return Err(bad(
-            "--record: its time is counted in steps, which real vCPUs cannot follow".into()
-        )
-        .into());
-    }
-    let replay = finding.replay().map_err(|error| bad(chain(&error)))?;
-    let scenario = &finding.scenario;
-    let (what, status) = match (&replay.trouble, replay.is_same) {
-        (Some(trouble), true) => (format!("{trouble}; the same to the bit"), 1),
-        (Some(trouble), false) => {
-            say(format_args!("pvticket: the simulator or the lock has changed since it was saved"));
-            (format!("{trouble}; not as it was saved"), 1)
-        }
-        (None, _) => ("nothing is wrong any more".to_owned(), 0),
-    };
-    if let Some(keep) = trace {
-        print(&finding.trace(keep).map_err(|error| bad(chain(&error)))?);
-    }
-    print(&format!("{scenario}, slices of {}: {what}\n", Nanos(scenario.slice)));
-    if let Some((file, path)) = recording.zip(record) {
-        write_record(&file, &replay.recording)?;
-        print(&format!("on real vCPUs: {}\n", on_real_vcpus(scenario, path)));
-    }
-    Ok(status)
-}
-
-/// The command that follows the recording of a scenario with the payload under KVM.
-fn on_real_vcpus(scenario: &Scenario, recording: &Path) -> String {
-    let Scenario { system, handoff, cpus, vcpus, critical, think, spin_threshold, .. } = scenario;
-    let mut line = format!(
-        "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} \
-         --critical {critical} --think {think} --spin-threshold {spin_threshold} --runs 1 \
-         --policy replay:{}",
-        quoted(&recording.display().to_string())
-    );
-    if *handoff != HandoffSpec::NONE {
-        line += &format!(" --handoff {handoff}");
-    }
-    match scenario.faults.to_string().as_str() {
-        "" => {}
-        faults => line += &format!(" --fault {faults}"),
-    }
-    line
 }
 
 /// The progress, on stderr if that is a terminal.
