@@ -21,8 +21,8 @@ use os::{
 };
 use study::{guest::kernels::Kernels, point::HostKernel};
 
-/// Path of a task there.
-pub const TASK: &str = "/in/task.json";
+/// Path of a boot's plan there.
+const PLAN: &str = "/in/plan.json";
 /// The cache directory there.
 const CACHE: &str = "/in/cache";
 /// The directory for result files there.
@@ -147,15 +147,15 @@ impl Inside {
         &mut self.errand
     }
 
-    /// Carries out a task there and returns its exit status.
-    pub fn run_task(mut self, task: &impl Serialize) -> anyhow::Result<u8> {
+    /// Boots there as `plan` says, for `pvticket inside`, and returns the exit status.
+    pub fn boot(mut self, plan: &impl Serialize) -> anyhow::Result<u8> {
         // If there is too little for the guests alone, that has been said.
         if Memory::here().concern(self.guest_memory).is_none() {
             self.warn_of_memory();
         }
-        let bytes = serde_json::to_vec(task).context("cannot describe the task")?;
-        self.errand.contents_in.push((bytes, TASK.into()));
-        self.run(["inside".into(), TASK.into()])
+        let bytes = serde_json::to_vec(plan).context("cannot describe the boot")?;
+        self.errand.contents_in.push((bytes, PLAN.into()));
+        self.run(["inside".into(), PLAN.into()])
     }
 
     /// Runs `pvticket ARGS` there and returns its exit status.
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(warning(152, 2), format!("{both}{end}"));
     }
 
-    /// Regression: a kernel of 300 MB filled the RAM disk, and the task's own file was missing there.
+    /// Regression: a kernel of 300 MB filled the RAM disk, and the plan's file was missing there.
     #[test]
     fn there_is_memory_for_what_is_taken_along() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -26,7 +26,6 @@ mod load;
 pub mod machine;
 pub mod predict;
 pub mod profile;
-pub mod published;
 mod queue;
 mod random;
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::{Usage, print, results::ResultFile, say};
 use experiments::reproduce::{self, Asked, Options, Reproduced, Saved, list};
 use lab::host::resolve_cpus;
 use os::{results, signals};
+use published::Table;
 use report::{html, words::reproduction as words};
-use sim::published::Table;
 use study::plan::Seconds;
 
 /// Compare published figures with ours: measured on this host where a stand-in is known, simulated

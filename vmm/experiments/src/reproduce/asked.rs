@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Usage;
-use sim::published::{Claim, Row, Table};
+use published::{Claim, Row, Table};
 
 /// Tables, each with its rows.
 pub struct Asked<'a> {

@@ -9,10 +9,10 @@ use super::{
 };
 use base::{plural::count, shown::quoted};
 use machine::clock;
+use published::{CardEntry, Claim, Quantity, Row, Selected, Table};
 use sim::{
     predict::{Predicted, predicted},
     profile::{Profile, Sources},
-    published::{CardEntry, Claim, Quantity, Row, Selected, Table},
 };
 use study::{
     disturbance::Disturbance,

@@ -17,7 +17,7 @@ use crate::{
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};
 use os::streams::say;
-use sim::published::{self, Row, StandIn, Table};
+use published::{self, Row, StandIn, Table};
 use study::{
     findings::{RunRecord, Study},
     spec::Only,

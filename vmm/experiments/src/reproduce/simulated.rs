@@ -22,11 +22,11 @@ use super::{
 use base::chain::chain;
 use lab::patience;
 use os::signals::Interrupt;
+use published::{Cell, Table};
 use report::si::si;
 use sim::{
     Effort,
     predict::{Fit, PredictError, Predicted, Predictor, predicted},
-    published::{Cell, Table},
 };
 
 /// Interval between two looks for an interrupt.

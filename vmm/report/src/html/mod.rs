@@ -9,7 +9,7 @@ use base::{plural::count, shown};
 use super::figures::{self, Figure, Plot, svg};
 use crate::words::{
     self, answer, command, diff as diff_words,
-    published::{self, DocumentSystems},
+    documents::{self, DocumentSystems},
     reproduction as reproduction_words,
     sentences::{self, Sentence, Tone},
     tables::{self, Table, TableLine},
@@ -71,7 +71,7 @@ pub fn page(study: &Study) -> askama::Result<String> {
         facts: facts(study),
         figures: figures::all(study).iter().map(drawn).collect(),
         tables: tables::all(study),
-        sections: published::sections(study),
+        sections: documents::sections(study),
         method: words::method(study),
         commands: commands(study),
         specs: specs(&study.runs),

@@ -9,12 +9,12 @@ pub mod command;
 mod contrary_tests;
 pub mod diff;
 pub mod disturbed;
+pub mod documents;
 pub mod mail;
 pub mod moved;
 mod nodes;
 #[cfg(test)]
 mod plural_tests;
-pub mod published;
 mod replayed;
 pub mod reproduction;
 pub mod sentences;

@@ -5,7 +5,7 @@ use super::{
         self, Figure,
         characters::{self, wrapped},
     },
-    answer, method, name, overcommit, published, report_command,
+    answer, documents, method, name, overcommit, report_command,
     tables::{self, Table, TableLine},
     when,
 };
@@ -43,7 +43,7 @@ pub fn render(study: &Study, width: usize) -> String {
     for one in tables::all(study) {
         text += &format!("\n{}", table(&one, width));
     }
-    for section in published::sections(study) {
+    for section in documents::sections(study) {
         text += &format!("\nPublished figures: {}\n{}", section.title, table(&section.ours, width));
         for theirs in &section.theirs {
             text += &table(&theirs.table, width);

@@ -19,6 +19,7 @@ pub use waits::LongestWaits;
 const NARROW: usize = simulated_locks::MAX_CPUS;
 /// vCPUs of the larger one.
 pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
+const _: () = assert!(WIDE == published::MOST_VCPUS as usize);
 
 /// What a vCPU needs to use a system.
 pub(crate) struct VcpuContext {

@@ -1,10 +1,7 @@
 //! Reads a machine file.
 
-use base::text_lines::TextLines;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use published::keys::{Keys, Result, read};
 
-use super::error::{MachineError, MachineFault};
 use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated, Stores};
 use crate::host::Noise;
 use crate::time::Picos;
@@ -34,8 +31,6 @@ const LEVEL: &[&str] =
     &["name", "cpus", "load-modified", "load-shared", "store-modified", "store-shared"];
 const NOISE: &[&str] = &["busy", "idle"];
 const COST: &[&str] = &["cycles", "ns", "source", "note"];
-
-pub(crate) type Result<T> = std::result::Result<T, MachineError>;
 
 pub(super) fn parse(text: &str) -> Result<Machine> {
     read(text, KEYS, |file| {
@@ -67,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
 }
 
 /// What its costs were doubted for. Files that nobody doubted, and those of before, have none.
-fn doubts(file: &Table<'_>) -> Result<Vec<String>> {
+fn doubts(file: &Keys<'_>) -> Result<Vec<String>> {
     let key = "doubts";
     if file.get(key).is_none() {
         return Ok(Vec::new());
@@ -94,174 +89,6 @@ const STORES: &[(&str, Stores)] = &[("buffered", Stores::Buffered), ("waiting", 
 pub(crate) const SOURCES: [(&str, Source); 3] =
     [("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
 
-/// Reads a text whose keys, outside of tables, are `known`.
-pub(crate) fn read<T>(
-    text: &str,
-    known: &[&'static str],
-    convert: impl FnOnce(&Table<'_>) -> Result<T>,
-) -> Result<T> {
-    let lines = TextLines::new(text);
-    let table = DeTable::parse(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| lines.of(&span));
-        MachineFault::Toml(error.message().replace('\n', " ")).at(line)
-    })?;
-    convert(&Table::new(&lines, table.get_ref(), String::new(), 1, known)?)
-}
-
-/// A table whose keys are known.
-pub(crate) struct Table<'t> {
-    lines: &'t TextLines,
-    table: &'t DeTable<'t>,
-    /// How messages name its keys: empty, or ends with a dot.
-    prefix: String,
-    /// The line of its head.
-    line: usize,
-}
-
-impl<'t> Table<'t> {
-    fn new(
-        lines: &'t TextLines,
-        table: &'t DeTable<'t>,
-        prefix: String,
-        line: usize,
-        known: &[&'static str],
-    ) -> Result<Self> {
-        for key in table.keys() {
-            let name: &str = key.get_ref();
-            if !known.contains(&name) {
-                let (key, line) = (format!("{prefix}{name}"), lines.of(&key.span()));
-                return Err(MachineFault::Unknown { key, known: known.into() }.at(line));
-            }
-        }
-        Ok(Self { lines, table, prefix, line })
-    }
-
-    fn key(&self, key: &str) -> String {
-        format!("{}{key}", self.prefix)
-    }
-
-    pub(crate) fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
-        self.table.get(key)
-    }
-
-    fn need(&self, key: &str) -> Result<&'t Spanned<DeValue<'t>>> {
-        self.get(key).ok_or_else(|| self.missing(key))
-    }
-
-    fn missing(&self, key: &str) -> MachineError {
-        MachineFault::Missing { key: self.key(key) }.at(self.line)
-    }
-
-    fn wants(&self, key: &str, wanted: &'static str, value: &Spanned<DeValue<'_>>) -> MachineError {
-        let (key, found) = (self.key(key), value.get_ref().type_str());
-        MachineFault::Kind { key, wanted, found }.at(self.lines.of(&value.span()))
-    }
-
-    pub(crate) fn wrong(&self, key: &str, reason: String) -> MachineError {
-        let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
-        MachineFault::Value { key: self.key(key), why: reason }.at(line)
-    }
-
-    pub(crate) fn text(&self, key: &str) -> Result<String> {
-        let value = self.need(key)?;
-        let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "a text", value))?;
-        if text.is_empty() || text.chars().any(char::is_control) {
-            return Err(self.wrong(key, "a text in one line is wanted".into()));
-        }
-        Ok(text.to_owned())
-    }
-
-    pub(crate) fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
-        let value = self.need(key)?;
-        let text = match value.get_ref() {
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
-            DeValue::Float(number) => number.as_str(),
-            _ => return Err(self.wants(key, "a decimal number", value)),
-        };
-        let number = text.replace('_', "").parse::<f64>();
-        match number.ok().filter(|number| (least..=most).contains(number)) {
-            Some(number) => Ok(number),
-            None => Err(self.wrong(key, format!("{text} is not from {least} to {most}"))),
-        }
-    }
-
-    pub(crate) fn table(&self, key: &str, known: &[&'static str]) -> Result<Table<'t>> {
-        self.of(key, self.need(key)?, self.key(key) + ".", known)
-    }
-
-    /// The tables of an array; none if there is no such key.
-    pub(crate) fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Table<'t>>> {
-        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
-        let all = value.get_ref().as_array();
-        let all = all.ok_or_else(|| self.wants(key, "an array of tables", value))?;
-        all.iter().map(|value| self.of(key, value, self.key(key) + ".", known)).collect()
-    }
-
-    /// The texts of an array.
-    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>> {
-        let value = self.need(key)?;
-        let all = value.get_ref().as_array();
-        let all = all.ok_or_else(|| self.wants(key, "an array of texts", value))?;
-        let text = |value: &Spanned<DeValue<'_>>| {
-            let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "texts", value))?;
-            Ok(text.to_owned())
-        };
-        all.iter().map(text).collect()
-    }
-
-    /// A text that may be missing.
-    pub(crate) fn text_if_any(&self, key: &str) -> Result<Option<String>> {
-        self.get(key).map(|_| self.text(key)).transpose()
-    }
-
-    /// What a text stands for, by its names.
-    pub(crate) fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
-        self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
-    }
-
-    /// What a text that may be missing stands for.
-    pub(crate) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
-        let Some(text) = self.text_if_any(key)? else { return Ok(None) };
-        let of_name = names.iter().find(|(name, _)| *name == text);
-        of_name.map(|(_, value)| Some(*value)).ok_or_else(|| {
-            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-            self.wrong(key, format!("'{text}' is not one of {}", names.join(", ")))
-        })
-    }
-
-    /// A number that may be missing.
-    pub(crate) fn number_if_any(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>> {
-        self.get(key).map(|_| self.number(key, least, most)).transpose()
-    }
-
-    /// A whole number.
-    pub(crate) fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
-        let number = self.number(key, least.into(), most.into())?;
-        if number.fract() == 0.0 {
-            Ok(number as u32)
-        } else {
-            Err(self.wrong(key, format!("{number} is not a whole number")))
-        }
-    }
-
-    /// Is this key set to true? It need not be there.
-    pub(crate) fn is_set(&self, key: &str) -> Result<bool> {
-        let Some(value) = self.get(key) else { return Ok(false) };
-        value.get_ref().as_bool().ok_or_else(|| self.wants(key, "true or false", value))
-    }
-
-    fn of(
-        &self,
-        key: &str,
-        value: &'t Spanned<DeValue<'t>>,
-        prefix: String,
-        known: &[&'static str],
-    ) -> Result<Table<'t>> {
-        let table = value.get_ref().as_table().ok_or_else(|| self.wants(key, "a table", value))?;
-        Table::new(self.lines, table, prefix, self.lines.of(&value.span()), known)
-    }
-}
-
 /// Reads costs, and keeps where each comes from.
 struct Costly {
     mhz: f64,
@@ -269,7 +96,7 @@ struct Costly {
 }
 
 impl Costly {
-    fn cost(&mut self, table: &Table<'_>, key: &str) -> Result<Picos> {
+    fn cost(&mut self, table: &Keys<'_>, key: &str) -> Result<Picos> {
         let cost = table.table(key, COST)?;
         let nanos = match (cost.get("cycles"), cost.get("ns")) {
             (Some(_), None) => {
@@ -285,7 +112,7 @@ impl Costly {
         Ok(picos)
     }
 
-    fn costs(&mut self, table: &Table<'_>) -> Result<Costs> {
+    fn costs(&mut self, table: &Keys<'_>) -> Result<Costs> {
         let costs = Costs {
             hit: self.cost(table, "hit")?,
             atomic: self.cost(table, "atomic")?,
@@ -307,7 +134,7 @@ impl Costly {
     }
 
     /// The threads of the host, if the file has any.
-    fn noise(&mut self, file: &Table<'_>) -> Result<Option<Noise>> {
+    fn noise(&mut self, file: &Keys<'_>) -> Result<Option<Noise>> {
         if file.get("noise").is_none() {
             return Ok(None);
         }
@@ -319,13 +146,10 @@ impl Costly {
         Ok(Some(Noise { busy: time("busy")?, idle: time("idle")? }))
     }
 
-    fn levels(&mut self, file: &Table<'_>) -> Result<Vec<Level>> {
-        let value = file.need("levels")?;
-        let wanted = "tables: [[levels]]";
-        let all = value.get_ref().as_array().ok_or_else(|| file.wants("levels", wanted, value))?;
+    fn levels(&mut self, file: &Keys<'_>) -> Result<Vec<Level>> {
         let mut levels: Vec<Level> = Vec::new();
-        for value in all.iter() {
-            let level = self.level(file, value, levels.last())?;
+        for table in file.tables("levels", LEVEL)? {
+            let level = self.level(table, levels.last())?;
             levels.push(level);
         }
         if levels.is_empty() {
@@ -335,14 +159,9 @@ impl Costly {
         }
     }
 
-    fn level(
-        &mut self,
-        file: &Table<'_>,
-        value: &Spanned<DeValue<'_>>,
-        inner: Option<&Level>,
-    ) -> Result<Level> {
-        let name = file.of("levels", value, "levels.".into(), LEVEL)?.text("name")?;
-        let table = file.of("levels", value, format!("{name}."), LEVEL)?;
+    fn level(&mut self, table: Keys<'_>, inner: Option<&Level>) -> Result<Level> {
+        let name = table.text("name")?;
+        let table = table.named(&name);
         let cpus = table.whole("cpus", 1, MOST_CPUS as u32)? as usize;
         if let Some(inner) =
             inner.filter(|inner| cpus <= inner.cpus || !cpus.is_multiple_of(inner.cpus))

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use published::KeyFault;
 
 const FILE: &str = include_str!("../../machines/westmere-80.toml");
 
@@ -59,7 +60,7 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
         assert_eq!(error.line, line_of(from), "{to}: {message}");
     }
     let error = parse(&FILE.replacen("atomic = ", "# atomic = ", 1)).expect_err("missing");
-    assert_eq!(error.fault, MachineFault::Missing { key: "costs.atomic".into() });
+    assert_eq!(error.fault, KeyFault::Missing { key: "costs.atomic".into() });
 }
 
 #[test]

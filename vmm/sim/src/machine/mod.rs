@@ -1,19 +1,18 @@
 //! Machines: how far apart their CPUs are, and what things cost on them.
 
-mod error;
 pub(crate) mod file;
 mod shipped;
 mod write;
 
-pub use error::{MachineError, MachineFault};
 pub use shipped::SHIPPED;
 
 use crate::host::Noise;
 use crate::lines::STEP;
 use crate::time::Picos;
+use published::KeyError;
 
 /// The most CPUs of a machine.
-pub const MOST_CPUS: usize = 1024;
+pub const MOST_CPUS: usize = published::MOST_CPUS as usize;
 
 /// The origin of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +188,7 @@ pub struct Machine {
 
 impl Machine {
     /// The machine that a file describes.
-    pub fn parse(text: &str) -> Result<Self, MachineError> {
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
         file::parse(text)
     }
 

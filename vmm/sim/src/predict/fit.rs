@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{PredictError, Predictor, SimulationLength};
-use crate::published::Cell;
 use crate::{Effort, Picos};
+use published::Cell;
 
 /// What a vCPU of a table's workload does: fitted to the column without overcommitment, or as its
 /// profile has it.

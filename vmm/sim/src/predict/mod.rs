@@ -12,9 +12,9 @@ use thiserror::Error;
 pub use fit::Fit;
 
 use crate::profile::Profile;
-use crate::published::{Cell, CellSetup, Claim, Table};
 use crate::{Brake, Effort, HostModel, Machine, Picos, Sim, SimFigures, Spec};
-use crate::{SimSpecError, Stuck};
+use crate::{Ple, SimSpecError, Stuck, System};
+use published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
 
 /// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
 /// (`sched_latency`): the guests of a publication were not started at once, and guests that are
@@ -182,6 +182,15 @@ impl<'a> Predictor<'a> {
         cell.setup.as_ref().map_err(not)
     }
 
+    /// The cell's system in the library as it is compiled for simulations.
+    fn system(&self, cell: &Cell, setup: &CellSetup) -> Result<System, PredictError> {
+        let name = setup.system.name();
+        name.parse().map_err(|_| PredictError::NotSimulated {
+            cell: self.name(cell),
+            why: format!("{name} is not compiled for simulations"),
+        })
+    }
+
     fn simulate(
         &self,
         cell: &Cell,
@@ -190,7 +199,7 @@ impl<'a> Predictor<'a> {
     ) -> Result<Predicted, PredictError> {
         let name = || self.name(cell);
         let setup = self.setup(cell)?;
-        let spec = self.spec(setup, fit);
+        let spec = self.spec(setup, self.system(cell, setup)?, fit);
         let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
@@ -203,7 +212,7 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    fn spec(&self, setup: &CellSetup, fit: &Fit) -> Spec {
+    fn spec(&self, setup: &CellSetup, system: System, fit: &Fit) -> Spec {
         let load = self.profile.load(fit.think, fit.critical);
         Spec {
             cpus: setup.cpus,
@@ -212,13 +221,40 @@ impl<'a> Predictor<'a> {
             policy: setup.policy.clone(),
             slice: setup.slice,
             host: HostModel {
-                ple: self.table.ple,
+                ple: self.table.pause_loop_exits.map(|exits| match exits {
+                    PauseLoopExits::Dynamic => Ple::default(),
+                    PauseLoopExits::Fixed => Ple::fixed(),
+                }),
                 noise: self.profile.noise(),
                 ..HostModel::default()
             },
             starts: STARTS,
             seed: 4,
-            ..Spec::new(self.machine.clone(), setup.system, setup.vcpus, load)
+            ..Spec::new(self.machine.clone(), system, setup.vcpus, load)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_name_machines_profiles_and_fits_that_exist() {
+        let tables = Table::all().expect("they can be read");
+        let mut simulated = 0;
+        for table in &tables {
+            assert!(Machine::shipped(&table.machine).is_some(), "{}", table.machine);
+        }
+        for (at, table) in tables.iter().enumerate() {
+            let Some(fit) = &table.fit else { continue };
+            let base = tables[..=at].iter().find(|other| other.name == *fit);
+            let base = base.unwrap_or_else(|| panic!("{}: {fit}", table.name));
+            let profile = Profile::shipped(&base.profile).expect("it is shipped");
+            let is_stated = profile.times(None).is_some();
+            assert!(is_stated || base.cells.iter().any(|cell| cell.is_fitted), "{}", base.name);
+            simulated += usize::from(!table.simulated_cells(&table.rows).is_empty());
+        }
+        assert_eq!(simulated, 9, "the tables whose cells are simulated");
     }
 }

@@ -1,12 +1,13 @@
 //! Reads a profile.
 
 use base::faults::Probability;
+use published::keys::{Keys, Result, read};
 
 use super::{LockShare, Profile, Sources, Think, Time, TimeLaw};
 use crate::host::Noise;
 use crate::load::{Shootdown, Sleep};
 use crate::machine::Source;
-use crate::machine::file::{Result, SOURCES, Table as Keys, read};
+use crate::machine::file::SOURCES;
 use crate::time::Picos;
 
 const KEYS: &[&str] =

@@ -7,9 +7,10 @@ mod file;
 
 use crate::host::Noise;
 use crate::load::{Load, LockLoad, Shootdown, Sleep};
-use crate::machine::{MachineError, Source};
+use crate::machine::Source;
 use crate::random::Span;
 use crate::time::Picos;
+use published::KeyError;
 
 /// The profiles that come with pvticket: their names and texts.
 const SHIPPED: &[(&str, &str)] = &[
@@ -108,7 +109,7 @@ struct LockShare {
 
 impl Profile {
     /// The profile that a file describes.
-    pub fn parse(text: &str) -> Result<Self, MachineError> {
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
         file::parse(text)
     }
 
@@ -178,8 +179,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::published::Table;
     use crate::validate::markov::Closed;
+    use published::Table;
 
     #[test]
     fn tables_have_the_profiles_that_they_name() {

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Scenario, ScenarioError, TrialOutcome, Trouble};
-use crate::machine::{Machine, MachineError};
+use crate::machine::Machine;
 use crate::spec::SimSpecError;
+use published::KeyError;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -45,7 +46,7 @@ pub enum ReplayError {
     Format(u32),
     /// The finding's machine cannot be read.
     #[error("its machine")]
-    Machine(#[source] MachineError),
+    Machine(#[source] KeyError),
     /// The finding's scenario is impossible.
     #[error("its scenario")]
     Scenario(#[source] ScenarioError),

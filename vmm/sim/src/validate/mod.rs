@@ -19,8 +19,8 @@ pub use crate::effort::Effort;
 
 use crate::predict::PredictError;
 
-use crate::published::PublishedError;
 use crate::{SimSpecError, Stuck};
+use published::PublishedError;
 
 /// How close a figure has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,8 +6,8 @@
 
 use super::{Bound, Row, ValidateError, side};
 use crate::predict::{Fit, Predicted, Predictor, predicted};
-use crate::published::{self, Cell, Table};
 use crate::{Brake, Effort};
+use published::{self, Cell, Table};
 
 /// A prediction may be off by this factor.
 const FACTOR: f64 = 2.0;

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 
-use super::{Common, keep};
-use crate::cli::{inside::Task, print, say};
+use super::{Common, keep, run_inside};
+use crate::cli::{print, say};
 use base::units::{ByteSize, VcpuCount};
 use experiments::{
     host::{self, GuestClass, with_note_of_quota},
@@ -38,16 +37,6 @@ pub(super) struct BootBenchArgs {
     kernel: Option<PathBuf>,
 }
 
-/// A resolved measurement, for whichever host runs it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::cli) struct BootTimesPlan {
-    runs: u32,
-    /// The Linux guests' kernel; None: measure no Linux guests.
-    kernel: Option<PathBuf>,
-    json: Option<PathBuf>,
-}
-
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
@@ -61,10 +50,12 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
         ));
         None
     };
-    let plan = BootTimesPlan { runs: args.runs, kernel, json: args.common.json };
+    let json = args.common.json.as_deref();
     match place {
-        host::Place::Direct => direct(&plan),
-        host::Place::Emulated => emulated(&plan, args.common.host_kernel.choice().kernel()?),
+        host::Place::Direct => direct(args.runs, kernel, json),
+        host::Place::Emulated => {
+            emulated(args.runs, kernel, json, args.common.host_kernel.choice().kernel()?)
+        }
     }
 }
 
@@ -82,30 +73,31 @@ fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
 const OUTER_CPUS: u32 = 2;
 
 /// Measures in the emulated host, with the same files.
-fn emulated(plan: &BootTimesPlan, kernel: HostKernel) -> anyhow::Result<u8> {
+fn emulated(
+    runs: u32,
+    guest_kernel: Option<PathBuf>,
+    json: Option<&Path>,
+    kernel: HostKernel,
+) -> anyhow::Result<u8> {
     let crowd = boot_times::CROWD_GUEST_MEMORY.0 * boot_times::CROWD as u64;
     let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot_times::GUEST_MEMORY.0)));
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
-    let plan_inside = BootTimesPlan {
-        runs: plan.runs,
-        kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
-        json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
-    };
-    inside.run_task(&Task::BenchBoot(plan_inside))
+    let guest_kernel = guest_kernel.map(|file| ("--kernel", inside.take_kernel(&file).into()));
+    let options = guest_kernel.into_iter().chain([("--runs", runs.to_string().into())]);
+    run_inside(inside, "boot", json, options)
 }
 
-/// Measures on this host's KVM.
-pub(in crate::cli) fn direct(plan: &BootTimesPlan) -> anyhow::Result<u8> {
-    let BootTimesPlan { runs, kernel, json } = plan;
+/// Measures on this host's KVM; without a kernel no Linux guests.
+fn direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Result<u8> {
     let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
-    let bench = BenchPlan { runs: *runs, kernel: kernel.clone(), vcpus };
+    let bench = BenchPlan { runs, kernel, vcpus };
     let cpus = resolve_cpus(None)?;
     let host = with_note_of_quota(gather_facts(&cpus), &cpus);
     let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };
     print(&tables::table(&figures, &host, place));
-    keep(json.as_deref(), || tables::json(&figures, &host, place))?;
+    keep(json, || tables::json(&figures, &host, place))?;
     Ok(0)
 }

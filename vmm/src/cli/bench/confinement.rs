@@ -1,13 +1,12 @@
 //! `pvticket bench confinement`.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use serde::{Deserialize, Serialize};
 
-use super::{Common, keep};
-use crate::cli::{Usage, inside::Task, print, say};
+use super::{Common, keep, run_inside};
+use crate::cli::{Usage, print, say};
 use confine::Seccomp;
 use emulated::OutputMode;
 use experiments::{
@@ -47,17 +46,6 @@ pub(super) struct ConfinementBenchArgs {
     common: Common,
 }
 
-/// A resolved measurement, for whichever host runs it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::cli) struct ConfinementBenchPlan {
-    runs: u32,
-    duration: Duration,
-    /// The Linux guest's kernel; None: none is booted.
-    kernel: Option<PathBuf>,
-    json: Option<PathBuf>,
-}
-
 pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
     args.common.seccomp.choose()?;
     if confine::chosen() == Seccomp::Off {
@@ -67,51 +55,50 @@ pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
     let class = if args.linux { GuestClass::Ring0 } else { GuestClass::Payload };
     let place = host::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.choice().check(place == Place::Emulated)?;
-    let plan = ConfinementBenchPlan {
-        runs: args.runs,
-        duration: args.seconds.0,
-        kernel: args.linux.then(artifacts::built_kernel).transpose()?,
-        json: args.common.json,
-    };
+    let linux = args.linux.then(artifacts::built_kernel).transpose()?;
     match place {
-        Place::Emulated => emulated(plan, args.common.host_kernel.choice().kernel()?),
+        Place::Emulated => emulated(&args, linux, args.common.host_kernel.choice().kernel()?),
         Place::Direct => {
             host::check_direct(class, kind)?;
-            direct(&plan)
+            direct(&args, linux)
         }
     }
 }
 
 /// Measures in the emulated host, with the same files.
-fn emulated(plan: ConfinementBenchPlan, kernel: HostKernel) -> anyhow::Result<u8> {
+fn emulated(
+    args: &ConfinementBenchArgs,
+    linux: Option<PathBuf>,
+    kernel: HostKernel,
+) -> anyhow::Result<u8> {
     let mut inside = Inside::new(kernel, GUEST_MEMORY);
-    if plan.kernel.is_some() {
-        inside.take_busybox(&artifacts::busybox()?);
-    }
     let errand = inside.errand();
     errand.stdout = OutputMode::Progress;
     errand.stderr = OutputMode::Progress;
-    let plan_inside = ConfinementBenchPlan {
-        kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
-        json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
-        ..plan
-    };
-    inside.run_task(&Task::BenchConfinement(plan_inside))
+    let options = [
+        ("--runs", args.runs.to_string().into()),
+        ("--seconds", args.seconds.0.as_secs_f64().to_string().into()),
+    ];
+    if let Some(file) = linux {
+        inside.take_busybox(&artifacts::busybox()?);
+        inside.take_kernel(&file);
+    }
+    run_inside(inside, "confinement", args.common.json.as_deref(), options)
 }
 
 /// Measures on this host's KVM.
-pub(in crate::cli) fn direct(asked: &ConfinementBenchPlan) -> anyhow::Result<u8> {
+fn direct(args: &ConfinementBenchArgs, linux: Option<PathBuf>) -> anyhow::Result<u8> {
     let plan = ConfinementPlan {
         cpus: resolve_cpus(None)?,
-        runs: asked.runs,
-        duration: asked.duration,
-        kernel: asked.kernel.clone(),
+        runs: args.runs,
+        duration: args.seconds.0,
+        kernel: linux,
     };
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let host = with_note_of_quota(gather_facts(&plan.cpus), &plan.cpus);
     let started = |run| say(format_args!("pair {run} of {}", plan.runs));
     let figures = confinement::run(&plan, &interrupt, started)?;
     print(&tables::table(&figures, &plan, &host));
-    keep(asked.json.as_deref(), || tables::json(&figures, &plan, &host))?;
+    keep(args.common.json.as_deref(), || tables::json(&figures, &plan, &host))?;
     Ok(if figures.interrupted { signals::exit_status() } else { 0 })
 }

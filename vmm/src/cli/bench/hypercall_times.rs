@@ -1,16 +1,14 @@
 //! `pvticket bench hypercalls`.
 
-use std::{path::PathBuf, slice, time::Duration};
+use std::slice;
 
 use anyhow::Context;
 use clap::Args;
-use serde::{Deserialize, Serialize};
 
-use super::{Common, keep};
-use crate::cli::{Usage, inside::Task, print, say};
+use super::{Common, keep, run_inside};
+use crate::cli::{Usage, print, say};
 use base::{
     backend::PvBackend,
-    text,
     units::{ByteSize, CpuList},
 };
 use confine::Files;
@@ -65,25 +63,6 @@ pub(super) struct HyperBenchArgs {
     common: Common,
 }
 
-/// A resolved measurement, for whichever host runs it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::cli) struct HypercallsPlan {
-    /// None: all that the host's KVM can run.
-    backends: Option<Backends>,
-    runs: u32,
-    duration: Duration,
-    /// None: all that the process may use.
-    #[serde(with = "text::option")]
-    cpus: Option<CpuList>,
-    seed: u64,
-    json: Option<PathBuf>,
-}
-
-/// Backends by their names.
-#[derive(Debug, Serialize, Deserialize)]
-struct Backends(#[serde(with = "text::list")] Vec<PvBackend>);
-
 pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
@@ -93,40 +72,42 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     }
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
-    let plan = HypercallsPlan {
-        backends: args.pv_backends.map(Backends),
-        runs: args.runs,
-        duration: args.seconds.0,
-        cpus: args.cpus,
-        seed: args.seed,
-        json: args.common.json,
-    };
     let place = host::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.choice().check(place == Place::Emulated)?;
     match place {
-        Place::Emulated => emulated(plan, args.common.host_kernel.choice().kernel()?),
+        Place::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
         Place::Direct => {
             host::check_direct(class, kind)?;
-            direct(&plan)
+            direct(&args)
         }
     }
 }
 
 /// Measures in the emulated host.
-fn emulated(plan: HypercallsPlan, kernel: HostKernel) -> anyhow::Result<u8> {
+fn emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
     let mut inside = Inside::new(kernel, ByteSize(::hypercalls::payload::MEMORY));
     inside.errand().stdout = OutputMode::Progress;
     inside.errand().stderr = OutputMode::Progress;
-    let json = plan.json.as_deref().map(|file| inside.bring_back(file, "json"));
-    inside.run_task(&Task::BenchHypercalls(HypercallsPlan { json, ..plan }))
+    let backends = args.pv_backends.as_deref().map(|backends| {
+        let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+        ("--pv-backends", names.join(",").into())
+    });
+    let cpus = args.cpus.as_ref().map(|cpus| ("--cpus", cpus.to_string().into()));
+    let options = [
+        ("--runs", args.runs.to_string().into()),
+        ("--seconds", args.seconds.0.as_secs_f64().to_string().into()),
+        ("--seed", args.seed.to_string().into()),
+    ];
+    let options = options.into_iter().chain(backends).chain(cpus);
+    run_inside(inside, "hypercalls", args.common.json.as_deref(), options)
 }
 
-impl HypercallsPlan {
+impl HyperBenchArgs {
     /// The backends to measure, without repeats, always in the same order.
     fn backends(&self, kind: KvmKind) -> Vec<PvBackend> {
         let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
-        let is_measured = |backend: &PvBackend| match &self.backends {
-            Some(Backends(asked)) => asked.contains(backend),
+        let is_measured = |backend: &PvBackend| match &self.pv_backends {
+            Some(asked) => asked.contains(backend),
             None => kind.runs_linux() || !backend.needs_ring_0(),
         };
         all.into_iter().filter(is_measured).collect()
@@ -137,7 +118,7 @@ impl HypercallsPlan {
         Ok(HyperPlan {
             backends: self.backends(KvmKind::detect()),
             rounds: self.runs * PARTS,
-            duration: self.duration / PARTS,
+            duration: self.seconds.0 / PARTS,
             seed: self.seed,
             cpus: resolve_cpus(self.cpus.clone())?,
         })
@@ -145,7 +126,7 @@ impl HypercallsPlan {
 }
 
 /// Measures on this host's KVM.
-pub(in crate::cli) fn direct(asked: &HypercallsPlan) -> anyhow::Result<u8> {
+fn direct(asked: &HyperBenchArgs) -> anyhow::Result<u8> {
     let plan = asked.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let host = with_note_of_quota(gather_facts(&plan.cpus), &plan.cpus);
@@ -164,7 +145,7 @@ pub(in crate::cli) fn direct(asked: &HypercallsPlan) -> anyhow::Result<u8> {
     };
     let study = handed.as_ref().map(|measured| Study::new(slice::from_ref(&measured.record)));
     print(&tables::table(&figures, &plan, &host, study.as_ref()));
-    keep(asked.json.as_deref(), || tables::json(&figures, &plan, &host, study.as_ref()))?;
+    keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host, study.as_ref()))?;
     match (&handed, &study) {
         (Some(measured), Some(study)) => finish(&measured.summary, study),
         _ if figures.interrupted => Ok(signals::exit_status()),

@@ -7,7 +7,10 @@ mod schedules;
 mod simulator;
 mod trace;
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Subcommand};
 
@@ -17,12 +20,11 @@ use super::{
     results::ResultFile,
 };
 use base::units::{CpuList, Nanos};
-use experiments::host::{HostKernelChoice, HostMode};
+use experiments::{
+    host::{HostKernelChoice, HostMode},
+    inside::Inside,
+};
 use sched::policy::DEFAULT_SLICE;
-
-pub(super) use boot_times::{BootTimesPlan as BootPlan, direct as boot};
-pub(super) use confinement::{ConfinementBenchPlan as ConfinementPlan, direct as confinement};
-pub(super) use hypercall_times::{HypercallsPlan, direct as hypercalls};
 
 /// Measure the costs of the VMM itself, and the throughput under each policy.
 #[derive(Debug, Args)]
@@ -95,6 +97,20 @@ impl Common {
     fn place(&self) -> (HostMode, HostKernelChoice) {
         (self.host, self.host_kernel.choice())
     }
+}
+
+/// Runs a bench in the emulated host with these options, and returns its exit status.
+fn run_inside(
+    mut inside: Inside,
+    bench: &str,
+    json: Option<&Path>,
+    options: impl IntoIterator<Item = (&'static str, OsString)>,
+) -> anyhow::Result<u8> {
+    let json = json.map(|file| ("--json", inside.bring_back(file, "json").into()));
+    let options = options.into_iter().chain(json).flat_map(|(name, value)| [name.into(), value]);
+    let command = ["bench", bench, "--host", HostMode::Direct.name()].map(OsString::from);
+    inside.warn_of_memory();
+    inside.run(command.into_iter().chain(options))
 }
 
 /// Writes a bench's figures to the file that `--json` names, if it is given.

@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::plan::Plan;
-use crate::cli::{Usage, inside::Task};
+use crate::cli::Usage;
 use base::units::ByteSize;
 use emulated::{OutputMode, StdinMode};
 use experiments::inside::Inside;
@@ -31,7 +31,7 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     } else if plan.stdin {
         errand.stdin = StdinMode::Inherit;
     }
-    let status = inside.run_task(&Task::Boot(Box::new(plan_inside)));
+    let status = inside.boot(&plan_inside);
     drop(terminal);
     status
 }

@@ -63,7 +63,7 @@ pub enum SimCellError {
         file: String,
         /// What is wrong, with its line.
         #[source]
-        source: sim::machine::MachineError,
+        source: published::KeyError,
     },
     /// The simulator does not have the system.
     #[error("{0} is not in the simulator")]

@@ -1,7 +1,7 @@
 //! What can be measured on the machine at hand for a published row, or why nothing can.
 
-use super::Cell;
-use crate::machine::file::{Result, Table as Keys};
+use crate::Cell;
+use crate::keys::{Keys, Result};
 
 /// The keys of a table's `measured`.
 const KEYS: &[&str] = &["spec", "notes", "more-rounds"];
@@ -49,7 +49,7 @@ pub enum Quantity {
 }
 
 /// A table's `measured`, if it has one.
-pub(super) fn of_table(file: &Keys<'_>) -> Result<Option<Measured>> {
+pub(crate) fn of_table(file: &Keys<'_>) -> Result<Option<Measured>> {
     if file.get("measured").is_none() {
         return Ok(None);
     }
@@ -63,7 +63,7 @@ pub(super) fn of_table(file: &Keys<'_>) -> Result<Option<Measured>> {
 }
 
 /// A cell's `measured` or `not-measured`; none if it has neither.
-pub(super) fn of_cell(keys: &Keys<'_>) -> Result<Option<std::result::Result<Selected, String>>> {
+pub(crate) fn of_cell(keys: &Keys<'_>) -> Result<Option<std::result::Result<Selected, String>>> {
     if let Some(reason) = keys.text_if_any("not-measured")? {
         return Ok(Some(Err(reason)));
     }
@@ -81,7 +81,7 @@ const QUANTITIES: &[(&str, Quantity)] =
     &[("rate", Quantity::Rate), ("holder-preemptions", Quantity::HolderPreemptions)];
 
 /// What is measured for a row of these cells; a table's reason is for rows without one of their own.
-pub(super) fn of_row(
+pub(crate) fn of_row(
     keys: &Keys<'_>,
     cells: Option<(&Cell, &Cell)>,
     of_table: Option<&str>,

@@ -1,12 +1,12 @@
 //! Reads a published table.
 
+use locks::Seed;
 use sched::PolicySpec;
 
-use super::{Cell, CellSetup, Claim, Row, Table, measured};
-use crate::guest::WIDE;
-use crate::host::Ple;
-use crate::machine::MOST_CPUS;
-use crate::machine::file::{Result, Table as Keys, read};
+use crate::keys::{Keys, Result, read};
+use crate::{
+    Cell, CellSetup, Claim, MOST_CPUS, MOST_VCPUS, PauseLoopExits, Row, Shown, Table, measured,
+};
 use base::units::Nanos;
 
 const KEYS: &[&str] = &[
@@ -23,6 +23,8 @@ const KEYS: &[&str] = &[
     "fit",
     "pause-loop-exits",
     "notes",
+    "document",
+    "remark",
     "spin-threshold",
     "policy",
     "slice-us",
@@ -60,10 +62,22 @@ const ROW: &[&str] = &[
     "at-least",
 ];
 
-pub(super) fn parse(text: &str) -> Result<Table> {
+const PAUSE_LOOP_EXITS: &[(&str, PauseLoopExits)] =
+    &[("dynamic", PauseLoopExits::Dynamic), ("fixed", PauseLoopExits::Fixed)];
+
+/// Documents of the lock library, whose tables reports show.
+const DOCUMENTS: [Seed; 7] = [
+    Seed::PvTicketlocks,
+    Seed::PreemptableTicketlocks,
+    Seed::MutexAtomics,
+    Seed::MutexSpinner,
+    Seed::PercpuCounter,
+    Seed::Lockrefs,
+    Seed::LaterKernels,
+];
+
+pub(crate) fn parse(text: &str) -> Result<Table> {
     read(text, KEYS, |file| {
-        // How the kernel of the publication had pause-loop exits: dynamic since Linux 3.18.
-        let ples = [("dynamic", Ple::default()), ("fixed", Ple::fixed())];
         let is_more_better = file.name("better", &[("more", true), ("less", false)])?;
         let usual = Usual {
             policy: policy(file)?,
@@ -98,7 +112,8 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             machine: file.text("machine")?,
             profile: file.text("profile")?,
             fit: file.text_if_any("fit")?,
-            ple: file.name_if_any("pause-loop-exits", &ples)?,
+            pause_loop_exits: file.name_if_any("pause-loop-exits", PAUSE_LOOP_EXITS)?,
+            shown: shown(file)?,
             notes: file.texts("notes")?,
             card: file.text_if_any("card")?,
             measured: measured::of_table(file)?,
@@ -106,6 +121,16 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             rows,
         })
     })
+}
+
+/// The table's `document` and `remark`: both, or neither.
+fn shown(file: &Keys<'_>) -> Result<Option<Shown>> {
+    if file.get("document").is_none() && file.get("remark").is_none() {
+        return Ok(None);
+    }
+    let documents = DOCUMENTS.map(|seed| (seed.name(), seed));
+    let document = file.name("document", &documents)?;
+    Ok(Some(Shown { document, remark: file.text("remark")? }))
 }
 
 /// What a table states once for all cells.
@@ -159,13 +184,13 @@ fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<CellSetup> {
         Some(_) => keys.whole("guests", 1, 64)?,
         None => 1,
     };
-    let vcpus = keys.whole("vcpus", 1, WIDE as u32)?;
-    if (guests * vcpus) as usize > WIDE {
-        return Err(keys.wrong("vcpus", format!("{guests} x {vcpus} are more than {WIDE}")));
+    let vcpus = keys.whole("vcpus", 1, MOST_VCPUS)?;
+    if guests * vcpus > MOST_VCPUS {
+        return Err(keys.wrong("vcpus", format!("{guests} x {vcpus} are more than {MOST_VCPUS}")));
     }
     Ok(CellSetup {
         system,
-        cpus: keys.whole("cpus", 1, MOST_CPUS as u32)? as usize,
+        cpus: keys.whole("cpus", 1, MOST_CPUS)? as usize,
         guests: guests as usize,
         vcpus: vcpus as usize,
         policy,

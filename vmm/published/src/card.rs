@@ -1,9 +1,9 @@
 //! The score card: what a reproduction has to show.
 
-use super::PublishedError;
-use crate::machine::file::read;
+use crate::PublishedError;
+use crate::keys::read;
 
-const TEXT: &str = include_str!("../../published/card.toml");
+const TEXT: &str = include_str!("../tables/card.toml");
 
 /// An entry of the card.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,21 +1,21 @@
-//! Errors in a machine file, with their line.
+//! Errors in a file of figures, with their line.
 
 use base::shown;
 use thiserror::Error;
 
-/// Why a machine file cannot be used, in one line whatever the file has in its texts.
+/// Why a file of figures cannot be used, in one line whatever the file has in its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {}", shown::line(&fault.to_string()))]
-pub struct MachineError {
+pub struct KeyError {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong there.
-    pub fault: MachineFault,
+    pub fault: KeyFault,
 }
 
-/// The kinds of errors in a machine file.
+/// The kinds of errors in such a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum MachineFault {
+pub enum KeyFault {
     /// The file is not valid TOML.
     #[error("{0}")]
     Toml(String),
@@ -53,8 +53,8 @@ pub enum MachineFault {
     },
 }
 
-impl MachineFault {
-    pub(super) const fn at(self, line: usize) -> MachineError {
-        MachineError { line, fault: self }
+impl KeyFault {
+    pub(crate) const fn at(self, line: usize) -> KeyError {
+        KeyError { line, fault: self }
     }
 }

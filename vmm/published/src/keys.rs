@@ -1,0 +1,191 @@
+//! Reads TOML files of figures: each error is one line, with the file's line and the key.
+//!
+//! Tables of published figures are read with it, and the simulator's machines and profiles.
+
+use base::text_lines::TextLines;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{KeyError, KeyFault};
+
+/// What a key is read as, or its error.
+pub type Result<T> = std::result::Result<T, KeyError>;
+
+/// Reads a text whose keys, outside of tables, are `known`.
+pub fn read<T>(
+    text: &str,
+    known: &[&'static str],
+    convert: impl FnOnce(&Keys<'_>) -> Result<T>,
+) -> Result<T> {
+    let lines = TextLines::new(text);
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| lines.of(&span));
+        KeyFault::Toml(error.message().replace('\n', " ")).at(line)
+    })?;
+    convert(&Keys::new(&lines, table.get_ref(), String::new(), 1, known)?)
+}
+
+/// A table whose keys are known.
+pub struct Keys<'t> {
+    lines: &'t TextLines,
+    table: &'t DeTable<'t>,
+    /// How messages name its keys: empty, or ends with a dot.
+    prefix: String,
+    /// The line of its head.
+    line: usize,
+}
+
+impl<'t> Keys<'t> {
+    fn new(
+        lines: &'t TextLines,
+        table: &'t DeTable<'t>,
+        prefix: String,
+        line: usize,
+        known: &[&'static str],
+    ) -> Result<Self> {
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let (key, line) = (format!("{prefix}{name}"), lines.of(&key.span()));
+                return Err(KeyFault::Unknown { key, known: known.into() }.at(line));
+            }
+        }
+        Ok(Self { lines, table, prefix, line })
+    }
+
+    /// A key with its table, as messages name it.
+    pub fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// A key's value, if it is set.
+    pub fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.get(key)
+    }
+
+    fn need(&self, key: &str) -> Result<&'t Spanned<DeValue<'t>>> {
+        self.get(key).ok_or_else(|| self.missing(key))
+    }
+
+    fn missing(&self, key: &str) -> KeyError {
+        KeyFault::Missing { key: self.key(key) }.at(self.line)
+    }
+
+    fn wants(&self, key: &str, wanted: &'static str, value: &Spanned<DeValue<'_>>) -> KeyError {
+        let (key, found) = (self.key(key), value.get_ref().type_str());
+        KeyFault::Kind { key, wanted, found }.at(self.lines.of(&value.span()))
+    }
+
+    /// The error of a value that has the right type and cannot be used.
+    pub fn wrong(&self, key: &str, reason: String) -> KeyError {
+        let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
+        KeyFault::Value { key: self.key(key), why: reason }.at(line)
+    }
+
+    /// A text in one line, not empty.
+    pub fn text(&self, key: &str) -> Result<String> {
+        let value = self.need(key)?;
+        let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "a text", value))?;
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(self.wrong(key, "a text in one line is wanted".into()));
+        }
+        Ok(text.to_owned())
+    }
+
+    /// A decimal number in these bounds, which belong to them.
+    pub fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
+        let value = self.need(key)?;
+        let text = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return Err(self.wants(key, "a decimal number", value)),
+        };
+        let number = text.replace('_', "").parse::<f64>();
+        match number.ok().filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(number),
+            None => Err(self.wrong(key, format!("{text} is not from {least} to {most}"))),
+        }
+    }
+
+    /// A table with these keys.
+    pub fn table(&self, key: &str, known: &[&'static str]) -> Result<Keys<'t>> {
+        self.of(key, self.need(key)?, self.key(key) + ".", known)
+    }
+
+    /// The tables of an array; none if there is no such key.
+    pub fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Keys<'t>>> {
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let all = value.get_ref().as_array();
+        let all = all.ok_or_else(|| self.wants(key, "an array of tables", value))?;
+        all.iter().map(|value| self.of(key, value, self.key(key) + ".", known)).collect()
+    }
+
+    /// The same table, whose keys messages name by `name` in the place of its own.
+    pub fn named(self, name: &str) -> Self {
+        Self { prefix: format!("{name}."), ..self }
+    }
+
+    /// The texts of an array.
+    pub fn texts(&self, key: &str) -> Result<Vec<String>> {
+        let value = self.need(key)?;
+        let all = value.get_ref().as_array();
+        let all = all.ok_or_else(|| self.wants(key, "an array of texts", value))?;
+        let text = |value: &Spanned<DeValue<'_>>| {
+            let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "texts", value))?;
+            Ok(text.to_owned())
+        };
+        all.iter().map(text).collect()
+    }
+
+    /// A text that may be missing.
+    pub fn text_if_any(&self, key: &str) -> Result<Option<String>> {
+        self.get(key).map(|_| self.text(key)).transpose()
+    }
+
+    /// What a text stands for, by its names.
+    pub fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
+        self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// What a text that may be missing stands for.
+    pub fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.text_if_any(key)? else { return Ok(None) };
+        let of_name = names.iter().find(|(name, _)| *name == text);
+        of_name.map(|(_, value)| Some(*value)).ok_or_else(|| {
+            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            self.wrong(key, format!("'{text}' is not one of {}", names.join(", ")))
+        })
+    }
+
+    /// A number that may be missing.
+    pub fn number_if_any(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>> {
+        self.get(key).map(|_| self.number(key, least, most)).transpose()
+    }
+
+    /// A whole number.
+    pub fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
+        let number = self.number(key, least.into(), most.into())?;
+        if number.fract() == 0.0 {
+            Ok(number as u32)
+        } else {
+            Err(self.wrong(key, format!("{number} is not a whole number")))
+        }
+    }
+
+    /// Is this key set to true? It need not be there.
+    pub fn is_set(&self, key: &str) -> Result<bool> {
+        let Some(value) = self.get(key) else { return Ok(false) };
+        value.get_ref().as_bool().ok_or_else(|| self.wants(key, "true or false", value))
+    }
+
+    fn of(
+        &self,
+        key: &str,
+        value: &'t Spanned<DeValue<'t>>,
+        prefix: String,
+        known: &[&'static str],
+    ) -> Result<Keys<'t>> {
+        let table = value.get_ref().as_table().ok_or_else(|| self.wants(key, "a table", value))?;
+        Keys::new(self.lines, table, prefix, self.lines.of(&value.span()), known)
+    }
+}

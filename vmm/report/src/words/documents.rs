@@ -1,0 +1,194 @@
+//! Published figures of the systems in the lock library, with their sources.
+
+use std::sync::LazyLock;
+
+use locks::Seed;
+use published::{CellSetup, Claim, Row, Shown};
+
+use super::{
+    super::si::{ratio, si},
+    tables::{Table, within},
+};
+use crate::words::sentences;
+use study::findings::{Axis, Comparison, PointStudy, Study};
+
+/// The published tables; none if they cannot be read, which their own tests exclude.
+static TABLES: LazyLock<Vec<published::Table>> =
+    LazyLock::new(|| published::Table::all().unwrap_or_default());
+
+/// The systems of one document: as measured here, and as published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentSystems {
+    /// The title of the document.
+    pub title: &'static str,
+    /// The systems, as measured here.
+    pub ours: Table,
+    /// The published tables.
+    pub theirs: Vec<Theirs>,
+}
+
+/// A published table with its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Theirs {
+    /// The published figures.
+    pub table: Table,
+    /// Where the figures were published.
+    pub source: &'static str,
+    /// How far they compare with ours.
+    pub remark: &'static str,
+}
+
+const SEEDS: [Seed; 7] = [
+    Seed::PvTicketlocks,
+    Seed::MutexAtomics,
+    Seed::MutexSpinner,
+    Seed::PercpuCounter,
+    Seed::Lockrefs,
+    Seed::PreemptableTicketlocks,
+    Seed::LaterKernels,
+];
+
+/// The documents that describe systems of the study.
+pub fn sections(study: &Study) -> Vec<DocumentSystems> {
+    let section = |seed| {
+        let ours = ours(study, seed)?;
+        Some(DocumentSystems { title: seed.name(), ours, theirs: theirs(seed).collect() })
+    };
+    SEEDS.into_iter().filter_map(section).collect()
+}
+
+fn theirs(seed: Seed) -> impl Iterator<Item = Theirs> {
+    TABLES.iter().filter_map(move |table| {
+        let Shown { document, remark } = table.shown.as_ref()?;
+        let theirs = || Theirs { table: rows(table), source: &table.source, remark };
+        (*document == seed).then(theirs)
+    })
+}
+
+/// The rows of a published table, with the figures that they compare if it has any.
+fn rows(published: &published::Table) -> Table {
+    let figures = |row: &Row| {
+        let (base, changed) = row.cells?;
+        Some([published.cells.get(base)?.figure?, published.cells.get(changed)?.figure?])
+    };
+    let has_figures = published.rows.iter().any(|row| figures(row).is_some());
+    let mut head = vec!["published"];
+    if has_figures {
+        head.extend(["before", "after"]);
+    }
+    head.push("gain");
+    let title = format!("{}, {}", published.table, published.unit);
+    let mut table = Table::new("published", &title, "", &head);
+    for row in &published.rows {
+        let mut cells = vec![row.id.clone()];
+        if has_figures {
+            let dash = || ["-".to_owned(), "-".to_owned()];
+            cells.extend(
+                figures(row).map_or_else(dash, |both| both.map(|figure| figure.to_string())),
+            );
+        }
+        cells.push(match row.claim {
+            Claim::Ratio(value) => gain(value),
+            Claim::Retries(count) => format!("{count} retries an operation"),
+        });
+        table.cells(cells);
+    }
+    table
+}
+
+/// A ratio of which more is better: in percent if it is small, as publications have it.
+fn gain(value: f64) -> String {
+    if (0.5..2.0).contains(&value) {
+        format!("{:+.1} %", (value - 1.0) * 100.0)
+    } else {
+        ratio(value)
+    }
+}
+
+fn ours(study: &Study, seed: Seed) -> Option<Table> {
+    let at_ratios = seed == Seed::PvTicketlocks;
+    let mut head = vec!["measured here", "median", "ratio", "95 % interval", "Holm's p"];
+    if at_ratios {
+        head.push("published");
+    }
+    let title = format!("{}/s", sentences::operations(study));
+    let table = Table::new("ours", &title, "", &head);
+    table.by_facet(study, |point| {
+        let rate = point.rate.filter(|_| point.point.lock.seed() == seed)?;
+        let found = baseline(study, point);
+        let over = found.and_then(|comparison| comparison.ratio);
+        let dash = || "-".to_owned();
+        let mut cells = vec![
+            si(rate.median.value),
+            over.map_or_else(dash, |estimate| ratio(estimate.value)),
+            over.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            found.map_or_else(dash, |comparison| sentences::bare_p(comparison.verdict.adjusted)),
+        ];
+        if at_ratios {
+            cells.push(at_ratio(point).unwrap_or_else(dash));
+        }
+        Some(cells)
+    })
+}
+
+fn baseline<'a>(study: &'a Study, point: &PointStudy) -> Option<&'a Comparison> {
+    let is_ours = |comparison: &&Comparison| {
+        comparison.axis == Axis::Lock && study.points[comparison.subject] == *point
+    };
+    study.comparisons.iter().find(is_ours)
+}
+
+/// What is published of this lock at this overcommitment, relative to another lock.
+fn at_ratio(point: &PointStudy) -> Option<String> {
+    let (lock, overcommit) = (point.point.lock, point.point.overcommit());
+    let is_at =
+        |setup: &CellSetup| (setup.guests * setup.vcpus) as f64 / setup.cpus as f64 == overcommit;
+    TABLES.iter().find_map(|table| {
+        let published::Shown { document, .. } = table.shown.as_ref()?;
+        if *document != lock.seed() {
+            return None;
+        }
+        table.rows.iter().find_map(|row| {
+            let (base, changed) = table.simulated(row)?;
+            let (base, changed) = (base.setup.as_ref().ok()?, changed.setup.as_ref().ok()?);
+            let is_it =
+                changed.system == lock && base.system != lock && is_at(changed) && is_at(base);
+            is_it.then(|| format!("{} {}", gain(row.claim.value()), table.name))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::tables::TableLine;
+
+    #[test]
+    fn every_document_with_systems_has_a_published_table() {
+        assert_eq!(TABLES.len(), published::Table::all().unwrap().len());
+        for seed in SEEDS {
+            let tables: Vec<Theirs> = theirs(seed).collect();
+            assert!(!tables.is_empty(), "{seed:?}");
+            for Theirs { table, source, remark } in &tables {
+                assert!(!table.lines.is_empty() && !source.is_empty() && !remark.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_shows_its_figures_and_the_gain() {
+        let table = |name: &str| rows(TABLES.iter().find(|table| table.name == name).unwrap());
+        let cells = |table: &Table, ix: usize| match &table.lines[ix] {
+            TableLine::Cells(cells) => cells.clone(),
+            TableLine::Heading(heading) => panic!("{heading}"),
+        };
+        let spinning = table("spinning");
+        assert_eq!(spinning.head, ["published", "before", "after", "gain"]);
+        assert_eq!(cells(&spinning, 0)[1..], ["0.2", "7.6", "0.026x"]);
+        assert_eq!(cells(&table("dbench"), 1)[1..], ["1470", "1713.7", "+16.6 %"]);
+        let preemptable = table("preemptable");
+        assert_eq!(preemptable.head, ["published", "gain"]);
+        assert_eq!(cells(&preemptable, 1)[1..], ["7.91x"]);
+        assert_eq!(cells(&table("lockref"), 1)[1..], ["25 retries an operation"]);
+    }
+}
