@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_the_head_does_not_halt() {
+    fn the_head_does_not_halt() {
         let nodes = Nodes::new();
         let id = nodes.begin(0).expect("none in use");
         assert!(nodes.halt(id));

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_passed_tries_at_once() {
+    fn a_waiter_that_was_passed_tries_at_once() {
         assert_eq!(patience(waiter(4, 4), 6), 0);
         assert_eq!(patience(waiter(0xfffe, 0), 0), 0);
     }
@@ -365,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn who_would_halt_takes_a_lock_that_is_free() {
+    fn a_waiter_takes_a_free_lock_before_it_halts() {
         let stage = Stage::<true>::new();
         stage.lock.draw();
         assert_eq!(stage.hints_of(1), 20, "out of turn, and before its patience is at an end");
     }
 
     #[test]
-    fn who_was_called_tries_whatever_its_place() {
+    fn a_waiter_that_was_called_tries_whatever_its_place() {
         let mut waiter = waiter(200, 4);
         waiter.is_called(4);
         assert!(waiter.may_try(4));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_claimed_before_its_halt_does_not_halt() {
+    fn a_waiter_claimed_before_its_halt_does_not_halt() {
         let table = WaitTable::new();
         let outer = table.publish(5, A, 4);
         assert!(!table.claim(5), "no kick is needed");

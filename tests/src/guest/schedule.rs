@@ -21,9 +21,9 @@ tests![
     torture_under_rr_with_backend_kvm => Long("9 s of locktorture; with another backend or policy in make test"),
     deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then => Quiet("33 s: it waits for the rare preemption"),
     a_kick_through_the_doorbell_has_the_kicker_make_way,
-    who_halts_makes_room_with_backend_vmm => Long("10 s; with another backend in make test"),
-    who_halts_makes_room_with_backend_doorbell,
-    who_halts_makes_room_with_backend_kvm => Long("10 s; with another backend in make test"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_vmm => Long("10 s; with another backend in make test"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_doorbell,
+    a_halted_vcpu_gives_up_its_slot_with_backend_kvm => Long("10 s; with another backend in make test"),
     both_sides_count_alike_with_backend_doorbell => Long("16 s; under another policy in make test"),
     torture_under_random_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
     torture_under_kick_boost_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
@@ -115,7 +115,7 @@ fn ends(file: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// A waiter that halts gives up its slot, and a kicked vCPU gets one: turns end early (6: halted in
 /// the VMM; 7: in HLT), and all vCPUs make progress.
-fn who_halts_makes_room(pv: &str) -> anyhow::Result<()> {
+fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("recording");
     let boot = Boot::direct().pv(pv).policy("rr").slots(2).record(&file);
@@ -128,16 +128,16 @@ fn who_halts_makes_room(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn who_halts_makes_room_with_backend_vmm() -> anyhow::Result<()> {
-    who_halts_makes_room("vmm")
+fn a_halted_vcpu_gives_up_its_slot_with_backend_vmm() -> anyhow::Result<()> {
+    a_halted_vcpu_gives_up_its_slot("vmm")
 }
 
-fn who_halts_makes_room_with_backend_doorbell() -> anyhow::Result<()> {
-    who_halts_makes_room("doorbell")
+fn a_halted_vcpu_gives_up_its_slot_with_backend_doorbell() -> anyhow::Result<()> {
+    a_halted_vcpu_gives_up_its_slot("doorbell")
 }
 
-fn who_halts_makes_room_with_backend_kvm() -> anyhow::Result<()> {
-    who_halts_makes_room("kvm")
+fn a_halted_vcpu_gives_up_its_slot_with_backend_kvm() -> anyhow::Result<()> {
+    a_halted_vcpu_gives_up_its_slot("kvm")
 }
 
 /// Idle vCPUs wake while others' turns are prolonged: in the lock benchmark seldom, in the

@@ -20,7 +20,7 @@ tests![
     a_lost_kick_is_found_and_named,
     a_lost_kick_is_found_on_the_hosts_schedule,
     a_run_is_not_well_because_it_was_over_sooner,
-    who_is_slow_is_not_taken_for_lost => Long("23 s: waits that last"),
+    a_slow_vcpu_is_not_reported_as_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
     a_soak_with_lost_kicks_fails,
@@ -123,7 +123,7 @@ fn a_run_is_not_well_because_it_was_over_sooner() -> anyhow::Result<()> {
     fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
 }
 
-fn who_is_slow_is_not_taken_for_lost() -> anyhow::Result<()> {
+fn a_slow_vcpu_is_not_reported_as_lost() -> anyhow::Result<()> {
     let many = ["--vcpus", "64", "--slots", "2", "--seconds", "4", "--slice", "4ms"];
     compare(&[&many[..], &["--policy", "rr", "--fault", HARMLESS]].concat())?;
     // Without its CPU between release and kick for longer than the watchdog's limit.

@@ -16,7 +16,7 @@ use crate::{
 
 tests![
     it_ends_with_the_answer,
-    what_it_builds_itself_is_not_advised,
+    nothing_that_it_builds_itself_is_advised,
     what_failed_is_done_again_and_the_rest_is_not,
     a_build_that_fails_says_what_to_do,
     apt_refuses_and_setup_says_what_to_do,
@@ -139,7 +139,7 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn what_it_builds_itself_is_not_advised() -> anyhow::Result<()> {
+fn nothing_that_it_builds_itself_is_advised() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let says = |what: &str| -> anyhow::Result<bool> {
         let ran = first_run(&folder)?.run()?.exits(0)?;

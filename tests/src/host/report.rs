@@ -19,7 +19,7 @@ tests![
     a_brief_has_the_answer_alone,
     its_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
-    what_is_no_store_is_refused_in_a_line,
+    an_invalid_store_is_refused_in_a_line,
     its_page_is_whole_in_a_browser,
     the_page_of_two_runs_is_whole_in_a_browser,
     a_page_that_is_not_whole_is_noticed,
@@ -207,7 +207,7 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     what.fails(2, &["luck", "regression"]).map(drop)
 }
 
-fn what_is_no_store_is_refused_in_a_line() -> anyhow::Result<()> {
+fn an_invalid_store_is_refused_in_a_line() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = Fixture { rounds: 1, ..Fixture::default() }.text();
     let report = |run: &Path| pvticket(["report"]).args([run]).run();

@@ -20,14 +20,14 @@ tests![
     the_next_in_line_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
     named_places_are_hit,
     deferred_preempts_nobody_in_a_lock,
-    who_spins_in_vain_gives_its_slot_to_the_holder => Quiet("rate of two policies, factor 3"),
+    a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder => Quiet("rate of two policies, factor 3"),
     several_machines_share_slots_as_gangs,
     machines_get_what_they_weigh => Quiet("ratio of operations 2 to 4.5"),
     two_replays_take_the_same_decisions,
     many_vcpus_on_two_slots_lose_nothing,
     bad_schedules_are_refused,
     a_dry_run_refuses_what_the_run_refuses,
-    what_is_no_recording_is_named,
+    an_invalid_recording_is_named,
 ];
 
 /// `compare` of the payload; returns the runs with their accounts: native first, PV second, and so
@@ -166,7 +166,7 @@ fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn who_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
+fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
     let options = ["--vcpus", "2x", "--seconds", "0.5", "--policy", "rr,directed-yield"];
     let runs = compare(&options)?;
     // By name: directed-yield native, pv, rr native, pv.
@@ -318,7 +318,7 @@ fn a_dry_run_refuses_what_the_run_refuses() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn what_is_no_recording_is_named() -> anyhow::Result<()> {
+fn an_invalid_recording_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     for (name, bytes) in
         [("text", &b"not a recording"[..]), ("empty", b""), ("cut", b"PVTSCHED\x01\0")]

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fault_says_why() {
+    fn an_invalid_fault_says_why() {
         let error = |text: &str| text.parse::<Fault>().unwrap_err().to_string();
         for bad in ["", "kick", "kick-drop", "drop:0.5", "kick-drop=0.5", ":"] {
             assert!(error(bad).contains("kick-drop:P"), "{bad}");

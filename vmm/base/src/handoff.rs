@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_is_refused_with_a_word() {
+    fn an_invalid_setting_is_refused_with_a_word() {
         for text in ["", "fast", "none+fuse", "far", "queue:", "queue:0", "far:129", "adapt+"] {
             let error = text.parse::<HandoffSpec>().unwrap_err().to_string();
             assert!(error.contains("far:N") || error.contains(":N needs"), "{text}: {error}");

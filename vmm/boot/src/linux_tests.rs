@@ -151,7 +151,7 @@ fn an_initrd_fits_beside_the_kernel_to_the_page() {
 }
 
 #[test]
-fn what_is_no_kernel_is_named() {
+fn an_invalid_kernel_is_named() {
     let refusal_with = |mut image: Vec<u8>, offset, bytes: &[u8]| {
         put(&mut image, offset, bytes);
         refusal(&image)

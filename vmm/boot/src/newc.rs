@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_newc_is_not_judged() {
+    fn archives_of_other_formats_are_not_judged() {
         for other in [&b""[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", &[0; 64], b"07070"] {
             assert!(whole(other), "{other:x?}");
         }

@@ -191,7 +191,7 @@ mod tests {
 
     /// A thread inherits the filter of the one that starts it.
     #[test]
-    fn who_starts_a_thread_has_all_that_it_needs() {
+    fn a_class_that_starts_threads_has_all_calls_of_it() {
         for needs in [Needs::default(), Needs::ALL, Needs { schedule: true, driver_bpf: false }] {
             let [boot, worker] =
                 [Class::Main, Class::Worker].map(|class| passes(class, needs).unwrap());

@@ -174,7 +174,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_has_no_room_is_told_which_file_is_large() {
+    fn a_full_ram_disk_is_reported_with_the_large_file() {
         let folder = tempfile::TempDir::new().unwrap();
         let files = [("small", 10), ("large", 300 << 20)].map(|(name, size)| {
             let file = folder.path().join(name);

@@ -229,7 +229,7 @@ mod tests {
 
     /// Regression: figures of the emulated host, some thousand times lower, came without a word.
     #[test]
-    fn who_lacks_only_the_right_is_told() {
+    fn a_missing_permission_is_reported() {
         const HARDWARE: &str = "flags : fpu svm\n";
         const PLAIN: &str = "flags : fpu\n";
         use GuestClass::{Payload, Ring0};

@@ -345,7 +345,7 @@ mod tests {
 
     /// Regression: of a cell's process that the kernel killed, only the status 137 was told.
     #[test]
-    fn who_was_killed_may_have_lacked_memory() {
+    fn a_killed_worker_may_have_lacked_memory() {
         let memory = || Memory::of_host(ByteSize::mib(600));
         let reason = |status| why_killed(ExitStatus::from_raw(status), memory);
         assert_eq!(

@@ -176,7 +176,7 @@ mod tests {
 
     /// A group that is over `memory.high` is slowed down, and never killed for it.
     #[test]
-    fn who_is_slowed_down_is_told() {
+    fn a_throttled_process_is_reported() {
         let files = [("/sys/fs/cgroup/user/memory.high", 200), ("/sys/fs/cgroup/memory.high", 300)];
         let number = |file: &Path| {
             let found = files.iter().find(|(name, _)| Path::new(name) == file);

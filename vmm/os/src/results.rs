@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_written_to() {
+    fn a_target_that_is_no_regular_file_is_written_to() {
         let dir = tempfile::tempdir().unwrap();
         write(Path::new("/dev/null"), b"gone").unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());

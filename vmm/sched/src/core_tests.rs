@@ -220,7 +220,7 @@ fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
 }
 
 #[test]
-fn who_is_handed_over_to_runs_on_the_slot_that_was_left() {
+fn the_vcpu_of_a_handover_runs_on_the_slot_that_was_left() {
     let mut core = core_of("rr", &[0; 3], 2);
     tell(&mut core, 2, Event::Exited, 5);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // and leaves slot 0 idle

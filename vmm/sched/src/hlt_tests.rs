@@ -71,7 +71,7 @@ fn whose_thread_waits_for_something_else_needs_no_slot() {
 }
 
 #[test]
-fn who_sits_in_hlt_when_its_turn_ends_is_not_preempted() {
+fn a_vcpu_in_hlt_at_the_end_of_its_turn_is_not_preempted() {
     for policy in ["rr", "fair", "kick-boost", "random", "lwp:100000,5us"] {
         for look in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Observation::default()] {
             loses_its_slot(&mut core_of(policy, &[0, 0], 1), look, 20_001);
@@ -110,7 +110,7 @@ fn a_waiter_in_hlt_has_no_grace_when_a_kicked_vcpu_wants_its_slot() {
 }
 
 #[test]
-fn who_sits_in_hlt_keeps_a_slot_that_no_other_wants() {
+fn a_vcpu_in_hlt_keeps_a_slot_that_no_other_wants() {
     let mut core = core_of("rr", &[0, 0], 2);
     assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(in_hlt(1)), 1_001), []);
     assert_eq!(state(&core, 0), State::Running(SlotId(0)));

@@ -222,7 +222,7 @@ fn an_event_that_does_not_come_within_a_slice_is_a_divergence() {
 }
 
 #[test]
-fn who_spun_out_does_so_again() {
+fn a_turn_that_spun_out_is_replayed() {
     let turns = [turn(0, 500, 0, TurnEnd::Spun), turn(500, 9, 1, TurnEnd::Slice)];
     let mut replay = Replay::of(2, &turns);
     assert!(replay.0.policy().spin_looks() > 0, "guests must say so");
@@ -233,7 +233,7 @@ fn who_spun_out_does_so_again() {
 }
 
 #[test]
-fn who_made_way_does_so_for_the_same_kick() {
+fn a_turn_that_ended_for_a_kick_is_replayed() {
     let turns = [
         turn(0, 10, 1, TurnEnd::Halted),
         turn(10, 500, 0, TurnEnd::MadeWay),
@@ -248,7 +248,7 @@ fn who_made_way_does_so_for_the_same_kick() {
 }
 
 #[test]
-fn who_was_kept_off_at_a_place_is_again() {
+fn a_preemption_at_a_point_is_replayed() {
     let at_place = Turn { point: Some(Point::Critical), ..turn(0, 500, 0, TurnEnd::Injected) };
     let turns = [at_place, turn(500, 100, 1, TurnEnd::Slice), turn(700, 9, 0, TurnEnd::Slice)];
     let mut replay = Replay::of(2, &turns);

@@ -85,7 +85,7 @@ fn the_holder_comes_before_its_waiters_and_those_by_their_tickets() {
 
 /// A guest that always claims to hold a lock gains one turn per round, each with its grace.
 #[test]
-fn who_is_forced_off_again_takes_its_turn_in_the_round() {
+fn a_vcpu_forced_off_again_takes_its_turn_in_the_round() {
     let mut core = stranded("deferred:ask,1us");
     tell(&mut core, 1, Event::Stopped(free()), 2_100);
     for now in [3_100, 4_100] {
@@ -113,7 +113,7 @@ fn spent() -> Core {
 /// Regression: whoever was behind a spent vCPU had its turn first, spun for a slice and a grace, and
 /// was spent, too; the line never moved again.
 #[test]
-fn who_waits_for_a_spent_vcpu_makes_way_and_does_not_go_ahead_of_it() {
+fn a_waiter_for_a_spent_vcpu_makes_way_and_stays_behind_it() {
     let mut core = spent();
     assert_eq!(core.accounting().totals().forced, 2, "the one behind it made way at a look");
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT), "not the stranded one");

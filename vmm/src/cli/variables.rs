@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_does_not_pass_for_unset() {
+    fn a_variable_that_is_no_text_is_not_taken_for_unset() {
         let odd = OsString::from_vec(vec![b'5', 0xff]);
         for name in TEXTS {
             let Err(Usage(error)) = check_texts(|asked| (asked == name).then(|| odd.clone()))

@@ -175,7 +175,7 @@ mod tests {
     /// Regression: on a quiet host each window under `rr` was marked: threads whose turns were over waited behind the next
     /// vCPU until they slept (27 to 120 ms of 300).
     #[test]
-    fn who_waits_while_vcpus_have_all_slots_is_not_starved() {
+    fn waiting_while_vcpus_have_all_slots_is_not_starvation() {
         let rr = point("rr");
         let disturbance = |ran: u64| {
             let mut figures = window(150, 50);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_as_the_host_or_a_control_group_says_is_not_starved() {
+    fn waiting_by_the_host_or_a_control_group_is_not_starvation() {
         let figures = [window(400, 0)];
         let mut grouped = point("rr");
         grouped.cgroups = Some("per-vm:weights=100/300".parse().unwrap());

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_in_2012() {
+    fn defaults_are_those_of_2012() {
         let Ok(Asked::Run(options)) = parsed("") else { panic!("it is a run") };
         assert_eq!(options.clients, [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!((options.scales.len(), options.runs, options.seconds), (2, 10, 5));

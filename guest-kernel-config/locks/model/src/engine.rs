@@ -59,7 +59,7 @@ macro_rules! atomic {
     };
 }
 
-/// Its arithmetic, for all but `bool`.
+/// Arithmetic on an atomic that [`atomic!`] made; that of `bool` has none.
 macro_rules! arithmetic {
     ($name:ident, $value:ty) => {
         #[allow(dead_code)]

@@ -70,7 +70,7 @@ fn taken<S: Spinners>(mutex: &Mutex<S>, hints: Option<u32>, owner_is_off: bool) 
 }
 
 #[test]
-fn who_sleeps_at_once_makes_three_writes_in_the_baseline_and_two_less_if_it_reads() {
+fn a_sleeper_writes_three_times_in_the_baseline_and_twice_less_if_it_reads() {
     // The decrement, the look before queueing, the look before sleeping, and the one after it.
     let asleep = MutexTaken { slow: true, halts: 1, rmw: 4, ..MutexTaken::default() };
     assert_eq!(taken(&BaselineMutex::new(), None, true), asleep);
@@ -167,7 +167,7 @@ fn the_second_spinner_of_a_mutex_for_one_sleeps_at_once() {
 }
 
 #[test]
-fn who_queues_in_vain_leaves_its_node_to_be_passed_over() {
+fn a_queuer_that_gives_up_leaves_a_node_that_is_skipped() {
     // All its looks are in the queue: as many as the threshold, without a look at the mutex.
     let (second, kicked) = three(&QueuedMutex::new(), 100);
     assert_eq!((second.spins, second.beside, second.halts), (10, 1, 1));

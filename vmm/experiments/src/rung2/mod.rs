@@ -237,7 +237,7 @@ fn doubts(machine: &Machine) -> String {
     machine.doubts.iter().map(each).collect()
 }
 
-/// What the machine's host does beside, in words.
+/// How often the machine's host takes its CPUs for other threads, in words.
 fn noise(machine: &Machine) -> String {
     match machine.noise {
         Some(Noise { busy, idle }) => format!("whose CPUs are taken for {busy} every {idle}"),

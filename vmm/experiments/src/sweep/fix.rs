@@ -126,7 +126,7 @@ pub(super) fn kept(dir: &SweepDir, sweep: &SweepLine) -> Kernels {
     }
 }
 
-/// The kernels that options name are those of the sweep, and cannot be chosen again.
+/// Refuses options that name kernels: a sweep that is resumed has those in its directory.
 pub(super) fn check_kernels(files: &KernelFiles) -> Result<(), Usage> {
     if files.is_empty() {
         Ok(())

@@ -45,7 +45,7 @@ mod tests {
 
     /// Not noted by anything else in this process: these are as if it had been started with them.
     #[test]
-    fn what_is_not_kept_is_closed() {
+    fn descriptors_that_are_not_kept_are_closed() {
         let [kept, left] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
         let expected = fstat(&kept).unwrap();
         let [kept, left] = [kept, left].map(IntoRawFd::into_raw_fd);

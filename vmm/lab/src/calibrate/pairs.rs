@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_owns_all_lines_has_written_each() {
+    fn the_owner_of_all_lines_has_written_each() {
         let chain = Chain::new(16, 3);
         let writes = || chain.0.iter().map(|line| line.0.load(SeqCst) / WRITE).collect::<Vec<_>>();
         for times in 1..=3 {

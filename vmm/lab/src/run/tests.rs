@@ -159,7 +159,7 @@ fn a_dead_worker_costs_its_cell_and_no_other() {
 }
 
 #[test]
-fn what_is_no_word_of_ours_ends_a_worker() {
+fn an_unknown_message_ends_a_worker() {
     let workers = one("[ $n = 1 ] && echo nonsense");
     let Ran { summary, log, .. } = ran("nonsense", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed), (7, 1));
@@ -168,7 +168,7 @@ fn what_is_no_word_of_ours_ends_a_worker() {
 
 /// A marker file tells the second worker from the first.
 #[test]
-fn who_dies_between_cells_costs_none() {
+fn a_worker_that_dies_between_cells_costs_none() {
     let marker: PathBuf = env::temp_dir().join(format!("pvticket-between-{}", process::id()));
     let _ = fs::remove_file(&marker);
     let before =

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_while_it_is_looked_at_keeps_its_slot() {
+    fn a_vcpu_that_wakes_during_a_look_keeps_its_slot() {
         let (driver, sleeper) = wakes_after(1);
         driver.reclaim(Some(sleeper));
         assert_eq!(driver.lock().core.slots()[0], Some(sleeper));
@@ -175,7 +175,7 @@ mod tests {
 
     /// Not at the next look, which a busy host may delay: until then it is in the guest without a slot.
     #[test]
-    fn who_wakes_just_after_its_slot_was_taken_waits_for_one() {
+    fn a_vcpu_that_wakes_after_it_lost_its_slot_waits_for_one() {
         // The watcher's look, and that under the lock.
         let (driver, sleeper) = wakes_after(2);
         driver.reclaim(Some(sleeper));

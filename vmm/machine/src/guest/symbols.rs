@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_has_no_symbols() {
+    fn an_invalid_map_has_no_symbols() {
         for text in ["", "ffffffffffffffff B The real System.map", "1abc0 D x", "a b c\n\0\u{fffd}"]
         {
             assert_eq!(Symbols::parse(text), None, "{text:?}");

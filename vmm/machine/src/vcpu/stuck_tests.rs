@@ -125,7 +125,7 @@ fn when_all_halt_nobody_can_kick() {
 }
 
 #[test]
-fn who_stands_outside_of_a_free_lock_is_found() {
+fn a_vcpu_outside_of_a_free_lock_is_found() {
     let outside = |queued| {
         let waits = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
         VcpuSample { waits, ..halted(1, None) }

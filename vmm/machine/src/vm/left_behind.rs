@@ -95,7 +95,7 @@ mod tests {
 
     /// Regression: the thread dropped the timers of its schedule in a later cell, and its filter ended the worker.
     #[test]
-    fn what_a_thread_used_is_dropped_by_who_waits_for_it() {
+    fn the_resources_of_a_thread_are_dropped_by_its_waiter() {
         let all = LeftBehind::new();
         let (end, ended) = mpsc::channel::<()>();
         let (say, dropped) = mpsc::channel();

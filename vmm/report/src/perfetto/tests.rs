@@ -252,7 +252,7 @@ fn runs_in_a_file_share_nothing() {
 }
 
 #[test]
-fn what_is_no_trace_is_told_so() {
+fn an_invalid_trace_is_reported() {
     let error = |bytes: &[u8]| digest(bytes, 10).unwrap_err().to_string();
     let whole = first();
     for foreign in [&b""[..], b"PVTSCHED", b"{\"traceEvents\":[]}", &[0x0a, 2, 0x40, 1]] {

@@ -290,7 +290,7 @@ mod tests {
     /// Regression: each request to choose again cost the vCPU that stayed one more exit, also while it was out: where
     /// many spinners yielded to the queue of its CPU, it never came back to its guest.
     #[test]
-    fn who_is_out_of_its_guest_leaves_it_no_second_time() {
+    fn a_vcpu_outside_of_its_guest_pays_no_second_exit() {
         let mut spec = spec(System::PvTicket, 1, "host-cfs");
         (spec.machine, spec.cpus) = (Machine::ideal(1), 1);
         spec.machine.costs.exit = Picos(1_500_000);

@@ -172,7 +172,7 @@ fn orders_are_obeyed_before_they_are_answered() {
 }
 
 #[test]
-fn what_is_no_request_is_said_and_harms_nobody() {
+fn an_invalid_request_is_reported_and_harms_nobody() {
     on_a_runtime(async {
         let served = Served::start("garbage");
         let mut client = served.connect().await;
@@ -219,7 +219,7 @@ fn hundreds_who_say_nothing_are_turned_away_and_leave_room() {
 }
 
 #[test]
-fn who_has_gone_takes_nobodys_place() {
+fn a_closed_connection_takes_no_place() {
     on_a_runtime(async {
         let served = Served::start("gone");
         for _ in 0..200 {

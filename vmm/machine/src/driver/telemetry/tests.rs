@@ -44,7 +44,7 @@ fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
 }
 
 #[test]
-fn who_stands_outside_or_is_about_to_kick_is_not_free() {
+fn a_vcpu_outside_or_about_to_kick_is_not_free() {
     let lines = lines();
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
     lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
@@ -84,7 +84,7 @@ fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
 }
 
 #[test]
-fn who_counts_no_locks_has_not_taken_none() {
+fn a_vcpu_that_counts_no_locks_has_no_count() {
     let lines = lines();
     assert_eq!(lines.taken(VCPU), None);
     lines.store(VCPU, offset_of!(Line, taken), 7u64);
@@ -104,7 +104,7 @@ fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
 
 /// A vCPU that was stopped while drawing a ticket: did it draw one, and which?
 #[test]
-fn a_ticket_that_nobody_else_has_is_that_of_the_one_who_was_drawing() {
+fn a_ticket_that_no_other_vcpu_has_is_that_of_the_drawing_one() {
     let lines = lines();
     let (other, third) = (VcpuId(0), VcpuId(1));
     let set = |head: u16, tail: u16| {

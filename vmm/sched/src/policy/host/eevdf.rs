@@ -19,8 +19,8 @@ use base::units::Nanos;
 /// * A vCPU that wakes has the lag with which it went to sleep (`PLACE_LAG`), at most two slices or
 ///   a tick (`update_entity_lag`), and preempts if it would be picked. One that goes to sleep with a
 ///   negative lag stays in the average until that has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).
-/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). Who
-///   yields has its deadline put off by a slice (`yield_task_fair`). There is nothing to skip it.
+/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). A
+///   vCPU that yields has its deadline put off by a slice (`yield_task_fair`); no buddy is skipped.
 #[derive(Debug)]
 pub(in super::super) struct Eevdf {
     slice: Nanos,
