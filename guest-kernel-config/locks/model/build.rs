@@ -66,8 +66,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         if !choice.has(place, mutant.name) {
             continue;
         }
-        let its: Vec<_> = LOCKS.iter().filter(|other| other.name == lock).collect();
-        module(&mut code, mutant.engine, mutant.name, &changed, &its, "")?;
+        let changed_locks: Vec<_> = LOCKS.iter().filter(|other| other.name == lock).collect();
+        module(&mut code, mutant.engine, mutant.name, &changed, &changed_locks, "")?;
         let Mutant { name, rule, harmless, .. } = *mutant;
         row(&mut table, &VariantRow { name, rule, harmless }, &[mutant.engine], &[lock])?;
     }

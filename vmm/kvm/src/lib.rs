@@ -1,4 +1,5 @@
-//! The only place that talks to KVM, and the only crate of the VMM with `unsafe`: the others forbid it.
+//! The only place that talks to KVM. `unsafe` is here and in the loader of the BPF scheduler (`vmm/bpf`); the other crates of
+//! the VMM forbid it.
 
 pub mod aside;
 pub mod caps;

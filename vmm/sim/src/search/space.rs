@@ -54,12 +54,12 @@ pub fn usual_policies() -> Vec<PolicySpec> {
 }
 
 const LOOKS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
-/// In increments. The longest are longer than a wakeup: only then is there no vCPU at times whose
-/// operation under way makes up for a wakeup that was lost.
+/// In increments. The longest are longer than a wakeup: with shorter ones some vCPU always has an operation
+/// under way, whose release makes up for a wakeup that was lost.
 const WORK: [u32; 9] = [0, 1, 5, 20, 100, 400, 2_000, 20_000, 100_000];
-/// In the shortest.
+/// Multiples of the shortest slice.
 const SLICES: [u64; 6] = [1, 2, 5, 10, 50, 200];
-/// A wakeup is lost for good if none comes after it, as at the end: few are as good as many.
+/// A lost wakeup shows if no other comes after it, as at the end: few operations are as good as many.
 const OPERATIONS: [u64; 6] = [30, 100, 300, 1_000, 3_000, 10_000];
 const DELAYS: [&str; 5] = ["1us", "5us", "20us", "100us", "1ms"];
 const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
