@@ -25,7 +25,7 @@ pub const MOST_KILLED: usize = 3;
 const MOST: Duration = Duration::from_secs(360);
 
 /// How many of the tests that took longest are shown.
-const DEAREST: usize = 10;
+const SLOWEST: usize = 10;
 
 /// The runs that a test is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +229,7 @@ impl Tally {
         if let Some(reason) = too_many(&repeated) {
             println!("{reason}");
         }
-        print!("{}", self.dearest());
+        print!("{}", self.slowest());
         if let Some(reminder) = self.reminder(took) {
             println!("{reminder}");
         }
@@ -253,12 +253,12 @@ impl Tally {
     }
 
     /// The tests that took longest, a line each.
-    fn dearest(&self) -> String {
+    fn slowest(&self) -> String {
         let seconds = lock(&self.seconds);
         let mut tests: Vec<_> = seconds.iter().collect();
         tests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         let line = |(name, took): &(&String, &f64)| format!("{took:7.1} s  {name}\n");
-        tests.iter().take(DEAREST).map(line).collect()
+        tests.iter().take(SLOWEST).map(line).collect()
     }
 
     /// Names the bound on `make test` if this run of it took longer.

@@ -28,20 +28,20 @@ fn arguments_select_tiers() {
 }
 
 #[test]
-fn a_short_run_that_takes_too_long_is_told() {
+fn a_short_run_beyond_its_bound_gets_a_reminder() {
     let late = MOST + Duration::from_secs(1);
     let short = Tally { only_in_all: 2, ..Tally::default() };
     assert!(short.reminder(late).is_some_and(|line| line.contains("tier")));
     assert_eq!(short.reminder(MOST), None);
-    assert_eq!(Tally::default().reminder(late), None, "all tests have no such bound");
+    assert_eq!(Tally::default().reminder(late), None, "a run of all tests has no such bound");
 }
 
 #[test]
-fn the_dearest_come_first() {
+fn the_slowest_tests_come_first() {
     let tally = Tally::default();
     let seconds = (0..20).map(|n| (format!("t{n}"), f64::from(n)));
     lock(&tally.seconds).extend(seconds);
-    let lines = tally.dearest();
-    assert_eq!(lines.lines().count(), DEAREST);
+    let lines = tally.slowest();
+    assert_eq!(lines.lines().count(), SLOWEST);
     assert_eq!(lines.lines().next(), Some("   19.0 s  t19"));
 }

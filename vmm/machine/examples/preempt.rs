@@ -1,5 +1,5 @@
-//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock's holder. The example prints what that
-//! costs with native and with PV ticketlocks.
+//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock's holder. The example prints what
+//! that costs with native and with PV ticketlocks.
 //!
 //! The guest is the payload, which runs in ring 3 on any KVM.
 
@@ -31,10 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs the machine for the window, and says what the schedule did to it.
+/// Runs the machine for the window. Returns the acquisitions and what the schedule counted, as one line.
 fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let vcpus = VcpuCount::try_from(2)?;
-    // Twenty times a second a vCPU that holds the lock loses its slot for 10 ms.
+    // A vCPU that holds the lock loses its slot for 10 ms: 50 ms on average after the last hold, or when one is next
+    // found to hold it.
     let policy = "lhp:20,10ms".parse()?;
     let slot = signal::allowed_cpus().into_iter().take(1).collect();
     let schedule = ScheduleSpec::new(policy, slot, Nanos::millis(2), 1);

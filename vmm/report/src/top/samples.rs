@@ -14,7 +14,7 @@ struct SamplePair {
 pub struct Samples(Vec<SamplePair>);
 
 impl Samples {
-    /// Takes what is new in a status. Cells that have ended are dropped.
+    /// Adds the new samples of a status, and drops cells that have ended.
     pub fn add(&mut self, status: &Status) {
         self.0.retain(|pair| status.at_work.iter().any(|cell| cell.cell == pair.now.cell));
         for live in status.at_work.iter().filter_map(|cell| cell.live.as_ref()) {
@@ -53,12 +53,12 @@ pub(super) struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// Seconds between the samples, by the clock of the machines if they have one, which is that of a
-    /// simulation; None if there is only one sample.
+    /// Seconds between the samples: by the schedule's clock, which is that of the simulation in a simulated
+    /// cell, or else by the time since the cell began. None: there is one sample, or no time passed.
     pub(super) fn span(&self) -> Option<f64> {
         let before = self.before?;
-        let theirs = self.now.view.at.0.saturating_sub(before.view.at.0);
-        let span = match theirs {
+        let scheduled = self.now.view.at.0.saturating_sub(before.view.at.0);
+        let span = match scheduled {
             0 => self.now.seconds - before.seconds,
             nanos => nanos as f64 / 1e9,
         };

@@ -28,15 +28,15 @@ pub struct Space {
     pub slice: Nanos,
 }
 
-/// The shortest slice on `machine` that a search tries: in one that is hardly longer than an exit and
-/// an entry, vCPUs do nothing but come and go, which is no fault of a lock.
+/// The shortest slice on `machine` that a search tries. In one hardly longer than an exit and an entry,
+/// vCPUs make no progress whatever the lock.
 pub fn shortest_slice(machine: &Machine) -> Nanos {
     let Costs { exit, switch, wakeup, .. } = machine.costs;
     Nanos((exit + switch + wakeup).0 / 400).max(Nanos::micros(20))
 }
 
-/// All policies that can be simulated, with the arguments that their own tests use, and those that
-/// preempt where it hurts.
+/// All policies that can be simulated, with the arguments that their own tests use, and more that preempt
+/// holders, next waiters and vCPUs inside the windows of a halt and a kick, for longer.
 pub fn usual_policies() -> Vec<PolicySpec> {
     const MORE: [&str; 5] = [
         "point:before-flag,100000,20us",
@@ -46,25 +46,26 @@ pub fn usual_policies() -> Vec<PolicySpec> {
         "lwp:10000,500us",
     ];
     let own = POLICIES.iter().filter(|policy| !["host", "replay"].contains(&policy.name));
-    // Of the models of the host's scheduler one form each: with both they would have a quarter of all trials,
-    // and one mutant is not found in time.
+    // One form of each model of the host's scheduler: with both they would have a fifth of all trials, and
+    // one mutant would not be found in time.
     let tested = own.flat_map(|policy| policy.tested.iter().copied());
     let tested = tested.filter(|text| !text.contains("kick-yield"));
     tested.chain(MORE).filter_map(|text| text.parse().ok()).collect()
 }
 
 const LOOKS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
-/// In increments. The longest are longer than a wakeup: with shorter ones some vCPU always has an operation
-/// under way, whose release makes up for a wakeup that was lost.
+/// In increments. The longest take longer than a wakeup: only then are there moments at which no operation
+/// under way makes up for a lost wakeup.
 const WORK: [u32; 9] = [0, 1, 5, 20, 100, 400, 2_000, 20_000, 100_000];
-/// Multiples of the shortest slice.
+/// Multiples of the shortest.
 const SLICES: [u64; 6] = [1, 2, 5, 10, 50, 200];
-/// A lost wakeup shows if no other comes after it, as at the end: few operations are as good as many.
+/// A lost wakeup shows only if no other follows, as at the end of a run: short runs find as much as long
+/// ones.
 const OPERATIONS: [u64; 6] = [30, 100, 300, 1_000, 3_000, 10_000];
 const DELAYS: [&str; 5] = ["1us", "5us", "20us", "100us", "1ms"];
 const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
-/// The means of a thread's times, busy and idle: it has to hit windows of a few nanoseconds, and to
-/// last longer than what others do meanwhile.
+/// Mean busy and idle times of the noise: it has to hit windows of a few nanoseconds, and to last longer
+/// than what other vCPUs do meanwhile.
 const NOISES: [&str; 4] = ["2us+4us", "5us+5us", "20us+20us", "50us+200us"];
 const SWITCHES: [u32; 4] = [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD];
 
@@ -74,7 +75,7 @@ type Gene = fn(&Space, &mut Scenario, &mut SplitMix64);
 const GENES: [Gene; 10] = [
     |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
     |space, scenario, rng| {
-        // Few are as good as many, and quicker.
+        // The smaller of two draws: few vCPUs find as much as many, and are quicker to simulate.
         let most = space.vcpus.min(scenario.system.most_cpus() as usize);
         scenario.vcpus = 2 + rng.below(most - 1).min(rng.below(most - 1));
     },
@@ -112,13 +113,13 @@ fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     }
     let mut number = |n| if is_one_in(n, rng) { 1 + rng.below(4) as u16 } else { 0 };
     let (far, queue) = (number(4), number(2));
-    // Without a queue alone it has an effect.
+    // It has an effect only without `queue`.
     let fuse = if queue == 0 && is_one_in(2, rng) { handoff::FUSE } else { 0 };
     let bits: u32 = SWITCHES.into_iter().filter(|_| is_one_in(3, rng)).sum();
     HandoffSpec { bits: bits | fuse, far, queue }
 }
 
-/// None in half of all cases: a fault that wakes vCPUs hides lost wakeups. No kick is lost.
+/// Empty in about half of all cases: a fault that wakes vCPUs hides lost wakeups. Never loses a kick.
 fn faults(rng: &mut SplitMix64) -> FaultSpec {
     let mut list = Vec::new();
     if is_one_in(2, rng) {
@@ -133,7 +134,7 @@ fn faults(rng: &mut SplitMix64) -> FaultSpec {
             }
         }
     }
-    // Empty text is no list; all others parse.
+    // Only the empty text does not parse: no faults.
     list.join(",").parse().unwrap_or_default()
 }
 
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_drawn_can_be_simulated_and_survives_a_file() {
+    fn drawn_scenarios_can_be_simulated_and_survive_json() {
         let machine = Machine::shipped("westmere-80").expect("it is shipped");
         let space = Space {
             systems: System::ALL.to_vec(),

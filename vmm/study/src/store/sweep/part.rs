@@ -25,7 +25,7 @@ pub struct Part {
     pub session: Option<SessionLine>,
     /// Cells, aborted ones included.
     pub cells: Vec<CellLine>,
-    /// How it ends.
+    /// How the part ends; a torn last line counts as [`End::Half`].
     pub end: End,
 }
 
@@ -34,10 +34,10 @@ pub struct Part {
 pub enum End {
     /// All cells of its unit are in it.
     Whole,
-    /// No last line: the part is being written, or its task has ended early.
+    /// The unit's last line is missing or torn: the part is being written, or its task ended early.
     #[default]
     Half,
-    /// Cannot be what a task of this sweep wrote.
+    /// The part is not what a task of this sweep writes, or it cannot be read.
     Damaged {
         /// The line's number, from 1; 0: the file itself.
         line: u64,
@@ -47,7 +47,7 @@ pub enum End {
 }
 
 impl Part {
-    /// Which attempt it is.
+    /// The attempt that its session line names; None: it has no such line.
     pub fn attempt(&self) -> Option<&Attempt> {
         self.session.as_ref()?.attempt.as_ref()
     }
