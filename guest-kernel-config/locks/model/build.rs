@@ -1,9 +1,10 @@
-//! Makes the variants: the sources of the locks and the latch, as they are and with each mutant's
-//! edits, once per engine, with the engine's atomics in place of the processor's, and with what
-//! `rewrite.rs` lists: smaller constants, and one condition that only a long queue fulfils.
+//! Generates the variants: the sources of the locks, the latch, the VMM's halts, the mutexes, the counters
+//! and the lockrefs, unchanged for each engine, and with the edits of each mutant that is built, for that
+//! mutant's engine. All have the engine's atomics in place of the processor's, and the edits that
+//! `rewrite.rs` lists, such as smaller constants.
 //!
-//! The product's sources need not know that they are checked, and the checked code is not a copy
-//! that could fall behind.
+//! The product's sources contain nothing for these checks, and the checked code is not a copy that could
+//! fall behind.
 
 #[path = "build/choice.rs"]
 mod choice;
@@ -58,16 +59,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let plain =
         VariantRow { name: "plain", rule: "what the product runs", harmless: Some("the product") };
     row(&mut table, &plain, &ENGINES, &names)?;
-    let of_pv = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
-    let of_others = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
-    for (place, (lock, mutant)) in of_pv.chain(of_others).enumerate() {
-        // Of all mutants, also of those that are not built: the source may have changed.
+    let pv_mutants = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
+    let other_mutants = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
+    for (place, (lock, mutant)) in pv_mutants.chain(other_mutants).enumerate() {
+        // Also for a mutant that is not built: its text must still be in the source.
         let changed = mutate(&sources, mutant)?;
         if !choice.has(place, mutant.name) {
             continue;
         }
-        let changed_locks: Vec<_> = LOCKS.iter().filter(|other| other.name == lock).collect();
-        module(&mut code, mutant.engine, mutant.name, &changed, &changed_locks, "")?;
+        let own: Vec<_> = LOCKS.iter().filter(|other| other.name == lock).collect();
+        module(&mut code, mutant.engine, mutant.name, &changed, &own, "")?;
         let Mutant { name, rule, harmless, .. } = *mutant;
         row(&mut table, &VariantRow { name, rule, harmless }, &[mutant.engine], &[lock])?;
     }
@@ -142,7 +143,8 @@ fn mutate(sources: &[SourceFile], mutant: &Mutant) -> Result<Vec<SourceFile>, Bo
     Ok(changed)
 }
 
-/// The modules of one variant for one engine, of those that its locks need: each one is compiled for each mutant.
+/// Writes the module of one variant for one engine, with only the submodules that its locks need, since every
+/// variant compiles its own.
 ///
 /// `parent` is the enclosing module's path with a trailing `::`, or empty.
 fn module(
@@ -180,7 +182,7 @@ fn module(
     writeln!(code, "}}")
 }
 
-/// Keeps mutants, in which nothing is linted, from the lints: they take ten times as long as all else there.
+/// Leaves mutants out of clippy's build: nothing in them is linted, and they take ten times as long as the rest.
 pub fn unless_linted(variant: &str) -> &'static str {
     if variant.ends_with("plain") { "" } else { "#[cfg(not(clippy))] " }
 }

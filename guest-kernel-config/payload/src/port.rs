@@ -22,7 +22,7 @@ pub fn at(offset: u16) -> u16 {
 /// Writes a 32-bit value to an I/O port.
 #[inline]
 pub fn out32(port: u16, value: u32) {
-    // SAFETY: the TSS permits this guest every port; the write exits to the VMM, which accesses
+    // SAFETY: IOPL or the TSS permits this guest every port; the write exits to the VMM, which accesses
     // only memory that Rust code accesses through atomics. Without `nomem`, the compiler caches no memory
     // across the exit.
     unsafe {
@@ -72,7 +72,7 @@ pub fn in32(port: u16) -> u32 {
 pub fn vcpu_done(status: u32) -> ! {
     loop {
         out32(at(ports::VCPU_DONE), status);
-        // The VMM does not resume a vCPU that is done; if it does, the write is repeated.
+        // The VMM does not resume a vCPU that is done; if it did, the write would be repeated.
         core::hint::spin_loop();
     }
 }

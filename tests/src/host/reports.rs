@@ -1,4 +1,4 @@
-//! Commands that report: `doctor`, `compare`, and guests that misuse the hypercalls.
+//! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse the hypercalls.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ tests![
     doctor_speaks_json,
     doctor_is_brief,
     compare_finds_no_violation,
-    a_comparison_is_judged_as_a_report_judges_it,
+    compare_agrees_with_export_and_report,
     an_interrupted_comparison_is_resumed,
     compare_refuses_nonsense,
     the_smallest_guest_says_hello,
@@ -58,8 +58,8 @@ fn doctor_is_brief() -> anyhow::Result<()> {
     ensure!(matches!(ran.status()?, 0 | 1) && ran.stderr.is_empty(), "{}", ran.show());
     let lines: Vec<&str> = ran.text()?.lines().collect();
     let begins = ["host:   ", "guests: ", "next:   "];
-    let are_they = begins.iter().zip(&lines).all(|(begin, line)| line.starts_with(begin));
-    ensure!(lines.len() == 3 && are_they, "{}", ran.show());
+    let all_begin = begins.iter().zip(&lines).all(|(begin, line)| line.starts_with(begin));
+    ensure!(lines.len() == 3 && all_begin, "{}", ran.show());
     ensure!(lines[2].contains("pvticket doctor"), "{}", ran.show());
     pvticket(["doctor", "--brief", "--json"]).run()?.fails(2, &["--brief", "--json"]).map(drop)
 }
@@ -91,8 +91,8 @@ fn compare_finds_no_violation() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `compare` keeps what it measured in a store, and says of it what `export` and `report` do.
-fn a_comparison_is_judged_as_a_report_judges_it() -> anyhow::Result<()> {
+/// `compare` keeps its measurements in a store, and its results are those of `export` and `report` on that store.
+fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let [dir, ours, exported] = ["run", "ours", "exported"].map(|name| folder.path().join(name));
@@ -106,12 +106,12 @@ fn a_comparison_is_judged_as_a_report_judges_it() -> anyhow::Result<()> {
     ensure!(comparisons.len() == 2, "{comparisons:?}");
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     for comparison in comparisons {
-        let point = &document["points"][comparison["of"].as_u64().context("of what?")? as usize];
+        let point = &document["points"][comparison["of"].as_u64().context("no point")? as usize];
         let vcpus = &point["point"]["vcpus"];
-        let is_it = |line: &&str| {
+        let is_conclusion = |line: &&str| {
             line.trim_start().starts_with(&format!("{vcpus} vCPU")) && line.contains("ticket")
         };
-        let conclusion = compared.text()?.lines().rev().find(is_it).context("no conclusion")?;
+        let conclusion = compared.text()?.lines().rev().find(is_conclusion).context("no conclusion")?;
         let (ours, theirs) = match comparison["outcome"].as_str().unwrap_or_default() {
             "more" => ("pv-ticket beats ticket", "pv-ticket gives more than ticket"),
             "less" => ("ticket beats pv-ticket", "gives less than ticket"),
@@ -124,7 +124,7 @@ fn a_comparison_is_judged_as_a_report_judges_it() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was measured before Ctrl-C is shown and kept; the rest follows.
+/// What was measured before Ctrl-C is shown and kept; `--resume` measures the rest.
 fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -155,7 +155,7 @@ fn compare_refuses_nonsense() -> anyhow::Result<()> {
         let ran = pvticket(["compare"]).args(words).run()?;
         ran.fails(2, &[words[0]])?;
     }
-    // The kernel would silently use its own threshold instead.
+    // The guest kernel would silently use its own threshold instead.
     let ran = pvticket(["compare", "--guest", "linux", "--spin-threshold", "0"]).run()?;
     ran.fails(2, &["--spin-threshold"]).map(drop)
 }
@@ -170,7 +170,7 @@ fn the_smallest_guest_says_hello() -> anyhow::Result<()> {
 fn misuse_of_hypercalls_is_counted_and_harmless() -> anyhow::Result<()> {
     need_kvm()?;
     let ran = pvticket(["tiny", "misuse"]).run()?.exits(0)?;
-    // Bytes and words, writes and reads, at both ports, and one kick of a vCPU that does not exist.
+    // At both ports, writes of 8 and 16 bits and reads of 8, 16 and 32; and one kick of a vCPU that does not exist.
     ran.one_line(&["kicked vCPUs that do not exist 1 time", "misused hypercall ports 10 times"])?;
     Ok(())
 }

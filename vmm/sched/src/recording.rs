@@ -114,7 +114,7 @@ impl Recording {
         }
     }
 
-    /// Writes it in the current version.
+    /// Writes it in the current version. `InvalidInput`: a slot's number is above 65535.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&MAGIC)?;
         for word in [VERSION, self.vcpus, self.slots, self.spin_looks] {
@@ -171,8 +171,8 @@ impl Recording {
     }
 }
 
-/// Checks that turns can have followed each other like this: it bounds how long a replay may act as
-/// its recording says.
+/// Checks that turns begin in order, overlap on no vCPU and no slot, and end within [`LONGEST`], which bounds
+/// how long a replay follows its recording.
 #[derive(Debug, Default)]
 struct TurnChecker {
     last: Nanos,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_has_no_more_turns_than_are_kept() {
+    fn a_recording_with_more_turns_than_can_be_kept_is_refused() {
         let mut bytes = Vec::new();
         recording(1, 1, Vec::new()).write(&mut bytes).unwrap();
         bytes[32..40].copy_from_slice(&(ROOM as u64 + 1).to_le_bytes());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_survive_a_file_and_say_what_is_wrong_with_others() {
+    fn recordings_survive_a_file_and_damage_is_named() {
         let ends = TurnEnd::ALL.iter().zip(1..);
         let mut turns: Vec<_> = ends.map(|(end, ix)| turn(ix * 10, 7, 3, 1, *end)).collect();
         turns[5].point = Some(Point::Critical);
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn a_long_turn_on_a_far_slot_reads_back_as_it_was() {
         let long = turn(1, 9_000_000_000, 70_000, 300, TurnEnd::Slice);
-        let of_many = recording(70_001, 301, vec![long]);
-        assert_eq!(read(&written(&of_many)), Ok(of_many));
+        let large = recording(70_001, 301, vec![long]);
+        assert_eq!(read(&written(&large)), Ok(large));
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_are_named() {
+    fn impossible_times_are_named() {
         let error = |turns| read(&written(&recording(2, 2, turns))).unwrap_err();
         let held = turn(0, 10, 0, 0, TurnEnd::Injected);
         let gap = turn(1 << 63, 10, 0, 0, TurnEnd::Slice);
