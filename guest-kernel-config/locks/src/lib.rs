@@ -4,8 +4,8 @@
 //! Two ticketlocks share one word and one fast path: [`NativeTicketLock`] only
 //! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
 //! the releaser; both come with large and small tickets. For comparison there are
-//! [`TestAndSetLock`], [`PreemptableTicketLock`], [`QueuedLock`] and
-//! [`PvQueuedLock`]. All are a [`RawLock`].
+//! [`TestAndSetLock`], [`PreemptableTicketLock`], [`PvPreemptableTicketLock`],
+//! [`QueuedLock`] and [`PvQueuedLock`]. All implement [`RawLock`].
 //!
 //! The caller's [`Pv`] defines halt and kick: port writes in a guest,
 //! `park`/`unpark` in a test. [`Section`] is a critical section that detects
@@ -98,14 +98,14 @@ pub trait Pv {
         self.lock_spinning(ticket);
     }
 
-    /// Is the CPU that `lock` serves before `ticket` known not to run? `lock` is
-    /// the address of the lock.
+    /// Is the CPU that `lock` serves before `ticket` known not to be running?
+    /// `lock` is the address of the lock.
     fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
         let _ = (lock, ticket);
         false
     }
 
-    /// Is `cpu` known not to run? Then spinning for a lock that it holds is wasted.
+    /// Is `cpu` known not to be running? Then spinning for a lock that it holds is wasted.
     fn is_off(&self, cpu: usize) -> bool {
         let _ = cpu;
         false
@@ -178,7 +178,7 @@ pub trait RawLock {
     /// Takes the lock if it is free and not due to a waiter; otherwise returns `None` at once.
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken>;
 
-    /// Gives the lock to the next in line. Only the holder may call it.
+    /// Releases the lock: to the next in line, if it has a queue. Only the holder may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
 
     /// Does any CPU wait for the lock, as far as the lock knows? For a holder that may release it

@@ -21,11 +21,11 @@ use crate::{
 };
 
 tests![
-    no_vcpu_may_run_there_under_the_hosts_own_policy,
-    no_vcpu_may_run_there_under_a_schedule => Long("24 s of samples"),
-    no_vcpu_of_a_comparison_may_run_there,
-    nothing_can_be_placed_there,
-    the_other_cpus_are_counted_from_0,
+    vcpus_stay_off_the_first_cpu_under_the_hosts_policy,
+    vcpus_stay_off_the_first_cpu_under_a_schedule => Long("24 s of samples"),
+    vcpus_of_a_comparison_stay_off_the_first_cpu,
+    no_thread_can_be_pinned_to_the_first_cpu,
+    the_other_cpus_are_numbered_from_0,
 ];
 
 /// How often the vCPU threads are sampled.
@@ -77,8 +77,9 @@ impl Seen {
     }
 }
 
-/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`looks`] times.
-fn stays_off(mut running: Running) -> anyhow::Result<()> {
+/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`looks`] times; none may
+/// use the first CPU.
+fn stays_off_the_first_cpu(mut running: Running) -> anyhow::Result<()> {
     let process = running.pid();
     let seen = RefCell::new(Seen::default());
     let enough = || {
@@ -93,19 +94,19 @@ fn boot() -> Boot {
     Boot::direct().cpus(4).script("while :; do :; done")
 }
 
-fn no_vcpu_may_run_there_under_the_hosts_own_policy() -> anyhow::Result<()> {
+fn vcpus_stay_off_the_first_cpu_under_the_hosts_policy() -> anyhow::Result<()> {
     need_emulated()?;
-    stays_off(boot().policy("host").start()?)
+    stays_off_the_first_cpu(boot().policy("host").start()?)
 }
 
-fn no_vcpu_may_run_there_under_a_schedule() -> anyhow::Result<()> {
+fn vcpus_stay_off_the_first_cpu_under_a_schedule() -> anyhow::Result<()> {
     need_emulated()?;
-    stays_off(boot().policy("rr").start()?)
+    stays_off_the_first_cpu(boot().policy("rr").start()?)
 }
 
 /// Sampled to its end, so that each policy has had its turn. How many samples that gives depends on the
 /// machine.
-fn no_vcpu_of_a_comparison_may_run_there() -> anyhow::Result<()> {
+fn vcpus_of_a_comparison_stay_off_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
     let compare = pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "4"])
         .args(["--policy", "host,rr,lhp:10,5ms", "--runs", by_form("1", "2")])
@@ -120,8 +121,8 @@ fn no_vcpu_of_a_comparison_may_run_there() -> anyhow::Result<()> {
     seen.none_on_the_first_cpu()
 }
 
-/// Not even if a program asks for that CPU.
-fn nothing_can_be_placed_there() -> anyhow::Result<()> {
+/// The kernel refuses an affinity of the first CPU alone.
+fn no_thread_can_be_pinned_to_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
     let asked = thread::spawn(|| {
         let mut first = CpuSet::new();
@@ -133,7 +134,7 @@ fn nothing_can_be_placed_there() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn the_other_cpus_are_counted_from_0() -> anyhow::Result<()> {
+fn the_other_cpus_are_numbered_from_0() -> anyhow::Result<()> {
     need_emulated()?;
     let kernels = sched_getaffinity(None).context("sched_getaffinity")?;
     let count = kernels.count() as usize;

@@ -108,10 +108,10 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     for comparison in comparisons {
         let point = &document["points"][comparison["of"].as_u64().context("no point")? as usize];
         let vcpus = &point["point"]["vcpus"];
-        let is_conclusion = |line: &&str| {
+        let is_verdict = |line: &&str| {
             line.trim_start().starts_with(&format!("{vcpus} vCPU")) && line.contains("ticket")
         };
-        let conclusion = compared.text()?.lines().rev().find(is_conclusion).context("no conclusion")?;
+        let conclusion = compared.text()?.lines().rev().find(is_verdict).context("no conclusion")?;
         let (ours, theirs) = match comparison["outcome"].as_str().unwrap_or_default() {
             "more" => ("pv-ticket beats ticket", "pv-ticket gives more than ticket"),
             "less" => ("ticket beats pv-ticket", "gives less than ticket"),

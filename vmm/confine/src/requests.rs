@@ -1,11 +1,11 @@
-//! The ioctl requests that the VMM makes: of KVM (include/uapi/linux/kvm.h) and of terminals
+//! The ioctl requests that the VMM makes: of KVM (include/uapi/linux/kvm.h), and of terminals and sockets
 //! (include/uapi/asm-generic/ioctls.h).
 
 macro_rules! requests {
     ($($name:ident = $number:literal,)*) => {
         $(#[doc = concat!("`", stringify!($name), "`.")] pub const $name: u32 = $number;)*
 
-        /// The name of each.
+        /// Each request with its name.
         pub static NAMES: &[(u32, &str)] = &[$(($name, stringify!($name)),)*];
     };
 }

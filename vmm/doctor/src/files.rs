@@ -33,12 +33,13 @@ impl HostFiles {
         fs::File::open(self.root.join(path.trim_start_matches('/'))).is_ok()
     }
 
-    /// A file that holds one number.
+    /// The unsigned number that a file holds; `None` if it holds anything else or cannot be read.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// A file that holds `Y`, `N`, `1` or `0`, as module parameters do.
+    /// The flag that a file holds, as module parameters do: `Y` or a number above 0 is true, `N` or another number
+    /// false; `None` if it holds anything else or cannot be read.
     pub fn flag(&self, path: &str) -> Option<bool> {
         match self.text(path)?.as_str() {
             "Y" | "y" => Some(true),
@@ -47,7 +48,7 @@ impl HostFiles {
         }
     }
 
-    /// Names in a directory, sorted; empty if it does not exist.
+    /// Names in a directory, sorted; empty if it cannot be read.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path.trim_start_matches('/')));
         let mut names: Vec<String> = entries
@@ -61,7 +62,7 @@ impl HostFiles {
     }
 }
 
-/// Hosts that are made up, for tests.
+/// Mocked hosts, for tests.
 #[cfg(any(test, feature = "testing"))]
 pub mod made_up {
     use super::*;

@@ -1,5 +1,4 @@
-//! The only place that talks to KVM. `unsafe` is here and in the loader of the BPF scheduler (`vmm/bpf`); the other crates of
-//! the VMM forbid it.
+//! The only crate that talks to KVM, and with `vmm/bpf` (libbpf) the only one of the VMM that has `unsafe`.
 
 pub mod aside;
 pub mod caps;
@@ -54,17 +53,17 @@ pub enum KvmError {
     /// An ioctl failed.
     #[error("{0} failed")]
     Ioctl(&'static str, #[source] Errno),
-    /// KVM runs the machine no more, since it met a state that it does not handle (`kvm_vm_dead`,
+    /// KVM no longer runs the machine: it met a state that it does not handle (`kvm_vm_dead`,
     /// include/linux/kvm_host.h).
     #[error("KVM gave the machine up (the host's kernel log may say why)")]
     GivenUp,
     /// The exit record of a vCPU cannot be mapped.
     #[error("cannot map the exit record of a vCPU")]
     ExitPages(#[source] std::io::Error),
-    /// An exit record that cannot be.
+    /// An exit record that cannot be valid: its data lie outside of its pages, or it is mapped at address zero.
     #[error("this KVM reported an exit whose data is outside of its pages")]
     ExitRecord,
-    /// KVM accepted fewer MSRs than it was given.
+    /// KVM accepted fewer MSRs than it was given; the index of the first one refused.
     #[error("KVM refused to set MSR {0:#x}")]
     Msr(u32),
     /// The thread cannot run on the CPUs asked for.
@@ -79,8 +78,8 @@ pub enum KvmError {
 }
 
 impl KvmError {
-    /// KVM runs a vCPU neither now nor later (EAGAIN): newer kernels start a thread for the first run of a machine, which
-    /// counts as one of this process (kvm_mmu_post_init_vm in arch/x86/kvm/mmu/mmu.c).
+    /// KVM keeps refusing to run a vCPU (EAGAIN): newer kernels start a thread at a machine's first run, which counts
+    /// against this process's limits (kvm_mmu_post_init_vm in arch/x86/kvm/mmu/mmu.c).
     pub fn never_runs() -> Self {
         Self::Ioctl("KVM_RUN", Errno::new(libc::EAGAIN))
     }

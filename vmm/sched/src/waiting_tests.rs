@@ -18,7 +18,7 @@ fn bounds() -> impl Iterator<Item = (&'static str, u64)> {
     bounded.flat_map(|(tested, slices)| tested.iter().map(move |text| (*text, slices)))
 }
 
-/// How long each vCPU has waited for a slot.
+/// Since when each vCPU has waited for a slot, and the longest wait so far.
 struct Waits {
     since: Vec<Option<Nanos>>,
     longest: Nanos,
@@ -49,7 +49,7 @@ impl Waits {
 fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -> Nanos {
     let mut world = World::new(policy, vcpus, slots, None);
     let mut waits = Waits { since: vec![None; vcpus], longest: Nanos::ZERO };
-    // Repeated, so that starvation would last.
+    // Repeated, so that starvation would exceed the bound.
     for step in std::iter::repeat_n(steps, 8).flatten() {
         match *step {
             WorldStep::Pass(span) => waits.pass(&mut world, span),
@@ -79,7 +79,7 @@ proptest! {
 }
 
 /// When vCPU 2 of three first gets the only slot, while the other two pass it to each other by
-/// `pass`; None: never.
+/// `pass`; None: not within 1000 passes.
 fn first_turn(
     policy: &str,
     mut core: Core,

@@ -7,8 +7,7 @@ const PAGE: u64 = 4096;
 
 /// Unmaps the program's code and constants: pages of the executable that this process never writes.
 /// Each comes back from the page cache by a minor fault when it is next used, so that only what is
-/// used from now on stays resident: a running VMM is left without the pages of the command line,
-/// the loader and everything else that its guest no longer needs.
+/// used from now on stays resident: no longer the code that parsed the command line and loaded the guest.
 ///
 /// Writable pages are left alone, and so are those that were written before they were made
 /// read-only (relro): they belong to writable segments. A debugger's breakpoints and the kernel's
@@ -16,7 +15,7 @@ const PAGE: u64 = 4096;
 /// after it.
 pub fn release_unused_pages() {
     let mut ranges: Vec<Range<usize>> = Vec::new();
-    // SAFETY: the callback has the signature that dl_iterate_phdr(3) wants, and gets back the
+    // SAFETY: the callback has the signature that dl_iterate_phdr(3) requires, and gets back the
     // pointer that is passed here, to a Vec that outlives the call and that nothing else uses.
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut ranges).cast()) };
     for range in ranges {
@@ -61,17 +60,17 @@ mod tests {
     use super::*;
 
     /// KiB of file pages that this process has resident.
-    fn of_files() -> u64 {
+    fn resident_file_kib() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("RssFile:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
     #[test]
-    fn what_is_given_back_comes_back_when_it_is_used() {
-        let before = of_files();
+    fn released_pages_come_back_when_they_are_used() {
+        let before = resident_file_kib();
         release_unused_pages();
-        let after = of_files();
+        let after = resident_file_kib();
         assert!(after < before, "{before} KiB, then {after}");
         let words: Vec<String> = (0..1000).map(|number| format!("{number:>5}")).collect();
         assert_eq!((words.len(), words[999].as_str()), (1000, "  999"));

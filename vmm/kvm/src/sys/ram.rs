@@ -1,5 +1,5 @@
 //! Guest memory in this process's address space, with pages without access around it: an access of
-//! this process that runs off either end faults, instead of meeting a heap or a stack.
+//! this process that runs off either end faults, instead of reaching a heap or a stack.
 
 use std::{ffi::c_void, io, ptr::NonNull};
 
@@ -17,8 +17,8 @@ pub const PAGE: usize = 4096;
 pub type Ram = GuestMemoryMmap<Reserved>;
 
 /// The part of the address space that a region of guest memory and its guards lie in; unmapped when
-/// dropped. It stands where vm-memory keeps a bitmap of dirty pages, because what stands there lives
-/// exactly as long as its region. No dirty pages are tracked.
+/// dropped. It takes the place of vm-memory's bitmap of dirty pages, which lives exactly as long as its
+/// region. No dirty pages are tracked.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<c_void>,
@@ -78,7 +78,8 @@ impl Bitmap for Reserved {
 ///
 /// # Errors
 ///
-/// If there is not that much address space, or a region is not as said.
+/// If there is not that much address space, a region's address is not a multiple of a page, or regions overlap
+/// or do not ascend.
 pub fn map(regions: &[(GuestAddress, usize)], alignment: usize) -> io::Result<Ram> {
     let regions: io::Result<Vec<_>> =
         regions.iter().map(|&(at, len)| region(at, len, alignment)).collect();
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// As each vCPU has one.
+    /// Each vCPU has a clone.
     #[test]
     fn a_clone_keeps_the_mapping() {
         let memory = map(&[(GuestAddress(0), 2 * PAGE)], PAGE).unwrap();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_refused() {
+    fn regions_that_cannot_be_mapped_are_refused() {
         assert!(map(&[(GuestAddress(0), usize::MAX - PAGE)], PAGE).is_err(), "more than there is");
         assert!(map(&[(GuestAddress(0), usize::MAX / 2)], PAGE).is_err(), "more than there is");
         let twice = [(GuestAddress(0), PAGE), (GuestAddress(0), PAGE)];

@@ -1,4 +1,4 @@
-//! That a host's CPUs were moved, in words.
+//! Notes on a host that is a virtual machine and had its CPUs moved.
 
 use base::plural::count;
 use study::{findings::Moved, store::record::Load};
@@ -26,7 +26,7 @@ pub fn briefly(all: &[&Moved]) -> Option<String> {
     ))
 }
 
-/// What a line took just before and after a cell.
+/// What a cache line took between two CPUs just before and after a cell.
 pub(super) fn hops(load: &Load) -> Option<String> {
     match (load.hop_before, load.hop_after) {
         (Some(before), Some(after)) => Some(format!("{before:.0} and {after:.0} ns")),
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_places_are_named() {
+    fn the_usual_and_the_farthest_hop_are_named() {
         let text = in_words(&Moved { cells: 3, known: 24, usual: 27.2, farthest: 163.4 });
         assert!(text.starts_with(
             "a cache line took 27 ns between two CPUs, and 163 ns beside 3 of 24 cells: "
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_told_of_together() {
+    fn all_runs_share_one_note() {
         let payload = Moved { cells: 7, known: 24, usual: 33.0, farthest: 161.0 };
         let linux = Moved { cells: 3, known: 12, usual: 162.0, farthest: 90.0 };
         assert_eq!(

@@ -7,7 +7,7 @@ use locks::System;
 
 use base::backend::PvBackend;
 
-/// Kernels that `make` builds.
+/// The kinds of guest kernel, by the command that builds each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// `pvticket setup kernel`: ticketlocks, native and PV.
@@ -26,7 +26,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The kernel of that flavour.
+    /// The kernel of that flavour, if it is available.
     pub fn file(&self, flavour: Flavour) -> Option<&Path> {
         match flavour {
             Flavour::Ticket => self.ticket.as_deref(),
@@ -72,15 +72,15 @@ pub const fn only_backend(system: System) -> Option<PvBackend> {
     }
 }
 
-/// Whether a kernel uses this system with this many CPUs: with one CPU, a mainline guest uses queued
-/// spinlocks, whatever KVM offers.
+/// Whether a guest with this many CPUs may be asked for this system. With one CPU, mainline turns PV spinlocks off
+/// (`kvm_spinlock_init`); test-and-set is not offered there either.
 pub const fn works_with(system: System, vcpus: u32) -> bool {
     vcpus > 1 || !matches!(system, System::PvQueued | System::TestAndSet)
 }
 
 /// The system that a kernel chose, if this is the line of its log that reports it.
 pub fn chosen(line: &str) -> Option<System> {
-    const SAID: [(&str, System); 7] = [
+    const REPORTS: [(&str, System); 7] = [
         ("pvticket: PV ticketlocks on", System::PvTicket),
         ("pvticket: native ticketlocks", System::NativeTicket),
         ("PV spinlocks enabled", System::PvQueued),
@@ -89,7 +89,7 @@ pub fn chosen(line: &str) -> Option<System> {
         ("PV spinlocks disabled, single CPU", System::Queued),
         ("PV spinlocks disabled with KVM_HINTS_REALTIME", System::Queued),
     ];
-    SAID.iter().find(|(phrase, _)| line.contains(phrase)).map(|(_, system)| *system)
+    REPORTS.iter().find(|(phrase, _)| line.contains(phrase)).map(|(_, system)| *system)
 }
 
 #[cfg(test)]
@@ -97,13 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_those_that_a_kernel_has() {
+    fn systems_are_those_that_a_kernel_implements() {
         use System::{NativeTicket, PvQueued, PvTicket, Queued, TestAndSet};
         assert_eq!(systems(), [NativeTicket, PvTicket, TestAndSet, Queued, PvQueued]);
     }
 
     #[test]
-    fn a_kernels_own_line_says_what_it_chose() {
+    fn a_line_of_the_kernels_log_names_the_chosen_system() {
         for (line, system) in [
             ("pvticket: PV ticketlocks on, backend doorbell", Some(System::PvTicket)),
             ("pvticket: native ticketlocks (PV off: asked for)", Some(System::NativeTicket)),
