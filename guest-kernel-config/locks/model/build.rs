@@ -3,8 +3,7 @@
 //! mutant's engine. All have the engine's atomics in place of the processor's, and the edits that
 //! `rewrite.rs` lists, such as smaller constants.
 //!
-//! The product's sources contain nothing for these checks, and the checked code is not a copy that could
-//! fall behind.
+//! What is checked is generated from the product's own sources, not from a copy that could fall behind.
 
 #[path = "build/choice.rs"]
 mod choice;
