@@ -110,7 +110,7 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
     }
 }
 
-/// A vCPU outside the guest, after a signal ended its run.
+/// A vCPU outside the guest, after a signal ended its run, or KVM refused to run it because the guest has not started it.
 struct InterruptedVcpu<'a> {
     vcpu: &'a Vcpu,
     board: &'a Board,
