@@ -111,7 +111,8 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
         let is_verdict = |line: &&str| {
             line.trim_start().starts_with(&format!("{vcpus} vCPU")) && line.contains("ticket")
         };
-        let conclusion = compared.text()?.lines().rev().find(is_verdict).context("no conclusion")?;
+        let conclusion =
+            compared.text()?.lines().rev().find(is_verdict).context("no conclusion")?;
         let (ours, theirs) = match comparison["outcome"].as_str().unwrap_or_default() {
             "more" => ("pv-ticket beats ticket", "pv-ticket gives more than ticket"),
             "less" => ("ticket beats pv-ticket", "gives less than ticket"),
