@@ -25,7 +25,7 @@ const GROUPS: [HelpGroup; 4] = [
             ("export", "Write the cells of runs as one table"),
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
             ("reproduce", "Put published figures beside ours"),
-            ("soak", "Acquire a lock again and again while kicks and halts fail on purpose"),
+            ("soak", "Acquire a lock many times while kicks and halts fail on purpose"),
             ("locks", "List the systems of the lock library"),
         ],
     ),
