@@ -1,4 +1,4 @@
-//! From the kernel's entry to [`run`](crate::run), and the end after a panic.
+//! From the process's entry point to [`run`](crate::run), and the end after a panic.
 
 use alloc::vec::Vec;
 use core::{
@@ -43,7 +43,7 @@ unsafe fn strings(mut list: *const *const c_char) -> Vec<&'static CStr> {
     all
 }
 
-/// The status of a machine whose init panicked: what a shell reports for SIGABRT.
+/// Exit status of the machine, or of a child of init, after a panic: what a shell reports for SIGABRT.
 const PANICKED: i32 = 134;
 
 #[panic_handler]

@@ -22,26 +22,26 @@ use crate::{
 };
 
 tests![
-    what_a_program_of_the_shell_reads_is_what_was_written,
+    a_program_of_the_shell_reads_its_input_unchanged,
     streams_status_and_stats_come_back,
     a_frozen_host_is_replaced => Long("30 s: three hosts, one after the other"),
     a_host_that_freezes_again_and_again,
     a_host_whose_kernel_dies,
     an_emulator_that_is_killed,
-    signals_end_it,
+    sigterm_ends_the_emulated_host,
     a_shell_at_a_terminal,
     ctrl_c_before_the_shell,
-    a_program_of_ones_own,
-    input_that_cannot_be_read_is_a_failure_there,
-    a_run_there_is_watched_from_here,
-    a_kernel_there_is_seen_to_take_locks,
-    its_kernel_is_the_one_asked_for,
-    guests_boot_on_its_kernel_7 => Long("100 s; host::bpf boots guests there in make test"),
+    a_program_with_its_files,
+    unreadable_stdin_is_a_failure,
+    a_run_in_the_emulated_host_can_be_watched,
+    locks_of_a_linux_guest_are_counted_live,
+    the_option_selects_the_host_kernel,
+    guests_boot_on_host_kernel_7 => Long("100 s; host::bpf boots guests there in make test"),
     a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
 ];
 
 /// The cells' live state and their results reach this host.
-fn a_run_there_is_watched_from_here() -> anyhow::Result<()> {
+fn a_run_in_the_emulated_host_can_be_watched() -> anyhow::Result<()> {
     let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
                 repetitions = 1\nseconds = 600\n";
     let mut run = Listening::start_with(spec, &["--host", "emulated"])?;
@@ -53,8 +53,8 @@ fn a_run_there_is_watched_from_here() -> anyhow::Result<()> {
     run.stops()
 }
 
-/// Only the Linux guest itself knows its workload's operations, but its kernel counts locks.
-fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
+/// The VMM cannot see the operations of a Linux guest's workload, but the guest's kernel counts the locks that it takes.
+fn locks_of_a_linux_guest_are_counted_live() -> anyhow::Result<()> {
     let spec = "guests = \"linux\"\nlocks = \"pv-ticket\"\nvcpus = 2\npolicies = \"rr\"\n\
                 repetitions = 1\nseconds = 600\n";
     let mut run = Listening::start_with(spec, &["--host", "emulated"])?;
@@ -81,7 +81,7 @@ pub fn script_with_spec(file: PathBuf, script: &str) -> Program {
     pvticket(["emulate", "--in"]).args([inside]).args(["--", BUSYBOX, "sh", "-c", script])
 }
 
-/// Skips a test where the 7.x kernel was not fetched.
+/// Skips a test if the 7.x kernel has not been fetched.
 pub fn need_kernel_7() -> anyhow::Result<()> {
     match files::cached(files::HOST_KERNEL_7) {
         Ok(_) => Ok(()),
@@ -89,8 +89,8 @@ pub fn need_kernel_7() -> anyhow::Result<()> {
     }
 }
 
-/// The option is stronger than the variable that a run of the tests may have.
-fn its_kernel_is_the_one_asked_for() -> anyhow::Result<()> {
+/// `--host-kernel` overrides PVTICKET_HOST_KERNEL, which a run of the tests may have set.
+fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
     need_kernel_7()?;
     for (kernel, has_sched_ext) in [("6.1", false), ("7", true)] {
         let words = ["emulate", "--host-kernel", kernel, "--", "/init", "doctor", "--json"];
@@ -105,7 +105,7 @@ fn its_kernel_is_the_one_asked_for() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn guests_boot_on_its_kernel_7() -> anyhow::Result<()> {
+fn guests_boot_on_host_kernel_7() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = Boot::on("emulated").cpus(4).host_kernel("7").policy("rr");
     let ran = boot.script("nproc; lockbench --seconds 0.2").run()?.exits(0)?;
@@ -118,9 +118,9 @@ fn guests_boot_on_its_kernel_7() -> anyhow::Result<()> {
 /// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
 
-/// Regression: the end of the input arrived while the shell edited its line, and its program read it as text: 7 to 11 bytes
-/// in five of seven boots.
-fn what_a_program_of_the_shell_reads_is_what_was_written() -> anyhow::Result<()> {
+/// Regression: the end of the input arrived while the shell edited its line, and the program that the shell started read it
+/// as text: 7 to 11 bytes, not 6, in five of seven boots.
+fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
     let script = b"wc -c > /count; echo read $(cat /count)\nhello\n".to_vec();
     let ran = Boot::on("emulated").cpus(2).input(Input::Bytes(script)).run()?.exits(0)?;
     let text = ran.text()?;
@@ -184,12 +184,12 @@ fn an_emulator_that_is_killed() -> anyhow::Result<()> {
         .map(drop)
 }
 
-fn signals_end_it() -> anyhow::Result<()> {
+fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
     let boot = Boot::on("emulated").cpus(1).script("echo up; sleep 600").input(Input::Silence);
     let mut running = boot.start()?;
     running.wait_for_stdout("up\n")?;
     running.signal(Signal::TERM)?;
-    // No process is left behind: waiting for the end of the output would find it.
+    // This waits for the end of the output, too: a process left behind would hold it open.
     running.wait()?.exits(143).map(drop)
 }
 
@@ -214,7 +214,7 @@ fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
     terminal.is_restored()
 }
 
-fn a_program_of_ones_own() -> anyhow::Result<()> {
+fn a_program_with_its_files() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let input = files::put(&folder, "input", b"brought along\n")?;
     let result = folder.path().join("result");
@@ -230,8 +230,8 @@ fn a_program_of_ones_own() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: an error of stdin passed for its end.
-fn input_that_cannot_be_read_is_a_failure_there() -> anyhow::Result<()> {
+/// Regression: an error of stdin was taken for the end of the input.
+fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let unread = Input::From(fs::File::open(folder.path())?.into());
     let ran = pvticket(["emulate", "--mem", "128M", "--", "/init", "locks"]).input(unread).run()?;
@@ -240,7 +240,8 @@ fn input_that_cannot_be_read_is_a_failure_there() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: a kernel with its debugging information filled the RAM disk, and the boot failed there for want of other files.
+/// Regression: a kernel with its debugging information filled the emulated host's RAM disk, and the boot failed for lack of
+/// other files.
 fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let large = folder.path().join("vmlinux");

@@ -1,4 +1,5 @@
-//! Outputs, and places where they cannot go: full disks, other users' links, terminals.
+//! Output that cannot be written, or must not be written where it would go (full disks, symbolic links, terminals), and
+//! input that cannot be read.
 
 use std::{
     fs::{self, File},
@@ -20,20 +21,20 @@ use crate::{
 };
 
 tests![
-    what_cannot_be_printed_is_a_failure,
-    what_cannot_be_read_is_a_failure,
-    no_lack_of_descriptors_passes_for_the_end_of_the_input,
+    unwritable_stdout_is_a_failure,
+    unreadable_stdin_is_a_failure,
+    lack_of_descriptors_is_not_the_end_of_the_input,
     a_full_disk_leaves_the_old_file_whole,
     parquet_is_written_whole_or_refused,
     results_follow_no_link,
-    results_go_where_no_file_is,
+    results_go_to_devices_and_pipes,
     text_from_elsewhere_drives_no_terminal,
 ];
 
 const SHORT: [&str; 6] = ["--host", "direct", "--vcpus", "1", "--seconds", "0.1"];
 
 /// A run of two short cells in a new directory, and its timeline.
-fn made(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
+fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
     let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
     let [dir, trace] = ["run", "trace"].map(|name| folder.path().join(name));
@@ -46,8 +47,9 @@ fn to_full(program: Program) -> anyhow::Result<Ran> {
     program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
 }
 
-/// Regression: an error of stdin passed for its end, so that a guest's checksum was that of a part of the input.
-fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
+/// Regression: an error of stdin was taken for the end of the input, so that a guest computed the checksum of only a part
+/// of it.
+fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
@@ -59,7 +61,7 @@ fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
         let boot = tiny::boot(&folder, &slow)?.input(Input::From(input.into()));
         boot.run()?.fails(1, &[reason])?;
     }
-    // A status of the guest's own is kept, and the reason for it is said all the same.
+    // A guest's nonzero status is kept, and the error is reported all the same.
     let fails = [code::exits(200_000), code::out(code::port::EXIT, 3)].concat();
     let unread = Input::From(File::open(folder.path())?.into());
     let boot = tiny::boot(&folder, &fails)?.input(unread);
@@ -67,14 +69,14 @@ fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
     tiny::boot(&folder, &slow)?.run()?.exits(0).map(drop)
 }
 
-/// Regression: where stdin could not be duplicated, its end was at once.
-fn no_lack_of_descriptors_passes_for_the_end_of_the_input() -> anyhow::Result<()> {
+/// Regression: if stdin could not be duplicated, the guest got the end of the input at once.
+fn lack_of_descriptors_is_not_the_end_of_the_input() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
     let mut last = String::new();
     for limit in 8..40 {
-        // Which is read as the last of all.
+        // A directory: reading it fails, once there are descriptors enough to get that far.
         let unread = Input::From(File::open(folder.path())?.into());
         let boot = tiny::boot(&folder, &slow)?.input(unread).behind(&format!("ulimit -n {limit}"));
         let ran = boot.run()?.exits(1)?;
@@ -87,10 +89,10 @@ fn no_lack_of_descriptors_passes_for_the_end_of_the_input() -> anyhow::Result<()
     Ok(())
 }
 
-fn what_cannot_be_printed_is_a_failure() -> anyhow::Result<()> {
+fn unwritable_stdout_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let (dir, trace) = made(&folder)?;
+    let (dir, trace) = run_two_cells(&folder)?;
     let [dir, trace] = [&dir, &trace].map(|path| path.to_string_lossy());
     for words in [
         &["--help"][..],
@@ -108,7 +110,7 @@ fn what_cannot_be_printed_is_a_failure() -> anyhow::Result<()> {
         &[&["compare", "--runs", "1"], &SHORT[..]].concat(),
     ] {
         let ran = to_full(pvticket(words)).with_context(|| words.join(" "))?;
-        // Progress is not a complaint.
+        // Progress lines may come before the error.
         let ran = ran.exits(1)?.complains(&["pvticket: cannot write to stdout: No space left"])?;
         let own = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
         ensure!(own == 1, "{}", ran.show());
@@ -120,7 +122,7 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     need_kvm()?;
     let disk = Disk::mount()?;
     let folder = files::scratch()?;
-    let (dir, _) = made(&folder)?;
+    let (dir, _) = run_two_cells(&folder)?;
     let (dir, old) = (dir.to_string_lossy(), disk.old());
     let old_name = old.to_string_lossy();
     for words in [
@@ -156,17 +158,17 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parquet is a feature of the build. Without it one line says so, and nothing is written.
+/// Parquet is a feature of the build. Without it, one line says so and nothing is written.
 fn parquet_is_written_whole_or_refused() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let (dir, _) = made(&folder)?;
+    let (dir, _) = run_two_cells(&folder)?;
     let table = folder.path().join("cells.parquet");
     let export = |to: &Path| pvticket(["export", "--parquet"]).args([to, &dir]).run();
     let ran = export(&table)?;
     if ran.status()? == 2 {
         ran.fails(2, &["--parquet", "--features parquet", "--csv"])?;
-        ensure!(!table.exists(), "it was written");
+        ensure!(!table.exists(), "the table was written");
         return Ok(());
     }
     ran.exits(0)?;
@@ -190,7 +192,7 @@ fn results_follow_no_link() -> anyhow::Result<()> {
     compare.run()?.exits(0)?;
     ensure!(fs::read(&victim)? == b"precious", "--json went through a link");
     ensure!(fs::symlink_metadata(&json)?.is_file(), "--json is still a link");
-    // The emulated host's results once came from a file of this name.
+    // The emulated host's results were once written through a file of this name.
     let script = "ln -s \"$PWD/victim\" .back.$$.partial; exec \"$0\" \"$@\"";
     let script = format!("cd '{}'; {script}", folder.path().display());
     let emulate = Program::new("/bin/sh").args(["-c", &script]).args([binary()]);
@@ -204,7 +206,7 @@ fn results_follow_no_link() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn results_go_where_no_file_is() -> anyhow::Result<()> {
+fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let compare = |to: &Path| pvticket(["compare", "--runs", "1", "--json"]).args([to]).args(SHORT);
@@ -228,7 +230,7 @@ fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
                 labels = [\"\\u001b[31mred\\u001b]0;title\\u0007 \\u202eright to left\\u2066\"]\n";
     let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
     let ran = pvticket(["run", "--dry-run"]).args([&spec]).run()?.exits(0)?;
-    is_tame(ran.text()?)?;
+    expect_no_controls(ran.text()?)?;
     ensure!(ran.text()?.contains("red?]0;title?"), "{}", ran.show());
     let key = files::put(&folder, "key.toml", "\"\u{1b}[31mX\u{7}\u{202e}\" = 1\n".as_bytes());
     let strange = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}name\nsecond line";
@@ -242,22 +244,22 @@ fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
     ] {
         let ran = program.run()?;
         ensure!(ran.status()? != 0, "{}", ran.show());
-        is_tame(&ran.one_line(&[])?.errors())?;
+        expect_no_controls(&ran.one_line(&[])?.errors())?;
     }
     // A progress line.
     need_kvm()?;
     let dir = folder.path().join("run");
     let ran = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]).run()?.exits(0)?;
-    is_tame(&ran.errors())?;
-    is_tame(ran.text()?)
+    expect_no_controls(&ran.errors())?;
+    expect_no_controls(ran.text()?)
 }
 
-fn is_tame(text: &str) -> anyhow::Result<()> {
-    let wild = |c: char| {
+fn expect_no_controls(text: &str) -> anyhow::Result<()> {
+    let is_control = |c: char| {
         c.is_control() && c != '\n'
             || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}')
     };
-    ensure!(!text.contains(wild), "it drives a terminal: {text:?}");
+    ensure!(!text.contains(is_control), "this drives a terminal: {text:?}");
     Ok(())
 }

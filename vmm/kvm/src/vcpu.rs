@@ -42,7 +42,7 @@ pub struct TscClock {
 
 impl TscClock {
     /// How long ago the guest's counter showed `then`, when the host's shows `host`. None if that
-    /// is in the future or more than an hour ago: a guest may claim anything.
+    /// is in the future, or an hour or more ago: a guest may claim anything.
     pub fn since(&self, then: u64, host: u64) -> Option<Nanos> {
         self.ticks_since(then, host).map(|ticks| Nanos(self.nanos(ticks) as u64))
     }
@@ -139,27 +139,27 @@ impl Vcpu {
         self.fd.set_lapic(lapic).map_err(ioctl("KVM_SET_LAPIC"))
     }
 
-    /// Lets it run from its registers at once, instead of waiting for INIT and SIPI as all vCPUs
+    /// Lets the vCPU run from its registers at once, instead of waiting for INIT and SIPI as all vCPUs
     /// but the first do on machines with local APICs.
     pub fn set_runnable(&self) -> Result<(), KvmError> {
         let state = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
         self.fd.set_mp_state(state).map_err(ioctl("KVM_SET_MP_STATE"))
     }
 
-    /// Is it still waiting for INIT and SIPI?
+    /// Has the vCPU not received INIT yet? False if KVM does not say.
     pub fn awaits_start(&self) -> bool {
         let state = self.fd.get_mp_state().map(|state| state.mp_state);
         state.is_ok_and(|state| state == KVM_MP_STATE_UNINITIALIZED)
     }
 
-    /// The relation of its time stamp counter to the host's. If KVM does not report the offset, it
-    /// is taken as zero: software KVMs let ring 3 read the host's counter.
+    /// The relation of the vCPU's time stamp counter to the host's. If KVM does not report the
+    /// offset, it is taken as zero: on a software KVM, ring 3 reads the host's counter.
     pub fn tsc_clock(&self) -> Result<TscClock, KvmError> {
         let mut offset = 0_u64;
         let attribute = kvm_device_attr {
             group: KVM_VCPU_TSC_CTRL,
             attr: KVM_VCPU_TSC_OFFSET.into(),
-            // The kernel writes through it, so its provenance is exposed.
+            // The kernel writes through this pointer, so its provenance is exposed.
             addr: ptr::from_mut(&mut offset).expose_provenance() as u64,
             ..Default::default()
         };
@@ -174,14 +174,15 @@ impl Vcpu {
         self.sregs().ok().map(|sregs| sregs.cs.dpl == 3)
     }
 
-    /// Has it executed HLT and received no kick since? Only for machines with local APICs. (A
-    /// pending interrupt shows only when it is entered again.)
+    /// Has the vCPU executed HLT and received no kick since? Only for machines with local APICs. (A
+    /// pending interrupt takes effect only when the vCPU is entered again.)
     pub fn is_halted(&self) -> bool {
         self.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
     }
 
-    /// A word of the per-CPU area that the guest's kernel has in GS, by its offset there. None
-    /// while GS is not the kernel's: in ring 3, and in the first instructions of a kernel entry.
+    /// A 32-bit word of the guest kernel's per-CPU area, by its offset from the base of GS. Zero in
+    /// ring 3. None in the first instructions of a kernel entry, where GS is not the kernel's yet, and
+    /// if KVM or the memory does not have the word.
     pub fn per_cpu_word(&self, offset: u64, memory: &Ram) -> Option<u32> {
         const KERNEL_HALF: u64 = 1 << 63;
         let sregs = self.sregs().ok()?;
@@ -193,8 +194,8 @@ impl Vcpu {
         memory.load(at, Ordering::Relaxed).ok().filter(|_| place.valid != 0)
     }
 
-    /// Prepares the calling thread so that [`signal::kick`] interrupts its `run`, even if it comes
-    /// early.
+    /// Prepares the calling thread so that [`signal::kick`] interrupts its `run`, even a kick that
+    /// comes before the thread is in `KVM_RUN`.
     pub fn arm_kick(&self) -> Result<(), KvmError> {
         let mask = SignalMask { len: 8, mask: signal::block_in_this_thread()? };
         // SAFETY: the kernel reads `len` and then `len` bytes behind it, which is
@@ -210,13 +211,13 @@ impl Vcpu {
         &self.fd
     }
 
-    /// Enters the guest and returns for any reason, undecoded: measures the cost of a bare
-    /// `KVM_RUN`. A port that the guest reads has the value that KVM left there.
+    /// Enters the guest once and leaves the exit undecoded, to measure the cost of a bare `KVM_RUN`.
+    /// An `in` of the guest reads what KVM left in the exit record.
     pub fn enter(&mut self) -> Result<(), KvmError> {
         self.kvm_run().map_err(ioctl("KVM_RUN"))
     }
 
-    /// The ioctl itself. The one of kvm-ioctls would decode the exit an extra time.
+    /// The ioctl itself: `VcpuFd::run` of kvm-ioctls would decode the exit as well.
     fn kvm_run(&mut self) -> Result<(), Errno> {
         // SAFETY: the request takes no argument. The kernel writes to the pages of the exit
         // record, which `&mut self` keeps from being borrowed now, and to guest memory, which
@@ -227,7 +228,7 @@ impl Vcpu {
         }
     }
 
-    /// Runs the guest until it needs something, or a kick arrives.
+    /// Runs the guest until it exits to the VMM or a kick arrives.
     pub fn run(&mut self) -> Result<Exit<'_>, KvmError> {
         if let Err(errno) = self.kvm_run() {
             return match errno.errno() {

@@ -14,19 +14,19 @@ use study::{
     point::Point,
 };
 
-/// A point's facet as the end of a title.
+/// A point's facet in parentheses, to end a title; empty without facets.
 fn under(study: &Study, point: &Point) -> String {
     let facet = names::facet(study, point);
     if facet.is_empty() { facet } else { format!(" ({facet})") }
 }
 
-/// A point with its facet.
+/// A point's name with its facet.
 pub(super) fn placed(study: &Study, point: &PointStudy) -> String {
     let name = names::within(study, &point.point);
     format!("{name}{}", under(study, &point.point))
 }
 
-/// The label of the charts' x axis, if its values are numbers.
+/// The label of the charts' x axis, for charts whose x values are numbers.
 pub fn x(study: &Study) -> String {
     if study.layout.is_ratio {
         "vCPUs for each CPU (overcommit ratio, log scale)".to_owned()
@@ -48,9 +48,9 @@ fn median(point: &PointStudy) -> Option<f64> {
     Some(point.rate?.median.value)
 }
 
-/// The two points of a series with the greatest ratio of medians, and that ratio: a fall towards
-/// more overcommit, or the best and the worst of an axis that charts have instead. Points whose
-/// medians have intervals count only if these do not overlap.
+/// The two points of a series with the greatest ratio of medians, and that ratio: a fall from a lower
+/// to a higher overcommit ratio or, along any other x axis, the best and the worst point. Pairs whose
+/// medians have intervals that overlap do not count.
 pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
     let mut widest: Option<(f64, &PointStudy, &PointStudy)> = None;
     for from in &study.points {
@@ -78,7 +78,7 @@ pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
     widest
 }
 
-/// The throughput figure: the deepest fall.
+/// The throughput figure: the deepest fall or, along an x axis other than overcommit, the widest gap.
 pub fn throughput(study: &Study) -> String {
     let operations = operations(study);
     let rate = |point: &PointStudy| si(median(point).unwrap_or(0.0));
@@ -104,7 +104,7 @@ pub fn throughput(study: &Study) -> String {
             }
         }
         Some((fall, ..)) if study.layout.is_ratio => format!(
-            "No lock loses more than {} of its throughput by overcommit",
+            "No lock loses more than {} of its throughput to overcommit",
             percent((1.0 - 1.0 / fall).max(0.0))
         ),
         _ => format!("Throughput in {operations} a second"),
@@ -166,17 +166,17 @@ pub fn preempted(study: &Study) -> String {
         most_of(|preempted| preempted.lwp),
         most_of(|preempted| preempted.queued),
     );
-    // A waiter further back becomes the next in line while it is off its CPU.
+    // A waiter further back counts, too: it may become the next in line while it is off its CPU.
     let all =
         [(lhp, "a lock's holder"), (lwp, "the next in line"), (queued, "a waiter further back")];
     let worst = all
         .into_iter()
-        .filter_map(|(found, who)| found.map(|(point, count)| (point, count, who)))
+        .filter_map(|(found, victim)| found.map(|(point, count)| (point, count, victim)))
         .max_by(|a, b| a.1.total_cmp(&b.1));
     match worst {
-        Some((point, count, who)) if count > 0.0 => format!(
+        Some((point, count, victim)) if count > 0.0 => format!(
             "{} is preempted up to {} times a second: {}",
-            first_large(who),
+            first_large(victim),
             si(count),
             placed(study, point)
         ),
@@ -184,7 +184,7 @@ pub fn preempted(study: &Study) -> String {
     }
 }
 
-/// For a kind of times: the anchor in a page, the label of the axis, the name in a sentence.
+/// For a kind of interval: the anchor in a page, the label of the axis, the name in a sentence.
 pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
     match timed {
         Timed::Operation => ("waits", "time of a wait or an operation (log scale)", "An operation"),
@@ -196,8 +196,8 @@ pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
         }
         Timed::GrantToGuest => (
             "grant-to-guest",
-            "grant of a CPU to guest's code (log scale)",
-            "Handoff, CPU to guest's code",
+            "grant of a CPU to guest code (log scale)",
+            "Handoff, CPU to guest code",
         ),
         Timed::Lateness => {
             ("lateness", "lateness of a turn's end (log scale)", "Late end of a turn")
