@@ -15,7 +15,7 @@ tests![
     text_as_kernel,
     other_files_as_kernel,
     raw_code_as_kernel,
-    a_kernel_is_looked_at_before_a_comparison,
+    a_kernel_is_checked_before_a_comparison,
     empty_file_as_kernel,
     own_binary_as_kernel,
     kernel_for_another_machine,
@@ -31,7 +31,7 @@ tests![
     initrd_larger_than_memory,
 ];
 
-/// Refused in the same way on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
+/// Expects the same refusal on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
 /// refused first, because it cannot run guest kernels.
 fn refused(boot: impl Fn(Boot) -> Boot, parts: &[&str]) -> anyhow::Result<()> {
     for host in ["emulated", "direct"] {
@@ -59,7 +59,7 @@ fn text_as_kernel() -> anyhow::Result<()> {
     kernel_refused(&b"#!/bin/sh\nexit 0\n".repeat(100), &["kernel", "not a Linux kernel"])
 }
 
-/// What it is, and what to do.
+/// The message says what the file is, and what to do.
 fn other_files_as_kernel() -> anyhow::Result<()> {
     for (head, remedy) in [
         (&b"\x1f\x8b\x08"[..], "gzip -dc"),
@@ -81,8 +81,8 @@ fn raw_code_as_kernel() -> anyhow::Result<()> {
     kernel_refused(&code, &["/kernel: ", "vmlinux.bin", "bzImage"])
 }
 
-/// Once it was found by the workers in the emulated host, behind an empty table.
-fn a_kernel_is_looked_at_before_a_comparison() -> anyhow::Result<()> {
+/// Regression: the workers in the emulated host found the mistake, after an empty table was printed.
+fn a_kernel_is_checked_before_a_comparison() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let packed = files::put(&folder, "vmlinux.zst", b"\x28\xb5\x2f\xfd and more")?;
     let compare = |kernel: &Path| {

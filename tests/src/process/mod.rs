@@ -24,14 +24,14 @@ use rustix::{
 use crate::{emulator::Killed, facts, ran::Ran};
 pub use stopwatch::{Stopwatch, ThreadTimes, threads, times_by_name};
 
-/// The time limit of a child. It tells one that hangs from one that ends, on a machine that is busy with
-/// something else, too: no child takes a third of it on a quiet one, unless it has a limit of its own.
+/// The default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a quiet
+/// one, a child without a limit of its own takes less than a third of it.
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long other processes may hold a child's output open after the child's end.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
-/// What a child is waited for at last.
+/// What [`Running::wait`] waits for.
 const END: &str = "end";
-/// Between two polls of a child.
+/// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The children of all threads of a process.
@@ -97,7 +97,7 @@ impl Program {
         self
     }
 
-    /// Leaves a variable out that this process may have.
+    /// Removes a variable that the child would inherit from this process.
     pub fn without(mut self, name: &str) -> Self {
         self.unset.push(name.into());
         self
@@ -170,11 +170,11 @@ impl Program {
             (None, None) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
         };
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
-        // Drops our copies of the output's descriptors, for whose closing a terminal's reader would
-        // wait.
+        // Drops our copies of the output's descriptors: a terminal's reader would wait until they are
+        // closed.
         drop(command);
         if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
-            // A child need not read all of it.
+            // Its error is ignored: a child need not read all of its input.
             thread::spawn(move || pipe.write_all(&bytes));
         }
         let stdout =
@@ -204,7 +204,7 @@ impl Program {
     }
 }
 
-/// A started child; dropping this kills it and its descendants.
+/// A started child. Its process group is killed when this is dropped, unless [`Running::wait`] has returned its output.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -264,7 +264,7 @@ impl Running {
         let hung = format!("hung, killed: no {what} within its time");
         let error = format!("{hung}\n{}", self.so_far());
         match what {
-            // The product's own watchdog ends a machine whose vCPUs all wait, so this one was busy.
+            // The product's own watchdog ends a machine whose vCPUs all wait: a vCPU of this one ran.
             END if facts::is_emulated() => Err(anyhow::Error::new(Killed(hung)).context(error)),
             _ => bail!(error),
         }
@@ -274,8 +274,8 @@ impl Running {
         Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
     }
 
-    /// Waits until it has ended, with a stopwatch that was started before; fails after `patience` by the
-    /// clock.
+    /// Waits until the child has ended, and lets `watch`, which was started before, look meanwhile; fails
+    /// once `patience` has passed by the clock since the stopwatch was started.
     pub fn wait_by(&mut self, watch: &mut Stopwatch, patience: Duration) -> anyhow::Result<()> {
         while !self.is_over()? {
             ensure!(
@@ -291,7 +291,7 @@ impl Running {
         Ok(())
     }
 
-    /// Has it ended? Its accounts in /proc are kept until it is waited for.
+    /// Has the child ended? Does not reap it: its accounts in /proc are kept.
     fn is_over(&self) -> anyhow::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid()), options) {
@@ -302,12 +302,12 @@ impl Running {
         }
     }
 
-    /// Waits until it has ended.
+    /// Waits until the child has ended and its output is closed.
     pub fn wait(self) -> anyhow::Result<Ran> {
         self.wait_watching(|_| Ok(()))
     }
 
-    /// Waits until it has ended and calls `look` meanwhile; an error of `look` ends the child.
+    /// As [`Self::wait`], but calls `look` until the child has ended; an error of `look` kills the child.
     pub fn wait_watching(
         mut self,
         mut look: impl FnMut(Pid) -> anyhow::Result<()>,
@@ -393,7 +393,7 @@ impl Collected {
         self.lock().bytes.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// False if it has not ended by the deadline.
+    /// Waits for the end of the file; false if it does not come by the deadline.
     fn wait_for_end(&self, deadline: Instant) -> bool {
         let patience = deadline.saturating_duration_since(Instant::now());
         let (output, _) = self

@@ -60,7 +60,7 @@ pub struct OpenRun {
     pub(crate) recording: Option<PathBuf>,
     /// The file that traces are appended to.
     pub(crate) trace: Option<File>,
-    /// What this host was prepared for, until the run ends.
+    /// This host's preparation for the run, undone when dropped.
     pub(crate) prepared: Prepared,
 }
 
@@ -72,8 +72,9 @@ impl OpenRun {
 }
 
 impl Plan {
-    /// Finds the kernels that the cells need, creates or opens the store, and appends a session
-    /// line to it.
+    /// Prepares this host, finds the kernels that the cells need, creates the store (in `named`, by
+    /// default in [`RUNS`]) or repairs that of a resumed run, opens the trace, and appends a session
+    /// line to the store.
     pub fn begin(
         self,
         named: Option<&Path>,
@@ -108,7 +109,7 @@ impl Plan {
                 (dir, store)
             }
         };
-        // Before the session line is appended: a file that is not a trace must not be changed.
+        // Before the session line is appended: no session begins if a trace cannot be continued.
         let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let host = with_files(
@@ -134,8 +135,9 @@ impl Plan {
     }
 }
 
-/// Opens a file to append timelines to. Timelines of `finished` cells are kept; anything else is
-/// cut off: cells that will run again, and the torn end of a killed program's.
+/// Opens a file to append timelines to. The whole timelines of `finished` cells at its beginning are
+/// kept. All that follows is cut off: it begins with a cell that will run again, or with a timeline
+/// that a killed program left torn.
 fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
     let cannot = || format!("cannot write --trace {}", path.display());
     let file = OpenOptions::new().create(true).read(true).append(true).open(path);
@@ -152,7 +154,7 @@ fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
 }
 
 /// The recording that a policy replays, if one does. It must have as many slots and vCPUs as the
-/// points.
+/// points that replay it.
 fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
     let replays = |point: &Point| point.policy.replays().map(PathBuf::from);
     let Some(file) = experiment.points.iter().find_map(replays) else { return Ok(None) };
@@ -182,11 +184,11 @@ pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
     let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
     let name = format!("{}-{}", run.name, stamp.trim_end_matches('Z'));
-    own_dir(Path::new(RUNS), &name)
+    unique_dir(Path::new(RUNS), &name)
 }
 
 /// Creates the directory of that name, or if it exists, one with a number appended.
-fn own_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
+fn unique_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let cannot = || format!("cannot make {}", place.join(name).display());
     fs::create_dir_all(place).with_context(cannot)?;
     for number in 1_u32.. {
@@ -196,7 +198,7 @@ fn own_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
         };
         match fs::create_dir(&dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| dir).with_context(cannot),
+            created => return created.map(|()| dir).with_context(cannot),
         }
     }
     bail!(cannot())
@@ -209,12 +211,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_runs_of_one_second_have_a_directory_each() {
+    fn runs_of_the_same_second_get_separate_directories() {
         let folder = TempDir::new().unwrap();
         let place = folder.path().join("runs");
-        let made = ["n", "n", "m", "n"].map(|name| own_dir(&place, name).unwrap());
-        assert_eq!(made, ["n", "n-2", "m", "n-3"].map(|name| place.join(name)));
-        let error = own_dir(Path::new("/proc"), "n").unwrap_err();
+        let dirs = ["n", "n", "m", "n"].map(|name| unique_dir(&place, name).unwrap());
+        assert_eq!(dirs, ["n", "n-2", "m", "n-3"].map(|name| place.join(name)));
+        let error = unique_dir(Path::new("/proc"), "n").unwrap_err();
         assert!(error.to_string().contains("/proc/n"), "{error}");
     }
 }

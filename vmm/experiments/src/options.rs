@@ -14,23 +14,23 @@ use crate::{
 /// Options of a run or a sweep.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The spec's file, or the name of a built-in one; None: the run in `resume` goes on.
+    /// The spec's file, or the name of a built-in one; None: the run in `resume` is resumed.
     pub spec: Option<PathBuf>,
     /// Directory for the results; None: one is named after the spec and the time.
     pub dir: Option<PathBuf>,
-    /// Directory of the run that goes on.
+    /// Directory of the run to resume; None: a new run.
     pub resume: Option<PathBuf>,
-    /// Which cells; all of them have to hold.
+    /// Which cells to run: those that match all of these.
     pub only: Vec<One>,
-    /// Cells at the same time.
+    /// Number of cells that run at the same time.
     pub jobs: u16,
-    /// CPUs that carry the vCPUs; None: all.
+    /// CPUs that carry the vCPUs; None: all that this process may use.
     pub cpus: Option<CpuList>,
     /// Where to run, if the spec does not say.
     pub host: HostMode,
     /// The emulated host's kernel.
     pub host_kernel: HostKernelChoice,
-    /// Guest kernels.
+    /// Files of guest kernels, where the user names them.
     pub kernels: KernelFiles,
     /// How tasks are started.
     pub sweep: SweepOptions,
@@ -45,7 +45,7 @@ pub struct SweepOptions {
     pub slurm: Option<String>,
     /// Return once the tasks are submitted.
     pub detach: bool,
-    /// CPUs that each task uses.
+    /// Number of CPUs that each task uses; None: as many as this host has, for tasks on this host.
     pub node_cpus: Option<u32>,
     /// Simulated cells of a task; None: about a minute's.
     pub unit_cells: Option<u32>,

@@ -1,11 +1,11 @@
-//! The control socket: both ends of it.
+//! The control socket: what a run reads there, and what `top` reads.
 
 use lab::run::control::{Answer, LONGEST_REQUEST, LineReader, Request, Wish};
 use pvticket::cli::testing::heard;
 
 use crate::input::{Input, is_one_line};
 
-/// A stream as a client or a server may send it, in pieces.
+/// Splits a stream, as a client or a run may send it in pieces, into lines, and reads each line and the whole stream.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (step, limit) = (1 + input.below(256), 1 + usize::from(input.half()));
@@ -27,12 +27,13 @@ pub fn control(bytes: &[u8]) {
     }
     for line in &found {
         assert!(line.len() < limit && !line.contains(&b'\n'));
-        one(line);
+        read_line(line);
     }
-    one(stream);
+    read_line(stream);
 }
 
-fn one(line: &[u8]) {
+/// Reads a line as a request, as an answer, and as what `top` shows.
+fn read_line(line: &[u8]) {
     match Request::parse(line) {
         Ok(request) => {
             let written = request.line().unwrap();
