@@ -53,7 +53,7 @@ fn a_run_in_the_emulated_host_can_be_watched() -> anyhow::Result<()> {
     run.stops()
 }
 
-/// The VMM cannot see the operations of a Linux guest's workload, but the guest's kernel counts the locks that it takes.
+/// The VMM cannot see the operations of a Linux guest's workload, but the guest's kernel counts the locks it takes.
 fn locks_of_a_linux_guest_are_counted_live() -> anyhow::Result<()> {
     let spec = "guests = \"linux\"\nlocks = \"pv-ticket\"\nvcpus = 2\npolicies = \"rr\"\n\
                 repetitions = 1\nseconds = 600\n";
@@ -118,8 +118,8 @@ fn guests_boot_on_host_kernel_7() -> anyhow::Result<()> {
 /// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
 
-/// Regression: the end of the input arrived while the shell edited its line, and the program that the shell started read it
-/// as text: 7 to 11 bytes, not 6, in five of seven boots.
+/// Regression: the end of the input arrived while the shell edited its line, and the program that the shell started
+/// read it as text: 7 to 11 bytes, not 6, in five of seven boots.
 fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
     let script = b"wc -c > /count; echo read $(cat /count)\nhello\n".to_vec();
     let ran = Boot::on("emulated").cpus(2).input(Input::Bytes(script)).run()?.exits(0)?;
@@ -240,8 +240,8 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: a kernel with its debugging information filled the emulated host's RAM disk, and the boot failed for lack of
-/// other files.
+/// Regression: a kernel with its debugging information filled the emulated host's RAM disk, and the boot failed for
+/// lack of other files.
 fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let large = folder.path().join("vmlinux");

@@ -1,4 +1,4 @@
-//! Stores that earlier versions wrote: each is read and resumed, or refused by the name of what it lacks.
+//! Stores that earlier versions wrote: each is read and resumed, or refused with a message that names what it lacks.
 
 use std::{
     fs,
@@ -16,11 +16,11 @@ tests![
     an_old_store_is_shown_and_exported,
     an_old_store_is_compared_with_its_copy,
     an_old_store_is_resumed,
-    another_format_is_refused_by_its_number,
-    a_missing_field_is_refused_by_its_name,
+    another_format_is_refused_with_its_number,
+    a_missing_field_is_named,
 ];
 
-/// Written by `pvticket run` of commit 6505bdb (November 2026); without the names of its machine. Its points:
+/// Written by `pvticket run` of commit 6505bdb (November 2026); the names of its machine are removed. Its spec:
 ///
 /// ```text
 /// locks = ["ticket", "pv-ticket"]
@@ -41,7 +41,7 @@ fn put(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// All commands that read a store and write nothing into it.
+/// Commands that read a store and write nothing into it.
 fn readers(dir: &Path) -> Vec<Program> {
     let commands: [&[&str]; 6] = [
         &["report"],
@@ -51,8 +51,8 @@ fn readers(dir: &Path) -> Vec<Program> {
         &["export", "--json", "-"],
         &["status"],
     ];
-    let one = commands.into_iter().map(|words| pvticket(words).args([dir]));
-    one.chain([pvticket(["report", "--diff"]).args([dir, dir])]).collect()
+    let single = commands.into_iter().map(|words| pvticket(words).args([dir]));
+    single.chain([pvticket(["report", "--diff"]).args([dir, dir])]).collect()
 }
 
 fn resume(dir: &Path) -> Program {
@@ -61,11 +61,11 @@ fn resume(dir: &Path) -> Program {
 
 /// Operations and seconds of each cell.
 fn figures(cells: &[Value]) -> Vec<(Value, Value)> {
-    let pick = |cell: &Value| cell["figures"]["operations"].clone();
+    let operations = |cell: &Value| cell["figures"]["operations"].clone();
     let seconds = |cell: &Value| cell["figures"]["seconds"].clone();
-    // An exported cell has no kind.
+    // Recognized by its figures: an exported cell has no `kind`.
     let cells = cells.iter().filter(|line| line.get("figures").is_some());
-    cells.map(|cell| (pick(cell), seconds(cell))).collect()
+    cells.map(|cell| (operations(cell), seconds(cell))).collect()
 }
 
 fn an_old_store_is_shown_and_exported() -> anyhow::Result<()> {
@@ -83,7 +83,7 @@ fn an_old_store_is_shown_and_exported() -> anyhow::Result<()> {
     let table = pvticket(["export", "--csv", "-"]).args([&dir]).run()?.exits(0)?;
     let done = table.text()?.lines().filter(|line| line.contains(",done,")).count();
     ensure!(done == CELLS, "{}", table.show());
-    // The store's figures are the ones that are read.
+    // The exported figures are those of the store.
     let json = pvticket(["export", "--json", "-"]).args([&dir]).run()?.exits(0)?;
     let json: Value = serde_json::from_str(json.text()?)?;
     let read = json["runs"][0]["lines"].as_array().context("no lines")?;
@@ -100,7 +100,7 @@ fn an_old_store_is_compared_with_its_copy() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One of its cells is left.
+/// The store lacks its last cell, which is then measured.
 fn an_old_store_is_resumed() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -119,32 +119,32 @@ fn an_old_store_is_resumed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The store is not written to either.
-fn is_refused(dir: &Path, parts: &[&str]) -> anyhow::Result<()> {
+/// Expects that all commands fail with one line that contains `parts`, and that the store is unchanged.
+fn expect_refused(dir: &Path, parts: &[&str]) -> anyhow::Result<()> {
     let store = dir.join("cells.jsonl");
     let before = fs::read(&store)?;
     for command in readers(dir).into_iter().chain([resume(dir)]) {
         command.run()?.fails(1, parts)?.says("")?;
     }
-    ensure!(fs::read(&store)? == before, "it was written to");
+    ensure!(fs::read(&store)? == before, "the store was written to");
     Ok(())
 }
 
-fn another_format_is_refused_by_its_number() -> anyhow::Result<()> {
+fn another_format_is_refused_with_its_number() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     for format in ["0", "2", "4294967295"] {
         let text = STORE.replacen("\"format\":1", &format!("\"format\":{format}"), 1);
-        ensure!(text != STORE, "it has no format");
+        ensure!(text != STORE, "the store has no format");
         let what = format!("cells.jsonl is of format {format}, this pvticket reads format 1");
-        is_refused(&put(&folder, format, &text)?, &[&what])?;
+        expect_refused(&put(&folder, format, &text)?, &[&what])?;
     }
     Ok(())
 }
 
-/// What a version before the first one with a format lacks is said by its name, and the line.
-fn a_missing_field_is_refused_by_its_name() -> anyhow::Result<()> {
+/// A store of a version before the first format lacks fields: the message names the field and the line.
+fn a_missing_field_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    // Of the run, and of the first cell.
+    // Line 1 is the run, line 3 its first cell.
     for (line, name) in [(1, "cells"), (1, "format"), (3, "at_ms"), (3, "point"), (3, "status")] {
         let mut text = String::new();
         for (number, one) in (1..).zip(STORE.lines()) {
@@ -157,7 +157,7 @@ fn a_missing_field_is_refused_by_its_name() -> anyhow::Result<()> {
         }
         let dir = put(&folder, &format!("{line}-{name}"), &text)?;
         let (place, what) = (format!("damaged in line {line}"), format!("missing field `{name}`"));
-        is_refused(&dir, &[&place, &what])?;
+        expect_refused(&dir, &[&place, &what])?;
     }
     Ok(())
 }

@@ -47,8 +47,8 @@ fn to_full(program: Program) -> anyhow::Result<Ran> {
     program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
 }
 
-/// Regression: an error of stdin was taken for the end of the input, so that a guest computed the checksum of only a part
-/// of it.
+/// Regression: an error of stdin was taken for the end of the input, so that a guest computed the checksum of only a
+/// part of it.
 fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;

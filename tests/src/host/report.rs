@@ -1,4 +1,4 @@
-//! `report`: its text on whole and damaged stores, and its page in a browser.
+//! `report`: its text, for whole and damaged stores, and its page in a browser.
 
 use std::{
     env, fs,
@@ -15,17 +15,17 @@ tests![
     a_run_is_reported_as_text,
     two_runs_are_compared,
     a_run_that_is_given_twice_counts_once,
-    cells_of_no_time_are_no_figures,
-    a_brief_has_the_answer_alone,
-    its_text_fits_into_a_mail,
+    cells_without_a_duration_have_no_figures,
+    a_brief_is_the_answer_and_a_chart,
+    the_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
-    an_invalid_store_is_refused_in_a_line,
-    its_page_is_whole_in_a_browser,
+    invalid_stores_are_refused_in_one_line,
+    the_page_of_a_run_is_whole_in_a_browser,
     the_page_of_two_runs_is_whole_in_a_browser,
     a_page_that_is_not_whole_is_noticed,
 ];
 
-/// A directory for screenshots; unset: none are kept.
+/// Environment variable: a directory for screenshots; unset: none are kept.
 const PICTURES: &str = "PVTICKET_PICTURES";
 
 fn store(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
@@ -67,8 +67,8 @@ fn two_runs_are_compared() -> anyhow::Result<()> {
     alone.fails(2, &["--diff compares two runs, not 1"]).map(drop)
 }
 
-/// Regression: a run under two names counted twice, which halved the intervals; and one that was compared with itself was none
-/// the worse.
+/// Regression: a run that was given under two names counted twice, which narrowed the intervals, and `--diff` did not
+/// say that both runs were the same.
 fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
     const NOTE: &str = "is the same run as";
     let folder = files::scratch()?;
@@ -87,8 +87,8 @@ fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
     diff.complains(&[NOTE]).map(drop)
 }
 
-/// Regression: by a store with such cells, rates of 0 by 0 seconds were figures, also of exported tables.
-fn cells_of_no_time_are_no_figures() -> anyhow::Result<()> {
+/// Regression: cells of 0 seconds had figures, with rates of 0/0, in reports and in exported tables.
+fn cells_without_a_duration_have_no_figures() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     for seconds in [0.0, -1.0] {
         let mut text = String::new();
@@ -115,8 +115,8 @@ fn cells_of_no_time_are_no_figures() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With --html the page of the same runs, whose path is the last line.
-fn a_brief_has_the_answer_alone() -> anyhow::Result<()> {
+/// With --html, the page of the same runs is written, and its path is the last line.
+fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let one = |policies, name: &str| {
         let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
@@ -146,8 +146,8 @@ fn a_brief_has_the_answer_alone() -> anyhow::Result<()> {
     twice.fails(2, &["--brief", "--diff"]).map(drop)
 }
 
-/// Setup, tables, no control character of the store, no line of more than 72 columns.
-fn its_text_fits_into_a_mail() -> anyhow::Result<()> {
+/// The text has the setup and tables, no control character of the store, and no line of more than 72 columns.
+fn the_text_fits_into_a_mail() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let evil = Fixture::default().text().replace("AMD EPYC", "AMD\\u001b[31m EPYC");
     let run =
@@ -166,11 +166,11 @@ fn its_text_fits_into_a_mail() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 0: none; 1: one at least, each in a line; 2: whatever cannot be judged.
+/// Exit status 0: no regression; 1: at least one, with a line for each; 2: the runs cannot be judged.
 fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let make = |name: &str, fixture: &Fixture| store(&folder, name, &fixture.text());
-    // With the seed of the first it would be a copy of it.
+    // With the first run's seed it would be a copy of that run.
     let few = Fixture { rounds: 2, seed: 4, ..Fixture::default() };
     let before = make("before", &Fixture::default())?;
     let alike = make("alike", &Fixture { seed: 2, ..Fixture::default() })?;
@@ -207,7 +207,7 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     what.fails(2, &["luck", "regression"]).map(drop)
 }
 
-fn an_invalid_store_is_refused_in_a_line() -> anyhow::Result<()> {
+fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = Fixture { rounds: 1, ..Fixture::default() }.text();
     let report = |run: &Path| pvticket(["report"]).args([run]).run();
@@ -219,18 +219,18 @@ fn an_invalid_store_is_refused_in_a_line() -> anyhow::Result<()> {
     report(&damaged)?.fails(1, &["damaged in line"])?;
     let noise = store(&folder, "noise", "\u{1}\u{2}\n")?;
     report(&noise)?.fails(1, &["line 1"])?;
-    // A store as a program leaves it that was killed while writing.
+    // A program that is killed while it writes leaves such a store.
     let torn = store(&folder, "torn", &text[..text.len() - 100])?;
     report(&torn)?.exits(0)?;
     pvticket(["report"]).run()?.fails(2, &["DIR"]).map(drop)
 }
 
-fn its_page_is_whole_in_a_browser() -> anyhow::Result<()> {
+fn the_page_of_a_run_is_whole_in_a_browser() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let run = store(&folder, "run", &Fixture::default().text())?;
     let page = folder.path().join("report.html");
     pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?.says("")?;
-    let figures = look(&folder, &page, "report")?;
+    let figures = inspect(&folder, &page, "report")?;
     ensure!(figures >= 8, "{figures} figures only");
     let many = Fixture {
         policies: vec!["rr"],
@@ -246,7 +246,7 @@ fn its_page_is_whole_in_a_browser() -> anyhow::Result<()> {
     };
     let run = store(&folder, "many", &many.text())?;
     pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
-    look(&folder, &page, "many")?;
+    inspect(&folder, &page, "many")?;
     let categories = Fixture {
         policies: vec!["rr", "fair", "directed-yield", "deferred"],
         vcpus: vec![4],
@@ -255,7 +255,7 @@ fn its_page_is_whole_in_a_browser() -> anyhow::Result<()> {
     };
     let run = store(&folder, "categories", &categories.text())?;
     pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
-    look(&folder, &page, "categories").map(drop)
+    inspect(&folder, &page, "categories").map(drop)
 }
 
 fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {
@@ -265,12 +265,12 @@ fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {
     let after = store(&folder, "after", &slow.text())?;
     let page = folder.path().join("diff.html");
     pvticket(["report", "--diff", "--html"]).args([&page, &before, &after]).run()?.exits(0)?;
-    let figures = look(&folder, &page, "diff")?;
+    let figures = inspect(&folder, &page, "diff")?;
     ensure!(figures == 1, "{figures} figures");
     Ok(())
 }
 
-/// Makes sure that the checks above find faults.
+/// [`FAULTS`] and the browser's complaints report the faults of a page.
 fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let page = r#"<!doctype html><meta charset="utf-8"><style>body { width: 2000px }</style>
@@ -292,9 +292,9 @@ fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the figures of a page, and their number. A figure is well if each of its
-/// panels shows exactly one plot, within the window; labels may touch by a pixel and lie within
-/// their plot.
+/// What is wrong with the figures of a page, and their number. A figure is correct if each of its
+/// panels shows exactly one plot, which is neither tiny nor empty and lies within the window, and if
+/// its labels are legible, lie within their plot, and overlap by a few pixels at most.
 const FAULTS: &str = r#"(() => {
   const faults = [], wide = document.documentElement.clientWidth;
   const say = (figure, what) => faults.push(figure.id + ': ' + what);
@@ -313,9 +313,9 @@ const FAULTS: &str = r#"(() => {
         if (at.height < 8) say(figure, 'too small to read: ' + text.textContent);
         if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 || at.bottom > box.bottom + 1)
           say(figure, 'cut off: ' + text.textContent);
-        for (const [other, its] of texts.slice(ix + 1)) {
-          const across = Math.min(at.right, its.right) - Math.max(at.left, its.left);
-          const down = Math.min(at.bottom, its.bottom) - Math.max(at.top, its.top);
+        for (const [other, otherAt] of texts.slice(ix + 1)) {
+          const across = Math.min(at.right, otherAt.right) - Math.max(at.left, otherAt.left);
+          const down = Math.min(at.bottom, otherAt.bottom) - Math.max(at.top, otherAt.top);
           if (across > 1 && down > 3) say(figure, 'overlap: ' + text.textContent + ' and ' + other.textContent);
         }
       });
@@ -324,9 +324,9 @@ const FAULTS: &str = r#"(() => {
   return {faults, figures: figures.length};
 })()"#;
 
-/// Opens a page in windows of several widths and in both schemes; returns the number of its
-/// figures.
-fn look(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
+/// Opens a page in windows of several widths and in both colour schemes, and expects no faults; returns
+/// the number of its figures.
+fn inspect(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
     let mut browser = Browser::start(&folder.path().join("profile"))?;
     let mut figures = 0;
     let views = [
@@ -346,14 +346,14 @@ fn look(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
         let background = "getComputedStyle(document.body).backgroundColor";
         let background = browser.value(background)?;
         let is_dark = background == "rgb(16, 20, 24)";
-        ensure!(is_dark == (scheme == "dark"), "{scheme}, and its background is {background}");
+        ensure!(is_dark == (scheme == "dark"), "{scheme}: the background is {background}");
         keep(&mut browser, &format!("{name}-{width}-{scheme}"))?;
     }
-    ensure!(browser.complaints.is_empty(), "it complains: {:#?}", browser.complaints);
+    ensure!(browser.complaints.is_empty(), "the page complains: {:#?}", browser.complaints);
     Ok(figures)
 }
 
-/// Keeps a screenshot, if a directory is set.
+/// Keeps a screenshot, if [`PICTURES`] is set.
 fn keep(browser: &mut Browser, name: &str) -> anyhow::Result<()> {
     let Some(folder) = env::var_os(PICTURES) else { return Ok(()) };
     let file = Path::new(&folder).join(format!("{name}.png.base64"));

@@ -10,7 +10,7 @@ use vm_memory::{Bytes, GuestAddress};
 use super::{InitrdPart, LinuxEntry, error::BootError, fixtures, layout, linux::load_linux, newc};
 use base::units::VcpuCount;
 
-/// Numbers at which arithmetic goes wrong, and arbitrary ones.
+/// Numbers at which address arithmetic may go wrong, and arbitrary ones.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -36,7 +36,7 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Numbers of 1 to 8 bytes that overwrite some of the headers' bytes.
+/// Numbers of 1 to 8 bytes to overwrite parts of a header with: the place, the width and the number.
 fn changes() -> impl Strategy<Value = Vec<(Index, usize, u64)>> {
     prop::collection::vec((any::<Index>(), 1..=8_usize, number()), 0..6)
 }
@@ -51,8 +51,8 @@ fn change(mut image: Vec<u8>, changes: &[(Index, usize, u64)], cut: usize) -> Ve
     image
 }
 
-/// Loads them into a machine with `mib` MiB. What is accepted lies in its memory; a rejection is
-/// one line.
+/// Loads a kernel and its initrd into a machine with `mib` MiB. What is accepted lies in its memory;
+/// the message of a rejection is one line.
 fn load(
     kernel: &[u8],
     initrd: &[u8],
@@ -97,7 +97,7 @@ fn is_whole(bytes: &[u8], mib: u64) -> bool {
 proptest! {
     #[test]
     fn no_vmlinux_makes_the_loader_panic(changes in changes(), cut in 0..70_usize, mib in 1..70_u64) {
-        // Changes the headers, which have 120 bytes, more often than the code.
+        // Changes only the headers, which have 120 bytes; the cut may reach the code, too.
         let mut image = fixtures::vmlinux();
         let code = image.split_off(120);
         let image = [change(image, &changes, 0), code].concat();
@@ -126,9 +126,10 @@ proptest! {
         try_load(&bytes, b"", "", 8)?;
     }
 
-    /// The memory map covers only RAM, in order, and so do the initrd and the command line.
+    /// The entries of the memory map are in order and do not overlap, none of RAM is larger than the memory, and one
+    /// of RAM contains the initrd. A command line of more than 2047 bytes is refused.
     #[test]
-    fn the_zero_page_tells_the_truth_at_any_size(
+    fn the_zero_page_is_correct_at_any_memory_size(
         mib in 20..9000_u64,
         initrd in prop::collection::vec(any::<u8>(), 1..5000),
         cmdline in "[ -~]{0,2100}",
@@ -147,8 +148,8 @@ proptest! {
         let table = page.e820_table;
         let entries = table.iter().take(page.e820_entries.into());
         let ranges: Vec<(u64, u64, u32)> = entries.map(|range| (range.addr, range.size, range.r#type)).collect();
-        let is_ram_here = |range: &(u64, u64, u32)| range.2 != 1 || range.1 <= mib << 20;
-        prop_assert!(ranges.iter().all(is_ram_here), "{ranges:x?}");
+        let is_at_most_memory = |range: &(u64, u64, u32)| range.2 != 1 || range.1 <= mib << 20;
+        prop_assert!(ranges.iter().all(is_at_most_memory), "{ranges:x?}");
         let sorted = ranges.windows(2).all(|two| two[0].0.checked_add(two[0].1).is_some_and(|end| end <= two[1].0));
         prop_assert!(sorted, "{ranges:x?}");
         let at = entry.initrd.unwrap();
@@ -159,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn no_change_of_an_archive_is_too_strange(
+    fn no_change_of_an_archive_makes_its_check_panic(
         changes in prop::collection::vec((any::<Index>(), any::<u8>()), 0..8),
         digits in "[0-9a-fA-F+ xz-]{8}",
         field in 0..13_usize,
@@ -179,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_too_strange_for_an_archive(bytes in prop::collection::vec(any::<u8>(), 0..400), magic: bool) {
+    fn no_bytes_make_the_check_of_an_archive_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), magic: bool) {
         let bytes = if magic { [b"070701", &bytes[..]].concat() } else { bytes };
         is_whole(&bytes, 1);
     }

@@ -26,12 +26,14 @@ impl DriverKind {
         }
     }
 
-    /// Is it the one that points of earlier stores have, and that the host's own scheduling is given?
+    /// Is this the default driver? Stores omit it, and points under the policy `host` have it, although it does not
+    /// schedule them.
     pub fn is_user(&self) -> bool {
         *self == Self::User
     }
 
-    /// Why it cannot carry out this policy; None: it can. A driver has no part in `host`.
+    /// Why the driver cannot carry out this policy; None: it can. `host`, which needs no driver, goes with
+    /// [`Self::User`] only.
     pub fn obstacle(self, policy: &PolicySpec) -> Option<String> {
         let has = self == Self::User || policy.turn_rule().is_some();
         (!has).then(|| format!("it has the policies {}, not {policy}", InKernel::usages()))

@@ -1,4 +1,4 @@
-//! Reads a profile.
+//! Reads the file of a profile.
 
 use base::faults::Probability;
 use published::keys::{Keys, Result, read};
@@ -20,11 +20,11 @@ const TIME: &[&str] = &["us", "shape", "source", "note"];
 const FIXED: &[&str] = &["us", "source", "note"];
 const NUMBER: &[&str] = &["value", "source", "note"];
 
-/// The longest time that a file may state, in us. More is a mistake in the unit.
+/// The longest time that a file may state, in us. A longer one is taken for a mistake in the unit.
 const MOST_MICROS: f64 = 1e6;
 /// The most locks of a guest.
 const MOST_LOCKS: usize = 64;
-/// The most that one use of a counter may add.
+/// The most that `adds`, the addend of one use of a counter, may be.
 const MOST_ADDS: f64 = 1e6;
 
 pub(super) fn parse(text: &str) -> Result<Profile> {
@@ -47,27 +47,28 @@ pub(super) fn parse(text: &str) -> Result<Profile> {
     })
 }
 
-/// Reads parameters, and counts where they come from.
+/// The laws of a time, by their names in `shape`.
 const SHAPES: &[(&str, TimeLaw)] = &[
     ("fixed", TimeLaw::Fixed),
     ("exponential", TimeLaw::Exponential),
     ("uniform", TimeLaw::Uniform),
 ];
 
+/// Reads parameters, and counts where they come from.
 #[derive(Default)]
 struct ProfileReader {
     sources: Sources,
 }
 
 impl ProfileReader {
-    /// `None`: it is fitted.
+    /// Reads and counts where a parameter comes from; None: it is fitted.
     fn source(&mut self, keys: &Keys<'_>) -> Result<Option<Source>> {
         let [paper, measured, assumed] = SOURCES.map(|(name, source)| (name, Some(source)));
         let source = keys.name("source", &[paper, measured, assumed, ("fitted", None)])?;
         let note = keys.text_if_any("note")?;
         if note.is_none() && matches!(source, Some(Source::Paper | Source::Measured)) {
             let name = keys.text("source")?;
-            return Err(keys.wrong("note", format!("what is {name} says where: note = \"...\"")));
+            return Err(keys.wrong("note", format!("source {name} needs a note that says where")));
         }
         self.sources.count(source);
         Ok(source)
@@ -114,7 +115,7 @@ impl ProfileReader {
     fn locks(&mut self, file: &Keys<'_>) -> Result<Vec<LockShare>> {
         let mut locks = Vec::new();
         for keys in file.tables("locks", LOCK)? {
-            // For the reader of the file.
+            // Required, but only for people who read the file.
             keys.text("name")?;
             let share = self.number(&keys, "share", 1e-6, 1e6)?;
             locks.push(LockShare { share, critical: self.time(&keys, "critical")? });
@@ -151,7 +152,7 @@ impl ProfileReader {
         Ok(Noise { busy, idle })
     }
 
-    /// A stated time whose law is not to be chosen.
+    /// A time that is not fitted and has no `shape`.
     fn fixed(&mut self, keys: &Keys<'_>, key: &str, least: f64) -> Result<Picos> {
         let table = keys.table(key, FIXED)?;
         let micros = table.number("us", least, MOST_MICROS)?;
