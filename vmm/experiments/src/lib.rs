@@ -1,11 +1,11 @@
 //! Carries out experiments: plans the cells of a spec, prepares the hosts that they need, opens their store,
 //! starts the workers that measure them, and gathers what they measured.
 //!
-//! `study` says what an experiment is and keeps its figures; `lab` measures one cell; here is what lies between a
-//! command of the user and the cells: [`plan`] and [`open_run`] for a run, [`sweep`] for a run whose rounds are
-//! tasks of their own, [`mod@measure`] for commands that make up their experiment, [`reproduce`] for published
-//! figures, [`rung2`] for the simulator's comparison with this host. [`worker`] is the other side: the process
-//! that measures cells, here or in the emulated host.
+//! `study` says what an experiment is and keeps its figures; `lab` measures one cell. This crate is what lies between a
+//! command of the user and the cells: [`plan`] and [`open_run`] for a run, [`sweep`] for a run that is divided into
+//! tasks, [`mod@measure`] for commands that define their experiment by options, [`reproduce`] for published figures,
+//! [`rung2`] for the simulator's comparison with this host. [`worker`] is the other side: the process that measures
+//! cells, here or in the emulated host.
 //!
 //! Options are plain values: the command line parses them. Progress and notes go to stderr, results are returned.
 

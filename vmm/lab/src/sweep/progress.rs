@@ -24,12 +24,12 @@ struct KnownPart {
     unit: Option<u32>,
     node: String,
     is_whole: bool,
-    /// Cells of the part that have ended: number, how long it took in seconds, whether it failed.
+    /// Cells of the part that have ended: number, seconds that the cell took, whether it failed.
     cells: Vec<(u32, f64, bool)>,
 }
 
 impl KnownPart {
-    fn of(part: &Part, bytes: u64) -> Self {
+    fn new(part: &Part, bytes: u64) -> Self {
         let attempt = part.attempt();
         let cells = part.cells.iter().filter(|cell| cell.is_ended());
         let is_failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed { .. });
@@ -43,7 +43,7 @@ impl KnownPart {
     }
 }
 
-/// Follows the parts of a sweep. A part is read again only if it has grown, and not once it is whole.
+/// Follows the parts of a sweep. A part is read again only if its length has changed, and not once it is whole.
 #[derive(Debug)]
 pub struct Tracker<'a> {
     experiment: &'a Experiment,
@@ -55,19 +55,19 @@ pub struct Tracker<'a> {
 /// The state of a sweep's units and cells.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
-    /// Units that count.
+    /// Units with a whole attempt.
     pub whole: BTreeSet<u32>,
     /// Cells of whole units that have figures.
     pub done: u32,
     /// Cells of whole units that failed.
     pub failed: u32,
-    /// Cells that have ended in attempts that are not whole.
+    /// Cells of other units that have ended.
     pub begun: u32,
     /// How many whole units each node ran.
     pub nodes: BTreeMap<String, u32>,
-    /// The node of the last attempt at each unit that is not whole.
+    /// For each other unit with an attempt, the node of the one whose name is last in the order of text.
     pub attempts: BTreeMap<u32, String>,
-    /// Estimated time of the cells that are left, in tasks one after the other.
+    /// Estimated time of the cells that are left, if their tasks run one after the other.
     pub left: Duration,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Tracker<'a> {
         Self { experiment, sweep, cells: experiment.cells(), known: HashMap::new() }
     }
 
-    /// Looks at the parts in `dir`.
+    /// Reads the parts in `dir` that are new or have changed, and returns the state.
     pub fn look(&mut self, dir: &Path) -> Result<State, StoreError> {
         for name in sweep::names(dir)? {
             if self.known.get(&name).is_some_and(|known| known.is_whole) {
@@ -87,7 +87,7 @@ impl<'a> Tracker<'a> {
             let bytes = fs::metadata(dir.join(PARTS).join(&name)).map_or(0, |facts| facts.len());
             if self.known.get(&name).is_none_or(|known| known.bytes != bytes) {
                 let part = sweep::read_part(dir, &name, self.sweep);
-                self.known.insert(name, KnownPart::of(&part, bytes));
+                self.known.insert(name, KnownPart::new(&part, bytes));
             }
         }
         Ok(self.state())
@@ -96,9 +96,9 @@ impl<'a> Tracker<'a> {
     fn state(&self) -> State {
         let mut state = State::default();
         let mut ended: HashSet<u32> = HashSet::new();
-        let (mut thought, mut took) = (0.0, 0.0);
+        let (mut estimated, mut took) = (0.0, 0.0);
         let mut names: Vec<(&String, &KnownPart)> = self.known.iter().collect();
-        // Whole ones first: of a unit that is whole, no other attempt is of interest.
+        // Whole parts first: other attempts at the same unit do not count.
         names.sort_by_key(|(name, known)| (!known.is_whole, *name));
         for (_, known) in names {
             let Some(unit) = known.unit else { continue };
@@ -117,15 +117,15 @@ impl<'a> Tracker<'a> {
             for (cell, seconds, _) in &known.cells {
                 if ended.insert(*cell) {
                     state.begun += u32::from(!known.is_whole);
-                    thought += self.estimate(*cell).as_secs_f64();
+                    estimated += self.estimate(*cell).as_secs_f64();
                     took += seconds;
                 }
             }
         }
         let left = (0..self.cells.len() as u32).filter(|cell| !ended.contains(cell));
         let left: Duration = left.map(|cell| self.estimate(cell)).sum();
-        // As much longer or shorter as the cells so far.
-        let pace: f64 = if thought > 0.0 { took / thought } else { 1.0 };
+        // By the ratio of the time that cells have taken so far to its estimate.
+        let pace: f64 = if estimated > 0.0 { took / estimated } else { 1.0 };
         state.left = Duration::try_from_secs_f64(left.as_secs_f64() * pace).unwrap_or(left);
         state
     }

@@ -28,17 +28,17 @@ impl GuestWorkload {
     /// A sentence for help texts.
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Lock => "A kernel thread a vCPU takes and releases one spin_lock",
-            Self::Mmap => "16 processes map and unmap 128 MiB",
-            Self::OpenReadClose => "A thread a vCPU opens, reads and closes one file",
+            Self::Lock => "A kernel thread per vCPU takes and releases one spin_lock",
+            Self::Mmap => "16 processes map and unmap 128 MiB each",
+            Self::OpenReadClose => "A thread per vCPU opens, reads and closes one file",
             Self::Allocate => {
-                "A thread a vCPU maps, fills, searches and unmaps memory (like ebizzy)"
+                "A thread per vCPU maps, fills, searches and unmaps memory (like ebizzy)"
             }
             Self::Messaging => "10 threads send messages to each of 10 others (like hackbench)",
             Self::Spawn => {
-                "A thread a vCPU starts processes and pipes data through them (like make)"
+                "A thread per vCPU starts processes and pipes data through them (like make)"
             }
-            Self::Futex => "A thread a vCPU takes and releases one mutex of user space",
+            Self::Futex => "A thread per vCPU takes and releases one user-space mutex",
         }
     }
 
@@ -55,8 +55,8 @@ impl GuestWorkload {
         }
     }
 
-    /// Does one worker on each vCPU count its operations? Otherwise the counts are of so many workers as it has
-    /// anyway, wherever they run.
+    /// Are there as many workers as vCPUs, of which each counts its operations? Otherwise the number of workers is
+    /// the workload's own.
     pub const fn is_by_vcpu(self) -> bool {
         match self {
             Self::Lock | Self::OpenReadClose | Self::Allocate | Self::Spawn | Self::Futex => true,

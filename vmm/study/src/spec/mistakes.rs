@@ -1,6 +1,6 @@
-//! A spec for each mistake: for the tests here, and for fuzz targets to begin with.
+//! Specs with one mistake each: for the tests of this module, and as seeds of a fuzz target.
 
-/// The text of a spec, the line that its error names, and some of its words.
+/// The text of a spec, the line that its error names, and a part of the error's message.
 pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("\nlocks = \"tickets\"", 2, "tickets"),
     ("vcpus = [1,\n 0]", 2, "vCPUs"),

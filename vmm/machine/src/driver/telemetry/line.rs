@@ -1,5 +1,5 @@
 //! What a telemetry line says, wherever it was read: in the guest's memory ([`TelemetryView`]), or in a record of the
-//! scheduler in BPF.
+//! BPF scheduler.
 //!
 //! [`TelemetryView`]: super::TelemetryView
 
@@ -26,16 +26,16 @@ pub(in crate::driver) const fn queue(word: u32) -> (u16, u16) {
     (head(word), tail.wrapping_sub(head(word)) / INC)
 }
 
-/// A vCPU's line, with the words of the locks that it names; a word that cannot be found is None. Each field is asked for
-/// once: a guest that runs may change it meanwhile.
+/// A vCPU's line, with the words of the locks that it names; a word that cannot be found is None. Two reads of a field
+/// may differ, if the guest is running.
 pub(in crate::driver) trait LineView {
-    /// How many locks it holds.
+    /// How many locks the vCPU holds.
     fn held(&self) -> u32;
-    /// The lock that it holds at this depth, below [`NAMED`], and its ticket.
+    /// The lock that the vCPU holds at this depth, below [`NAMED`], and its ticket.
     fn held_lock(&self, depth: usize) -> (LockId, u16);
     /// The ticket that `lock`, which was read at this depth, is serving.
     fn held_head(&self, depth: usize, lock: LockId) -> Option<u16>;
-    /// Its wait and its ticket.
+    /// The state and the ticket of the vCPU's wait.
     fn wait(&self) -> (Wait, u16);
     /// The lock of the wait.
     fn wait_lock(&self) -> LockId;
@@ -45,11 +45,11 @@ pub(in crate::driver) trait LineView {
     fn wait_queued(&self, lock: LockId) -> Option<u16>;
     /// When the wait began; zero if that is not known.
     fn wait_since(&self) -> Nanos;
-    /// Has it named no lock yet, in a guest that may not maintain its lines? It says nothing then.
+    /// Has the line named no lock yet, in a guest that may not maintain its lines? It says nothing then.
     fn is_blank(&self) -> bool;
 }
 
-/// What the vCPU did.
+/// What the vCPU did with locks when the line was read.
 pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
     if let Some(holding) = holding(line, line.held()) {
         return holding;
@@ -74,7 +74,7 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
     }
 }
 
-/// Those of its `held` locks that are still held: a preemption may fall between the release of
+/// Those of the vCPU's `held` locks that are still held: a preemption may fall between the release of
 /// the innermost lock and the store that publishes it.
 fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
     let depth = held.checked_sub(1)?;
@@ -87,7 +87,7 @@ fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
         return holding(line, depth);
     }
     let lock = lock.flatten();
-    // A kernel that releases a lock in the middle leaves a zero there for a moment.
+    // A kernel that releases an outer lock first leaves a zero at its depth for a moment.
     let outer = |at| still_held(line, at).filter(|candidate| at < ix && candidate.0 != 0);
     let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
     Some(if outer.iter().all(Option::is_none) {
@@ -97,25 +97,26 @@ fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
     })
 }
 
-/// The lock that it claims to hold at this depth, unless that lock is serving another ticket.
+/// The lock that the vCPU claims to hold at this depth, unless that lock is serving another ticket.
 fn still_held(line: &impl LineView, depth: usize) -> Option<LockId> {
     let (lock, ticket) = line.held_lock(depth);
     line.held_head(depth, lock).is_none_or(|head| head == ticket).then_some(lock)
 }
 
-/// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that
-/// nobody claims, as bits from `head` on. `None`: more than one is left, or not all claims are known.
+/// What a vCPU that was stopped at `now` while it drew a ticket of `lock` has done. `left` are the tickets that are
+/// out and that no other vCPU claims, as bits from `head` on. `None`: more than one is left, or one is left but not
+/// all claims are known.
 pub(in crate::driver) fn drawn_ticket(
     lock: LockId,
     head: u16,
     left: u128,
-    all_say: bool,
+    all_claims_known: bool,
     now: Nanos,
 ) -> Option<LockActivity> {
     if left == 0 {
         return Some(LockActivity::Free);
     }
-    if !all_say || !left.is_power_of_two() {
+    if !all_claims_known || !left.is_power_of_two() {
         return None;
     }
     let distance = left.trailing_zeros() as u16;
