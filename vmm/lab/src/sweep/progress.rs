@@ -22,6 +22,8 @@ use study::{
 struct KnownPart {
     bytes: u64,
     unit: Option<u32>,
+    /// The attempt's submission, and its restart within that.
+    attempt: (u32, u32),
     node: String,
     is_whole: bool,
     /// Cells of the part that have ended: number, seconds that the cell took, whether it failed.
@@ -36,10 +38,19 @@ impl KnownPart {
         Self {
             bytes,
             unit: attempt.map(|attempt| attempt.unit),
+            attempt: attempt
+                .map(|attempt| (attempt.submission, attempt.restart))
+                .unwrap_or_default(),
             node: attempt.map(|attempt| attempt.node.clone()).unwrap_or_default(),
             is_whole: part.end == End::Whole,
             cells: cells.map(|cell| (cell.cell, cell.took, is_failed(&cell.outcome))).collect(),
         }
+    }
+
+    /// The part's place among all: whole parts first, since other attempts at the same unit do not count; then attempts in
+    /// the order of their submissions and restarts, which is not that of their names (10 is before 9 there).
+    fn place<'a>(&self, name: &'a str) -> (bool, (u32, u32), &'a str) {
+        (!self.is_whole, self.attempt, name)
     }
 }
 
@@ -65,7 +76,7 @@ pub struct State {
     pub begun: u32,
     /// How many whole units each node ran.
     pub nodes: BTreeMap<String, u32>,
-    /// For each other unit with an attempt, the node of the one whose name is last in the order of text.
+    /// For each other unit with an attempt, the node of the last one.
     pub attempts: BTreeMap<u32, String>,
     /// Estimated time of the cells that are left, if their tasks run one after the other.
     pub left: Duration,
@@ -98,8 +109,7 @@ impl<'a> Tracker<'a> {
         let mut ended: HashSet<u32> = HashSet::new();
         let (mut estimated, mut took) = (0.0, 0.0);
         let mut names: Vec<(&String, &KnownPart)> = self.known.iter().collect();
-        // Whole parts first: other attempts at the same unit do not count.
-        names.sort_by_key(|(name, known)| (!known.is_whole, *name));
+        names.sort_by_key(|(name, known)| known.place(name));
         for (_, known) in names {
             let Some(unit) = known.unit else { continue };
             if state.whole.contains(&unit) {
@@ -135,5 +145,32 @@ impl<'a> Tracker<'a> {
         planned.map_or(Duration::ZERO, |cell| {
             estimate_cell(self.experiment, &self.experiment.points[cell.point])
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: by their names, the tenth submission came before the third, and `status` named the node of the latter.
+    #[test]
+    fn the_last_attempt_is_that_of_the_last_submission() {
+        let part = |submission, restart, is_whole| KnownPart {
+            bytes: 0,
+            unit: Some(0),
+            attempt: (submission, restart),
+            node: String::new(),
+            is_whole,
+            cells: Vec::new(),
+        };
+        let mut parts = [
+            ("0.10.0.node.1", part(10, 0, false)),
+            ("0.2.11.node.1", part(2, 11, false)),
+            ("0.2.3.node.1", part(2, 3, false)),
+            ("0.9.0.node.1", part(9, 0, true)),
+        ];
+        parts.sort_by_key(|(name, known)| known.place(name));
+        let order = parts.map(|(name, _)| name);
+        assert_eq!(order, ["0.9.0.node.1", "0.2.3.node.1", "0.2.11.node.1", "0.10.0.node.1"]);
     }
 }
