@@ -38,6 +38,7 @@ pub mod emulated {
         the_emulator_is_confined,
         every_thread_of_a_boot_with_a_scheduler_is_confined,
         every_thread_of_a_worker_with_a_scheduler_is_confined,
+        the_bench_boots_linux_in_the_emulated_host,
     ];
 }
 
@@ -190,6 +191,21 @@ fn the_bench_compares_confined_threads_with_others() -> anyhow::Result<()> {
         .run()?
         .fails(2, &["there is nothing to compare with"])
         .map(drop)
+}
+
+/// Regression: the option did not reach the bench in the emulated host.
+fn the_bench_boots_linux_in_the_emulated_host() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let bench = pvticket(["bench", "confinement", "--host", "emulated", "--linux", "--json"]);
+    let bench = bench.args([&file]).args(["--runs", "1", "--seconds", "0.01"]).limit(300);
+    let ran = bench.run()?.exits(0)?;
+    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
+    ensure!(report["runs"] == 1 && report["seconds"] == 0.01, "{report:#}");
+    let subjects = report["subjects"].as_array().into_iter().flatten();
+    let names: Vec<_> = subjects.filter_map(|subject| subject["what"].as_str()).collect();
+    ensure!(names.contains(&"start -> init, Linux guest"), "{names:?}");
+    Ok(())
 }
 
 /// The table of the drill is printed: `--nocapture` of the runner shows it.

@@ -1,9 +1,9 @@
 //! What the hypercalls cost on this host, by `bench hypercalls`, and what cheaper handoffs gain.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     expect_usually,
@@ -19,6 +19,7 @@ tests![
     every_cheaper_handoff_keeps_the_lock_whole,
     a_short_queue_needs_few_handoffs => Quiet("halts per acquisition with and without, factor 10"),
     off_makes_no_calls,
+    the_bench_in_the_emulated_host_has_all_options,
     settings_that_are_none_are_named,
 ];
 
@@ -102,6 +103,23 @@ fn a_short_queue_needs_few_handoffs() -> anyhow::Result<()> {
     let (plain, queue) = (halts_each("none")?, halts_each("queue:2")?);
     expect_usually!(plain > 0.1, "{plain} halts per acquisition: not overcommitted");
     expect_usually!(queue < plain / 10.0, "{queue} halts per acquisition, {plain} without");
+    Ok(())
+}
+
+fn the_bench_in_the_emulated_host_has_all_options() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let bench = pvticket(["bench", "hypercalls", "--host", "emulated", "--json"]).args([&file]);
+    let options = ["--runs", "1", "--seconds", "0.04", "--seed", "7", "--cpus", "0"];
+    let bench = bench.args(options).args(["--pv-backends", "kvm,doorbell"]).limit(300);
+    let ran = bench.run()?.exits(0)?;
+    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
+    ensure!(report["seed"] == 7 && report["cpus"] == json!([0]), "{report:#}");
+    // Four rounds a run, each of a quarter of its time.
+    ensure!(report["rounds"] == 4 && report["seconds"] == 0.01, "{report:#}");
+    let cases = report["cases"].as_array().into_iter().flatten();
+    let backends: BTreeSet<_> = cases.filter_map(|case| case["backend"].as_str()).collect();
+    ensure!(backends == BTreeSet::from(["doorbell", "kvm"]), "{backends:?}");
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Common, keep, run_inside};
+use super::{Common, keep, option, run_inside};
 use crate::cli::{print, say};
 use base::units::{ByteSize, VcpuCount};
 use experiments::{
@@ -84,9 +84,9 @@ fn emulated(
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
-    let guest_kernel = guest_kernel.map(|file| ("--kernel", inside.take_kernel(&file).into()));
-    let options = guest_kernel.into_iter().chain([("--runs", runs.to_string().into())]);
-    run_inside(inside, "boot", json, options)
+    let guest_kernel = guest_kernel.map(|file| option("--kernel", inside.take_kernel(&file)));
+    let options = guest_kernel.into_iter().chain([option("--runs", runs.to_string())]);
+    run_inside(inside, "boot", json, options.flatten())
 }
 
 /// Measures on this host's KVM; without a kernel no Linux guests.

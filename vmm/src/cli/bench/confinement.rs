@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::{Common, keep, run_inside};
+use super::{Common, keep, option, run_inside};
 use crate::cli::{Usage, print, say};
 use confine::Seccomp;
 use emulated::OutputMode;
@@ -75,13 +75,15 @@ fn emulated(
     let errand = inside.errand();
     errand.stdout = OutputMode::Progress;
     errand.stderr = OutputMode::Progress;
-    let options = [
-        ("--runs", args.runs.to_string().into()),
-        ("--seconds", args.seconds.0.as_secs_f64().to_string().into()),
-    ];
+    let mut options = [
+        option("--runs", args.runs.to_string()),
+        option("--seconds", args.seconds.0.as_secs_f64().to_string()),
+    ]
+    .concat();
     if let Some(file) = linux {
         inside.take_busybox(&artifacts::busybox()?);
         inside.take_kernel(&file);
+        options.push("--linux".into());
     }
     run_inside(inside, "confinement", args.common.json.as_deref(), options)
 }

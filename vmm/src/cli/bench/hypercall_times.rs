@@ -5,7 +5,7 @@ use std::slice;
 use anyhow::Context;
 use clap::Args;
 
-use super::{Common, keep, run_inside};
+use super::{Common, keep, option, run_inside};
 use crate::cli::{Usage, print, say};
 use base::{
     backend::PvBackend,
@@ -90,15 +90,15 @@ fn emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
     inside.errand().stderr = OutputMode::Progress;
     let backends = args.pv_backends.as_deref().map(|backends| {
         let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
-        ("--pv-backends", names.join(",").into())
+        option("--pv-backends", names.join(","))
     });
-    let cpus = args.cpus.as_ref().map(|cpus| ("--cpus", cpus.to_string().into()));
+    let cpus = args.cpus.as_ref().map(|cpus| option("--cpus", cpus.to_string()));
     let options = [
-        ("--runs", args.runs.to_string().into()),
-        ("--seconds", args.seconds.0.as_secs_f64().to_string().into()),
-        ("--seed", args.seed.to_string().into()),
+        option("--runs", args.runs.to_string()),
+        option("--seconds", args.seconds.0.as_secs_f64().to_string()),
+        option("--seed", args.seed.to_string()),
     ];
-    let options = options.into_iter().chain(backends).chain(cpus);
+    let options = options.into_iter().chain(backends).chain(cpus).flatten();
     run_inside(inside, "hypercalls", args.common.json.as_deref(), options)
 }
 

@@ -99,18 +99,22 @@ impl Common {
     }
 }
 
-/// Runs a bench in the emulated host with these options, and returns its exit status.
+/// Runs a bench in the emulated host with these words as its options, and returns its exit status.
 fn run_inside(
     mut inside: Inside,
     bench: &str,
     json: Option<&Path>,
-    options: impl IntoIterator<Item = (&'static str, OsString)>,
+    options: impl IntoIterator<Item = OsString>,
 ) -> anyhow::Result<u8> {
-    let json = json.map(|file| ("--json", inside.bring_back(file, "json").into()));
-    let options = options.into_iter().chain(json).flat_map(|(name, value)| [name.into(), value]);
+    let json = json.map(|file| option("--json", inside.bring_back(file, "json")));
     let command = ["bench", bench, "--host", HostMode::Direct.name()].map(OsString::from);
     inside.warn_of_memory();
-    inside.run(command.into_iter().chain(options))
+    inside.run(command.into_iter().chain(options).chain(json.into_iter().flatten()))
+}
+
+/// An option and its value as words of a command line.
+fn option(name: &str, value: impl Into<OsString>) -> [OsString; 2] {
+    [name.into(), value.into()]
 }
 
 /// Writes a bench's figures to the file that `--json` names, if it is given.
