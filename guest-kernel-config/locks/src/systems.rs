@@ -130,6 +130,17 @@ impl Needs {
 }
 
 impl Seed {
+    /// All of them, in the order in which reports show them.
+    pub const ALL: [Self; 7] = [
+        Self::PvTicketlocks,
+        Self::MutexAtomics,
+        Self::MutexSpinner,
+        Self::PercpuCounter,
+        Self::Lockrefs,
+        Self::PreemptableTicketlocks,
+        Self::LaterKernels,
+    ];
+
     /// The title and year in texts and tables.
     pub const fn name(self) -> &'static str {
         match self {

@@ -112,7 +112,7 @@ impl<'t> Keys<'t> {
         self.of(key, self.need(key)?, self.key(key) + ".", known)
     }
 
-    /// The tables of an array; none if there is no such key.
+    /// The tables of an array of tables; empty if the key is absent.
     pub fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Keys<'t>>> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };
         let all = value.get_ref().as_array();

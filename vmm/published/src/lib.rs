@@ -153,6 +153,13 @@ pub struct CellSetup {
     pub spin_threshold: u32,
 }
 
+impl CellSetup {
+    /// The vCPUs of all guests.
+    pub const fn all_vcpus(&self) -> usize {
+        self.guests * self.vcpus
+    }
+}
+
 /// A published statement about one or two cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {

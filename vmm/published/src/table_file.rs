@@ -65,17 +65,6 @@ const ROW: &[&str] = &[
 const PAUSE_LOOP_EXITS: &[(&str, PauseLoopExits)] =
     &[("dynamic", PauseLoopExits::Dynamic), ("fixed", PauseLoopExits::Fixed)];
 
-/// Documents of the lock library, whose tables reports show.
-const DOCUMENTS: [Seed; 7] = [
-    Seed::PvTicketlocks,
-    Seed::PreemptableTicketlocks,
-    Seed::MutexAtomics,
-    Seed::MutexSpinner,
-    Seed::PercpuCounter,
-    Seed::Lockrefs,
-    Seed::LaterKernels,
-];
-
 pub(crate) fn parse(text: &str) -> Result<Table> {
     read(text, KEYS, |file| {
         let is_more_better = file.name("better", &[("more", true), ("less", false)])?;
@@ -128,7 +117,7 @@ fn shown(file: &Keys<'_>) -> Result<Option<Shown>> {
     if file.get("document").is_none() && file.get("remark").is_none() {
         return Ok(None);
     }
-    let documents = DOCUMENTS.map(|seed| (seed.name(), seed));
+    let documents = Seed::ALL.map(|seed| (seed.name(), seed));
     let document = file.name("document", &documents)?;
     Ok(Some(Shown { document, remark: file.text("remark")? }))
 }

@@ -32,21 +32,11 @@ pub struct DocumentSystems {
 pub struct Theirs {
     /// The published figures.
     pub table: Table,
-    /// Where the figures were published.
-    pub source: &'static str,
+    /// Where the figures were published, and how much of that could be read.
+    pub source: String,
     /// How far they compare with ours.
     pub remark: &'static str,
 }
-
-const SEEDS: [Seed; 7] = [
-    Seed::PvTicketlocks,
-    Seed::MutexAtomics,
-    Seed::MutexSpinner,
-    Seed::PercpuCounter,
-    Seed::Lockrefs,
-    Seed::PreemptableTicketlocks,
-    Seed::LaterKernels,
-];
 
 /// The documents that describe systems of the study.
 pub fn sections(study: &Study) -> Vec<DocumentSystems> {
@@ -54,13 +44,14 @@ pub fn sections(study: &Study) -> Vec<DocumentSystems> {
         let ours = ours(study, seed)?;
         Some(DocumentSystems { title: seed.name(), ours, theirs: theirs(seed).collect() })
     };
-    SEEDS.into_iter().filter_map(section).collect()
+    Seed::ALL.into_iter().filter_map(section).collect()
 }
 
 fn theirs(seed: Seed) -> impl Iterator<Item = Theirs> {
     TABLES.iter().filter_map(move |table| {
         let Shown { document, remark } = table.shown.as_ref()?;
-        let theirs = || Theirs { table: rows(table), source: &table.source, remark };
+        let source = || format!("{} (read: {})", table.source, table.read);
+        let theirs = || Theirs { table: rows(table), source: source(), remark };
         (*document == seed).then(theirs)
     })
 }
@@ -141,10 +132,9 @@ fn baseline<'a>(study: &'a Study, point: &PointStudy) -> Option<&'a Comparison> 
 /// What is published of this lock at this overcommitment, relative to another lock.
 fn at_ratio(point: &PointStudy) -> Option<String> {
     let (lock, overcommit) = (point.point.lock, point.point.overcommit());
-    let is_at =
-        |setup: &CellSetup| (setup.guests * setup.vcpus) as f64 / setup.cpus as f64 == overcommit;
+    let is_at = |setup: &CellSetup| setup.all_vcpus() as f64 / setup.cpus as f64 == overcommit;
     TABLES.iter().find_map(|table| {
-        let published::Shown { document, .. } = table.shown.as_ref()?;
+        let Shown { document, .. } = table.shown.as_ref()?;
         if *document != lock.seed() {
             return None;
         }
@@ -166,7 +156,7 @@ mod tests {
     #[test]
     fn every_document_with_systems_has_a_published_table() {
         assert_eq!(TABLES.len(), published::Table::all().unwrap().len());
-        for seed in SEEDS {
+        for seed in Seed::ALL {
             let tables: Vec<Theirs> = theirs(seed).collect();
             assert!(!tables.is_empty(), "{seed:?}");
             for Theirs { table, source, remark } in &tables {

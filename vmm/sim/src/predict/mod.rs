@@ -116,7 +116,7 @@ impl SimulationLength {
 
     fn of_prediction(setup: &CellSetup, effort: Effort) -> Self {
         let millis = match effort {
-            Effort::Full if setup.guests * setup.vcpus <= 64 => 1_000,
+            Effort::Full if setup.all_vcpus() <= 64 => 1_000,
             // Time enough for dozens of slices, and all that a few minutes allow.
             Effort::Full => 300,
             Effort::Short if setup.guests == 1 => 40,

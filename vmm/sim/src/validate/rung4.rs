@@ -72,7 +72,7 @@ pub fn rung4(
 fn is_too_large(table: &Table, row: &published::Row, effort: Effort) -> bool {
     let (Effort::Short, Some((base, changed))) = (effort, row.cells) else { return false };
     let setups = [base, changed].into_iter().flat_map(|cell| &table.cells[cell].setup);
-    setups.into_iter().any(|setup| setup.guests * setup.vcpus > SHORT)
+    setups.into_iter().any(|setup| setup.all_vcpus() > SHORT)
 }
 
 /// The rows of the table that can be simulated, and the order of each group.
