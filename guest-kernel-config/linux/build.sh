@@ -5,10 +5,10 @@
 # one unpacked source, and puts it into the cache:
 #
 #   $XDG_CACHE_HOME/pvticket/kernel/<hash>/{vmlinux,bzImage,System.map,config,build.log}
-#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>
-#   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket)
+#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>     (Linux 6.12 and 7: <flavour>-6.12, <flavour>-7)
+#   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket of Linux 6.1)
 #
-# The hash covers everything that decides the result: source, patches, header, configuration,
+# The hash covers everything that decides the result: source, our files, patches, header, configuration,
 # flavour, compiler, and the recipe's number: raise it when a change of this script changes what is
 # built. See the Makefile for the variables.
 #
@@ -22,8 +22,8 @@ header=$here/../../hypercalls/include/pvticket_abi.h
 read -ra flavours <<<"${FLAVOUR:-pvticket}"
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
 kernels=$cache/kernel
-package=linux-source-6.1
-recipe=1
+version=${KERNEL:-6.1}
+recipe=2
 # For apt, where the system has no lists of packages.
 options=
 # The patched source, once a flavour has needed it, and the build folders.
@@ -51,9 +51,34 @@ fail() {
 
 choose_flavour() {
     flavour=$1
-    fragments=("$here/config/base.config" "$here/config/$flavour.config")
-    [ -f "$here/config/$flavour.config" ] && [ "$flavour" != base ] ||
-        fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock"
+    fragments=("$here/config/base.config" "$here/config/linux-$version.config" "$here/config/$flavour.config")
+    case $flavour in
+    pvticket | stock-pvqspinlock) ;;
+    *) fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock" ;;
+    esac
+}
+
+# Sets package, the Debian package of the source: empty for Linux 7, whose newest one the lists tell.
+choose_version() {
+    [ -z "${KERNEL_SRC:-}" ] || version=$(version_of_tree)
+    case $version in
+    6.1 | 6.12) package=linux-source-$version ;;
+    7) package= ;;
+    *) fail "no Linux '$version'; there are 6.1, 6.12 and 7, or a tree of 6.1 or newer as KERNEL_SRC=dir" ;;
+    esac
+}
+
+# The configuration for the tree in KERNEL_SRC: that of the newest version that is not newer than it.
+version_of_tree() {
+    local major minor
+    major=$(sed -n 's/^VERSION = //p' "$KERNEL_SRC/Makefile" 2>/dev/null)
+    minor=$(sed -n 's/^PATCHLEVEL = //p' "$KERNEL_SRC/Makefile" 2>/dev/null)
+    case ${major:-6} in
+    # None: the caller says so.
+    [0-5]) echo "$major.$minor" ;;
+    6) if [ "${minor:-1}" -lt 12 ]; then echo 6.1; else echo 6.12; fi ;;
+    *) echo 7 ;;
+    esac
 }
 
 # Prints the missing Debian packages.
@@ -80,7 +105,7 @@ check_tools() {
 # The newest package in the cache.
 cached_package() {
     [ -d "$cache/source" ] || return 0
-    find "$cache/source" -name "${package}_*_all.deb" | sort -V | tail -n 1
+    find "$cache/source" -name "${package:-linux-source-7.*}_*_all.deb" | sort -V | tail -n 1
 }
 
 # What apt would download: the file's name, or with $1=3 its size.
@@ -94,15 +119,29 @@ offered() {
 # which need no root.
 find_package() {
     command -v apt-get >/dev/null ||
-        fail "no apt-get here to fetch $package: give a Linux 6.1 tree as KERNEL_SRC=dir"
-    deb=$(offered)
+        fail "no apt-get here to fetch a source: give a Linux tree as KERNEL_SRC=dir"
+    [ -z "$package" ] || deb=$(offered)
     [ -z "$deb" ] || return 0
     mkdir -p "$lists"
     pushd "$lists" >/dev/null
-    own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root || true
+    if [ -n "$package" ]; then
+        own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root || true
+    else
+        lists_of_newest || true
+    fi
     deb=$(offered)
-    [ -n "$deb" ] || ! grep -q '^[EW]: ' apt.log || fail "no package lists for $package: $(apt_reason apt.log)"
+    [ -n "$deb" ] || ! grep -q '^[EW]: ' apt.log || fail "no package lists for ${package:-linux-source-7}: $(apt_reason apt.log)"
     popd >/dev/null
+}
+
+# Makes lists of the backports to Debian 13, which have Linux 7, and sets package to the newest there.
+# shellcheck disable=SC2086
+lists_of_newest() {
+    local from
+    # shellcheck disable=SC1091
+    from=$(mirror "$(. /etc/os-release && echo "$VERSION_CODENAME")")
+    lists_of_suite trixie-backports "$from" || return 1
+    package=$(apt-cache $options search '^linux-source-7[0-9.]*$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
 }
 
 # The SHA-256 of the package file $1 in apt's lists; empty if apt does not know that version.
@@ -144,11 +183,12 @@ identify_source() {
     fi
     deb=$(cached_package)
     [ -n "$deb" ] || find_package
-    [ -n "$deb" ] || fail "apt knows no package $package (do its sources have Debian 12?);" \
-        "or give a Linux 6.1 tree as KERNEL_SRC=dir"
+    [ -n "$deb" ] || fail "apt knows no package ${package:-linux-source-7} (do its sources have Debian 12, and its mirror trixie-backports?);" \
+        "or give a Linux tree as KERNEL_SRC=dir"
+    [ -n "$package" ] || { package=${deb##*/} && package=${package%%_*}; }
     deb_sum=$(expected_sum "$deb")
     [ -n "$deb_sum" ] || fail "no SHA-256 to check $deb by: apt's lists do not have this version" \
-        "(remove the file to fetch the version that they have, or give a Linux 6.1 tree as KERNEL_SRC=dir)"
+        "(remove the file to fetch the version that they have, or give a Linux tree as KERNEL_SRC=dir)"
     source_id=deb:${deb##*/}:$deb_sum
 }
 
@@ -158,6 +198,7 @@ hash_inputs() {
         gcc --version | head -n 1
         # Only the changes of a patch count, not its message.
         sed -s -n '/^diff --git /,$p' "$here"/patches/*.patch
+        (cd "$here" && find arch -type f | sort | xargs sha256sum)
         cat "$header" "${fragments[@]}" "$here/source.excludes"
     } | sha256sum | cut -c 1-16
 }
@@ -195,13 +236,26 @@ unpack_source() {
         tar -C "$1" --strip-components=1 --exclude-from="$here/source.excludes" -xf -
 }
 
-apply_patches() {
-    local file
-    for file in "$here"/patches/*.patch; do
-        patch -d "$1" -p1 --no-backup-if-mismatch <"$file" ||
-            { echo "patch ${file##*/} does not apply"; return 1; }
+# Puts our files into the tree $1, and the hooks that lead to them. A hunk that fits only nearly is refused: patch would
+# put some of them in the wrong place.
+add_ours() {
+    local file log=$1.patch.log
+    for file in "$here"/patches/{hooks,locktorture,acpi-without-pci}.patch; do
+        # A tree of one's own may have it.
+        ! patch -d "$1" -p1 -R -f -s --dry-run <"$file" >/dev/null 2>&1 || continue
+        patch -d "$1" -p1 -f --fuzz=0 --no-backup-if-mismatch <"$file" >"$log" 2>&1 ||
+            { cat "$log" && does_not_apply "$file" "$log" >"$1.reason"; return 1; }
     done &&
+        cp -r "$here/arch" "$1/" &&
         cp "$header" "$1/arch/x86/include/asm/pvticket_abi.h"
+}
+
+# Says which hunk of the patch $1 the tree does not take, by the log $2, and what to do.
+does_not_apply() {
+    local hunk
+    hunk=$(awk '/^patching file/ { file = $3 } /^Hunk #[0-9]+ FAILED/ { print file ", hunk " $2; exit }
+        /^\|\+\+\+ b\// { print "no " substr($2, 3); exit }' "$2")
+    echo "patches/${1##*/} does not fit this tree ($hunk): change the patch until it does, and run this again"
 }
 
 # If a line of a fragment did not survive, the kernel would not be the one asked for.
@@ -239,7 +293,7 @@ compile() {
 # source, so that the next flavour finds it clean.
 prepare_source() {
     [ -n "$source" ] && return
-    unpack_source "$1" && apply_patches "$1" && source=$1
+    unpack_source "$1" && add_ours "$1" && source=$1
 }
 
 build_steps() {
@@ -270,7 +324,7 @@ build() {
     rm -rf "$work"
     mkdir -p "$work"
     works+=("$work")
-    say "building flavour $flavour (a few minutes; log: $work/build.log)"
+    say "building flavour $flavour of Linux $version (a few minutes; log: $work/build.log)"
     tell_progress "$work/build.log" 9>&- &
     teller=$!
     build_steps "$work" >"$work/build.log" 2>&1 || failed=1
@@ -278,8 +332,9 @@ build() {
     wait "$teller" 2>/dev/null || true
     teller=
     if [ -n "$failed" ]; then
-        tail -n 20 "$work/build.log" >&2
         cp "$work/build.log" "$kernels/failed-$flavour.log" || true
+        [ ! -f "$work/src.reason" ] || fail "$(cat "$work/src.reason")"
+        tail -n 20 "$work/build.log" >&2
         fail "flavour $flavour did not build; whole log: $kernels/failed-$flavour.log"
     fi
     collect "$work"
@@ -314,10 +369,15 @@ make_flavour() {
         [ -n "${KERNEL_SRC:-}" ] || provide_package
         build
     fi
-    link "$flavour"
-    [ "$flavour" != pvticket ] || link current
+    if [ "$version" = 6.1 ]; then
+        link "$flavour"
+        [ "$flavour" != pvticket ] || link current
+    else
+        link "$flavour-$version"
+    fi
 }
 
+choose_version
 for name in "${flavours[@]}"; do choose_flavour "$name"; done
 trap 'clean_up $?' EXIT
 command -v gcc >/dev/null || check_tools

@@ -100,6 +100,8 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
         (linux.join("source.excludes"), "other\n"),
         (header.join("pvticket_abi.h"), "#define OTHER 1\n"),
         (patch, "diff --git a/other b/other\n"),
+        (linux.join("arch/x86/pvticket/wait.c"), "/* other */\n"),
+        (linux.join("config/linux-6.1.config"), "CONFIG_OTHER=y\n"),
         (source.join("Kbuild"), "other\n"),
     ] {
         let before = fs::read(&input)?;
