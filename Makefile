@@ -72,6 +72,8 @@ all-code: setup
 
 all-machines: setup
 	@$(MAKE) --no-print-directory kernels host busybox test-tools
+	-@$(MAKE) --no-print-directory kernels KERNEL=6.12
+	-@$(MAKE) --no-print-directory kernels KERNEL=7
 	-@$(MAKE) --no-print-directory host HOST_KERNEL=7
 	-@$(MAKE) --no-print-directory clang
 	-@$(MAKE) --no-print-directory guest-disk
@@ -135,13 +137,13 @@ soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --locked --quiet --release --package pvticket
 
-kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache
+kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache (KERNEL=6.12 or 7: of another Linux)
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel
 
 kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlocks
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock
 
-kernels: setup ## Build both, from one unpacked source
+kernels: setup ## Build both, from one unpacked source (KERNEL=6.12 or 7: of another Linux)
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock'
 
 # The tests boot the 6.1 as a guest, too.

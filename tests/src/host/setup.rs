@@ -35,7 +35,7 @@ const KERNEL: &str = "guest-kernel-config/linux/build.sh";
 fn makes(file: &str, from: &Path) -> String {
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     format!(
-        "mkdir -p $PVTICKET_CACHE/{}\ncp {} $PVTICKET_CACHE/{file}\necho made of $1$FLAVOUR\n",
+        "mkdir -p $PVTICKET_CACHE/{}\ncp {} $PVTICKET_CACHE/{file}\necho made of $1$FLAVOUR $KERNEL\n",
         folder.display(),
         from.display()
     )
@@ -70,7 +70,7 @@ fn what_the_scripts_make_is_summed() -> anyhow::Result<()> {
     let listed = setup(&folder, &["--list", "busybox", "kernel"]).run()?.exits(0)?;
     let lines: Vec<_> = listed.text()?.lines().collect();
     ensure!(lines.len() == 2, "{lines:?}");
-    ensure!(lines[0].starts_with("busybox       there ") && lines[1].contains("not there"));
+    ensure!(lines[0].starts_with("busybox           there ") && lines[1].contains("not there"));
     Ok(())
 }
 
@@ -82,9 +82,14 @@ fn a_part_that_fails_is_named_and_the_others_are_made() -> anyhow::Result<()> {
     let ran = ran.says(&sum_of(&folder.path().join("cache/kernel/current/vmlinux"))?)?;
     ran.complains(&[
         "\nno mirror\n[1/2] busybox: failed (exit status: 3)",
-        "\nmade of pvticket\n",
+        "\nmade of pvticket 6.1\n",
         "\npvticket: without busybox: see above",
     ])?;
+    // Both words of a kernel reach the script.
+    let kernel = makes("kernel/stock-pvqspinlock-6.12/vmlinux", Path::new("/proc/version"));
+    data(folder.path(), &[(KERNEL, &kernel)])?;
+    let ran = setup(&folder, &["kernel-stock-6.12"]).run()?.exits(0)?;
+    ran.complains(&["\nmade of stock-pvqspinlock 6.12\n"])?;
     setup(&folder, &["sausage"]).run()?.fails(2, &["'sausage'", "kernel-stock"]).map(drop)
 }
 
@@ -92,7 +97,11 @@ fn a_script_that_makes_nothing_is_found_out() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     data(folder.path(), &[(BUSYBOX, ""), (KERNEL, "exit 0")])?;
     let ran = setup(&folder, &["kernel"]).run()?.exits(1)?.says("")?;
-    ran.complains(&["[1/1] kernel: no PV ticketlock kernel at", "without kernel"]).map(drop)
+    ran.complains(&[
+        "[1/1] kernel: no kernel of Linux 6.1 with PV ticketlocks at",
+        "without kernel",
+    ])
+    .map(drop)
 }
 
 /// As installed: a program in `bin`, its scripts in `share/pvticket`.

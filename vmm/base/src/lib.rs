@@ -11,6 +11,7 @@ pub mod escape;
 pub mod events;
 pub mod faults;
 pub mod files;
+pub mod guest_kernel;
 pub mod handoff;
 pub mod host_counts;
 pub mod host_extras;

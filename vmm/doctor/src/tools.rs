@@ -9,7 +9,10 @@ use std::{
 
 use serde::Serialize;
 
-use base::chain::chain;
+use base::{
+    chain::chain,
+    guest_kernel::{Flavour, GuestKernel},
+};
 use emulated::{Pieces, PiecesError, QEMU, find_qemu};
 use os::{artifacts, owners::stranger};
 use study::point::HostKernel;
@@ -123,7 +126,11 @@ pub(super) fn find_artifacts() -> Vec<Artifact> {
         artifact("emulated host's kernel", true, host_kernel(HostKernel::Linux6_1)),
         artifact("busybox for guests", true, artifacts::busybox()),
         artifact("its kernel 7", false, host_kernel(HostKernel::Linux7)),
-        artifact("stock spinlock kernel", false, artifacts::stock_kernel()),
+        artifact(
+            "stock spinlock kernel",
+            false,
+            artifacts::guest_kernel(GuestKernel::default(), Flavour::Stock),
+        ),
         artifact("guest disk, PostgreSQL", false, artifacts::guest_disk()),
     ]
 }

@@ -11,15 +11,22 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::FAILURE;
-use base::{files, units::ByteSize};
+use base::{
+    files,
+    guest_kernel::{Flavour, GuestKernel},
+    units::ByteSize,
+};
 use emulated::{self, Errand, Finished, Missing, StdinMode, Supervision};
 use os::{
-    artifacts::{self, GUEST_DISK},
+    artifacts::GUEST_DISK,
     memory::{Memory, in_mib},
     results::Target,
     streams::say,
 };
-use study::{guest::kernels::Kernels, point::HostKernel};
+use study::{
+    guest::kernels::{KernelFile, Kernels},
+    point::HostKernel,
+};
 
 /// Path of a boot's plan there.
 const PLAN: &str = "/in/plan.json";
@@ -88,16 +95,17 @@ impl Inside {
 
     /// Takes a guest kernel along, as the built one.
     pub fn take_kernel(&mut self, file: &Path) -> PathBuf {
-        self.take(file, Path::new(CACHE).join(artifacts::KERNEL))
+        let place = GuestKernel::default().file(Flavour::Ticket);
+        self.take(file, Path::new(CACHE).join(place))
     }
 
     /// Takes guest kernels along, as the built ones.
-    pub fn take_kernels(&mut self, Kernels { ticket, stock }: &Kernels) -> Kernels {
-        let place = Path::new(CACHE).join(artifacts::STOCK_KERNEL);
-        Kernels {
-            ticket: ticket.as_deref().map(|file| self.take_kernel(file)),
-            stock: stock.as_deref().map(|file| self.take(file, place)),
-        }
+    pub fn take_kernels(&mut self, kernels: &Kernels) -> Kernels {
+        let take = |file: &KernelFile| {
+            let place = Path::new(CACHE).join(file.kernel.file(file.flavour));
+            KernelFile::new(file.kernel, file.flavour, self.take(file.path(), place))
+        };
+        kernels.iter().map(take).collect()
     }
 
     /// Takes busybox along, as the built one, and the list of its applets if there is one.

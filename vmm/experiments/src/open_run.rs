@@ -27,7 +27,7 @@ use machine::clock;
 use os::streams::say;
 use report::perfetto;
 use study::{
-    guest::kernels::Kernels,
+    guest::kernels::{KernelFile, Kernels},
     point::{HostKernel, HostKind, Point},
     spec::Experiment,
     store::{
@@ -92,12 +92,8 @@ impl Plan {
         }
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
-        let taken = [&kernels.ticket, &kernels.stock, &recording].into_iter().flatten();
-        workers::warn_of_memory(
-            &experiment,
-            workers::shares(&cpus, jobs).len(),
-            taken.map(PathBuf::as_path),
-        );
+        let taken = kernels.iter().map(KernelFile::path).chain(recording.as_deref());
+        workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;
@@ -114,7 +110,7 @@ impl Plan {
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let host = with_files(
             with_note_of_quota(gather_facts(&cpus), &cpus),
-            [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
+            kernels.iter().map(KernelFile::path),
         );
         let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
         store.append(&Line::Session(Box::new(session)))?;

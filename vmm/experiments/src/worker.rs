@@ -63,11 +63,9 @@ pub struct Setup {
     host_kernel: HostKernel,
     /// Memory that the guests need, in the emulated host.
     memory: ByteSize,
-    /// The guest kernel with ticketlocks. Paths of files may be no UTF-8, which `PathBuf` refuses.
-    kernel: Option<OsString>,
-    /// The guest kernel with mainline's spinlocks.
-    stock_kernel: Option<OsString>,
-    /// The recording that the policy `replay` follows.
+    /// The guest kernels.
+    kernels: Kernels,
+    /// The recording that the policy `replay` follows. Paths of files may be no UTF-8, which `PathBuf` refuses.
     recording: Option<OsString>,
     /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
     changes: Changes,
@@ -106,8 +104,7 @@ impl Setup {
             host,
             host_kernel,
             memory,
-            kernel: kernels.ticket.as_deref().map(name),
-            stock_kernel: kernels.stock.as_deref().map(name),
+            kernels: kernels.clone(),
             recording: recording.map(name),
             changes: Changes::Nowhere,
             switches_features: false,
@@ -155,11 +152,6 @@ impl Setup {
         let json = serde_json::to_string(self).context("cannot describe a worker")?;
         Ok(["cells".into(), json.into()])
     }
-
-    fn kernels(&self) -> Kernels {
-        let path = |name: &Option<OsString>| name.as_ref().map(PathBuf::from);
-        Kernels { ticket: path(&self.kernel), stock: path(&self.stock_kernel) }
-    }
 }
 
 impl FromStr for Setup {
@@ -192,7 +184,7 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let mut inside = Inside::new(setup.host_kernel, setup.memory);
     // The jobs.
     inside.errand().stdin = StdinMode::Inherit;
-    let kernels = inside.take_kernels(&setup.kernels());
+    let kernels = inside.take_kernels(&setup.kernels);
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
@@ -253,7 +245,7 @@ fn why_killed(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<Str
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
-    let kernels = setup.kernels();
+    let kernels = &setup.kernels;
     let recording = setup.recording.as_ref().map(Path::new).map(recording::read).transpose()?;
     let cgroups = setup.open_cgroups()?;
     let mut input = BufReader::new(io::stdin());
@@ -266,7 +258,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(Arc::new);
     let recording = recording.as_ref();
     let cgroups = cgroups.as_ref();
-    let tools = Tools { kernels: &kernels, recording, draw: &draw, cgroups };
+    let tools = Tools { kernels, recording, draw: &draw, cgroups };
     let only = match setup.changes {
         Changes::Here => OnlyJob::read(&mut input, tools)?,
         Changes::Nowhere | Changes::InChildren => None,
@@ -276,8 +268,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
         None => Needs { schedule: setup.schedules, driver_bpf: false },
     };
     // The signal thread starts in confinement.
-    confine::begin(Class::Worker, &files(&kernels), needs)
-        .context("cannot confine this process")?;
+    confine::begin(Class::Worker, &files(kernels), needs).context("cannot confine this process")?;
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     match only {
         Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
@@ -295,7 +286,7 @@ fn needs_of(point: &Point) -> Needs {
 /// What cells open: their kernels. Their results go to stdout.
 fn files(kernels: &Kernels) -> Files {
     let mut files = Files::of_guests();
-    files.read.extend([&kernels.ticket, &kernels.stock].into_iter().flatten().cloned());
+    files.read.extend(kernels.iter().map(|file| file.path().to_owned()));
     files
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     env,
     ffi::OsString,
     fs::File,
@@ -9,28 +10,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tokio::process::Command;
 
 use crate::{Usage, inside, kernel, open_run::OpenRun, prepare::cgroups, worker::Setup};
 use base::{
+    guest_kernel::{Flavour, GuestKernel},
     plural::count,
     units::{ByteSize, CpuList},
 };
 use lab::{
     LinuxCell,
+    host::kernel_facts,
     run::{
         WorkerPool,
         job::{Bytes, Extras},
     },
 };
 use os::{
-    artifacts::{built_kernel, stock_kernel},
+    artifacts::guest_kernel,
     memory::{Memory, in_mib},
     streams::say,
 };
 use study::{
-    guest::kernels::{self, Flavour, Kernels},
+    guest::kernels::{self, KernelFile, Kernels},
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, PlannedCell},
 };
@@ -130,30 +133,70 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
 
 /// The kernels that the cells need; a missing one is an error before anything runs.
 pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
-    let find = |flavour, option: &str, named: &Option<PathBuf>, built: fn() -> _| {
-        let file = match named {
-            Some(_) if !needs(experiment, flavour) => bail!(Usage(format!(
-                "{option}: none of the locks to be run is in it; --kernel is for ticket and \
-                 pv-ticket of Linux guests, --stock-kernel for their other locks"
-            ))),
-            None if !needs(experiment, flavour) => None,
-            Some(file) => Some(kernel::named(file, option)?),
-            None => Some(built()?),
-        };
-        file.iter().try_for_each(|file| kernel::check(file, LinuxCell::MEMORY))?;
-        Ok(file)
-    };
-    Ok(Kernels {
-        ticket: find(Flavour::Ticket, "--kernel", &files.kernel, built_kernel)?,
-        stock: find(Flavour::Stock, "--stock-kernel", &files.stock_kernel, stock_kernel)?,
-    })
+    let mut found = Vec::new();
+    for (flavour, named) in
+        [(Flavour::Ticket, &files.kernel), (Flavour::Stock, &files.stock_kernel)]
+    {
+        let wanted = needed(experiment, flavour);
+        if let Some(file) = named {
+            let kernel = only(&wanted, flavour)?;
+            let file = kernel::named(file, flavour.option())?;
+            check_version(&file, kernel, flavour)?;
+            found.push(KernelFile::new(kernel, flavour, file));
+            continue;
+        }
+        for kernel in wanted {
+            found.push(KernelFile::new(kernel, flavour, guest_kernel(kernel, flavour)?));
+        }
+    }
+    found.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
+    Ok(found.into_iter().collect())
 }
 
-fn needs(experiment: &Experiment, flavour: Flavour) -> bool {
-    let is_of = |point: &Point| {
+/// Refuses a named file that says it is another Linux than was asked for. Without that, any will do.
+fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(), Usage> {
+    let version = kernel_facts(file).and_then(|facts| facts.version);
+    let is_other = |version: &String| {
+        let rest = version.strip_prefix(kernel.name());
+        !rest.is_some_and(|rest| rest.starts_with(['.', '-']))
+    };
+    match version.filter(is_other) {
+        Some(version) if !kernel.is_unnamed() => Err(Usage(format!(
+            "{} {}: it is Linux {version}, and guest kernel {kernel} was asked for",
+            flavour.option(),
+            file.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The one kernel that a named file is to be.
+fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
+    let option = flavour.option();
+    let mut kernels = wanted.iter();
+    match (kernels.next(), kernels.next()) {
+        (Some(kernel), None) => Ok(*kernel),
+        (None, _) => Err(Usage(format!(
+            "{option}: none of the locks to be run is in it; --kernel is for ticket and \
+             pv-ticket of Linux guests, --stock-kernel for their other locks"
+        ))),
+        (Some(_), Some(_)) => {
+            let names: Vec<&str> = wanted.iter().map(|kernel| kernel.name()).collect();
+            Err(Usage(format!(
+                "{option}: names one kernel, and guest kernels {} are to be run: name no file, or \
+                 one guest kernel",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// The guest kernels of this flavour that the cells boot.
+fn needed(experiment: &Experiment, flavour: Flavour) -> BTreeSet<GuestKernel> {
+    let is_of = |point: &&Point| {
         point.guest == GuestKind::Linux && kernels::flavour(point.lock) == Some(flavour)
     };
-    experiment.points.iter().any(is_of)
+    experiment.points.iter().filter(is_of).map(|point| point.guest_kernel).collect()
 }
 
 /// Guest memory of the largest cell in the emulated host.

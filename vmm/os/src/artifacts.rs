@@ -8,7 +8,11 @@ use std::{
     path::PathBuf,
 };
 
-use base::{files, program::is_static};
+use base::{
+    files,
+    guest_kernel::{Flavour, GuestKernel},
+    program::is_static,
+};
 use thiserror::Error;
 
 /// A file that is missing. Each message says how to get it.
@@ -20,17 +24,19 @@ pub enum ArtifactError {
     /// What is there cannot be seen.
     #[error("cannot look for {0}: set PVTICKET_CACHE to a directory that you may read")]
     Hidden(PathBuf, #[source] io::Error),
-    /// `pvticket setup kernel` has not run.
+    /// A guest kernel that `pvticket setup` has not built.
     #[error(
-        "no PV ticketlock kernel at {0}: run `pvticket setup kernel`, or name one with --kernel"
+        "no kernel of Linux {kernel} with {} at {path}: run `pvticket setup {}`, or name one with {}",
+        flavour.of_locks(), kernel.setup_part(*flavour), flavour.option()
     )]
-    Kernel(PathBuf),
-    /// `pvticket setup kernel-stock` has not run.
-    #[error(
-        "no kernel with stock spinlocks at {0}: run `pvticket setup kernel-stock`, or name one with \
-         --stock-kernel"
-    )]
-    StockKernel(PathBuf),
+    GuestKernel {
+        /// The Linux that was asked for.
+        kernel: GuestKernel,
+        /// The spinlocks that were asked for.
+        flavour: Flavour,
+        /// Where it would be.
+        path: PathBuf,
+    },
     /// `pvticket setup busybox` has not run.
     #[error("no static busybox at {0}: run `pvticket setup busybox`")]
     Busybox(PathBuf),
@@ -38,12 +44,6 @@ pub enum ArtifactError {
     #[error("no guest disk with PostgreSQL at {0}: run `pvticket setup guest-disk`")]
     GuestDisk(PathBuf),
 }
-
-/// Path of [`built_kernel`] in the cache.
-pub const KERNEL: &str = "kernel/current/vmlinux";
-
-/// Path of [`stock_kernel`] in the cache.
-pub const STOCK_KERNEL: &str = "kernel/stock-pvqspinlock/vmlinux";
 
 /// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
 /// `$XDG_CACHE_HOME` or in `~/.cache`.
@@ -60,7 +60,10 @@ fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf
 }
 
 /// A file of the cache.
-fn cached(name: &str, missing: fn(PathBuf) -> ArtifactError) -> Result<PathBuf, ArtifactError> {
+fn cached(
+    name: &str,
+    missing: impl FnOnce(PathBuf) -> ArtifactError,
+) -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(name);
     match files::is_there(&file) {
         Ok(true) => Ok(file),
@@ -69,14 +72,15 @@ fn cached(name: &str, missing: fn(PathBuf) -> ArtifactError) -> Result<PathBuf, 
     }
 }
 
-/// The guest kernel with PV ticketlocks: the ELF `vmlinux` of `pvticket setup kernel`.
-pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
-    cached(KERNEL, ArtifactError::Kernel)
+/// A guest kernel of `pvticket setup`: its ELF `vmlinux`.
+pub fn guest_kernel(kernel: GuestKernel, flavour: Flavour) -> Result<PathBuf, ArtifactError> {
+    let missing = |path| ArtifactError::GuestKernel { kernel, flavour, path };
+    cached(kernel.file(flavour), missing)
 }
 
-/// The kernel to compare with, with mainline's spinlocks: the ELF `vmlinux` of `pvticket setup kernel-stock`.
-pub fn stock_kernel() -> Result<PathBuf, ArtifactError> {
-    cached(STOCK_KERNEL, ArtifactError::StockKernel)
+/// The guest kernel with PV ticketlocks that is booted if no other is named.
+pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
+    guest_kernel(GuestKernel::default(), Flavour::Ticket)
 }
 
 /// A static busybox for the guest: from the cache, or else this system's own if it is static.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use base::plural::count;
+use base::{guest_kernel::GuestKernel, plural::count};
 use clap::Args;
 use locks::{Family, Handoff, PvTicketLock, SmallPvTicketLock, System};
 
@@ -31,8 +31,10 @@ fn list() -> String {
         let _ = writeln!(text, "  {system:<22} {}", system.about());
         let (seed, needs) = (system.seed().name(), system.needs().name());
         let guests = match kernels::flavour(*system) {
-            Some(_) => "payload, Linux",
-            None => "payload",
+            Some(_) => {
+                format!("payload, Linux {}", GuestKernel::ALL.map(GuestKernel::name).join(", "))
+            }
+            None => "payload".to_owned(),
         };
         let waiting = match system.bypass() {
             Some(bypass) => format!("{}; ", bypass.name()),

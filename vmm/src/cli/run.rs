@@ -121,8 +121,8 @@ struct SweepArgs {
 /// The guest kernels that options name.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct KernelArgs {
-    /// Linux: the kernel with ticketlocks, an ELF vmlinux or bzImage [default: that of
-    /// `pvticket setup kernel`]
+    /// Linux: the kernel with ticketlocks, an ELF vmlinux or bzImage, if there is one guest kernel
+    /// [default: that of `pvticket setup kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 

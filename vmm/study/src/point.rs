@@ -9,6 +9,7 @@ use base::{
     backend::PvBackend,
     cgroups::Cgroups,
     faults::FaultSpec,
+    guest_kernel::GuestKernel,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     other_vms::OtherVms,
@@ -117,6 +118,13 @@ pub struct Point {
     pub label: String,
     /// The kind of guest.
     pub guest: GuestKind,
+    /// The Linux of the guest.
+    #[serde(
+        default = "GuestKernel::unnamed",
+        with = "text",
+        skip_serializing_if = "GuestKernel::is_unnamed"
+    )]
+    pub guest_kernel: GuestKernel,
     /// The simulated machine: the name of one that comes with pvticket, or a file. Empty: the point is
     /// measured and not simulated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -191,6 +199,7 @@ impl Point {
         Self {
             label: String::new(),
             guest: GuestKind::Payload,
+            guest_kernel: GuestKernel::UNNAMED,
             machine: String::new(),
             host: HostKind::Direct,
             workload: String::new(),
@@ -329,7 +338,8 @@ impl fmt::Display for Point {
             write!(f, "{}: ", self.label)?;
         }
         match self.machine.as_str() {
-            "" => write!(f, "{} ", guest.name())?,
+            "" if self.guest_kernel.is_unnamed() => write!(f, "{} ", guest.name())?,
+            "" => write!(f, "{} {} ", guest.name(), self.guest_kernel)?,
             machine => write!(f, "simulated {machine}, ")?,
         }
         write!(f, "{workload}, {}, {}", self.lock_name(), count(vcpus.get(), "vCPU"))?;

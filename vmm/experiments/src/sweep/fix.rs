@@ -1,9 +1,6 @@
 //! What is fixed for all tasks of a sweep when it is planned.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::{env, fs, path::Path};
 
 use anyhow::{Context, bail};
 
@@ -14,7 +11,11 @@ use crate::{
     prepare,
     workers::{KernelFiles, kernels},
 };
-use base::{rng::SplitMix64, shown};
+use base::{
+    guest_kernel::{Flavour, GuestKernel},
+    rng::SplitMix64,
+    shown,
+};
 use lab::{
     host::{binary_facts, kernel_facts},
     sweep::{
@@ -25,14 +26,19 @@ use lab::{
 };
 use machine::clock;
 use study::{
-    guest::kernels::Kernels,
+    guest::kernels::{KernelFile, Kernels},
     point::HostKind,
     store::{record::RunLine, sweep::record::SweepLine},
 };
 
-/// The names of the kernels in a sweep's directory.
-const KERNEL: &str = "kernel";
-const STOCK_KERNEL: &str = "stock-kernel";
+/// The name of a guest kernel in a sweep's directory.
+fn name(kernel: GuestKernel, flavour: Flavour) -> String {
+    let of_flavour = match flavour {
+        Flavour::Ticket => "kernel",
+        Flavour::Stock => "stock-kernel",
+    };
+    if kernel.is_unnamed() { of_flavour.to_owned() } else { format!("{of_flavour}-{kernel}") }
+}
 
 /// Fixes the units, the CPUs, and the program and its kernels by their sums.
 pub(super) fn fix(plan: &Plan, args: &RunOptions, kind: EngineKind) -> anyhow::Result<SweepLine> {
@@ -53,13 +59,7 @@ pub(super) fn fix(plan: &Plan, args: &RunOptions, kind: EngineKind) -> anyhow::R
         ));
     }
     let kernels = kernels(&args.kernels, experiment)?;
-    let facts = |file: &Option<PathBuf>| {
-        let read_facts = |file: &PathBuf| {
-            kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))
-        };
-        file.as_ref().map(read_facts).transpose()
-    };
-    Ok(SweepLine {
+    let mut sweep = SweepLine {
         id: id(run),
         command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         engine: kind.name().to_owned(),
@@ -67,20 +67,25 @@ pub(super) fn fix(plan: &Plan, args: &RunOptions, kind: EngineKind) -> anyhow::R
         cpus: if simulated { 1 } else { run.cpus.len() as u32 },
         kvm: !simulated && experiment.points.iter().any(|point| point.host == HostKind::Direct),
         binary: binary_facts().context("cannot read this program's own file")?,
-        kernel: facts(&kernels.ticket)?,
-        stock_kernel: facts(&kernels.stock)?,
+        kernel: None,
+        stock_kernel: None,
+        other_kernels: Vec::new(),
         units: units(experiment, args.sweep.unit_cells),
-    })
+    };
+    for file in kernels.iter() {
+        let path = file.path();
+        let facts =
+            kernel_facts(path).with_context(|| format!("cannot read {}", path.display()))?;
+        sweep.set_kernel(file.kernel, file.flavour, facts);
+    }
+    Ok(sweep)
 }
 
 /// Copies the program and its kernels into the sweep's directory.
 pub(super) fn keep(dir: &SweepDir, sweep: &SweepLine) -> anyhow::Result<()> {
     dir.keep(Path::new(&sweep.binary.path), &dir.program())?;
-    let files = [(&sweep.kernel, KERNEL), (&sweep.stock_kernel, STOCK_KERNEL)];
-    for (facts, name) in files {
-        if let Some(facts) = facts {
-            dir.keep(Path::new(&facts.path), &dir.kernel(name))?;
-        }
+    for (kernel, flavour, facts) in sweep.kernels() {
+        dir.keep(Path::new(&facts.path), &dir.kernel(&name(kernel, flavour)))?;
     }
     Ok(())
 }
@@ -120,10 +125,9 @@ pub(super) fn check_program(dir: &SweepDir, sweep: &SweepLine) -> anyhow::Result
 
 /// The kernels in a sweep's directory.
 pub(super) fn kept(dir: &SweepDir, sweep: &SweepLine) -> Kernels {
-    Kernels {
-        ticket: sweep.kernel.as_ref().map(|_| dir.kernel(KERNEL)),
-        stock: sweep.stock_kernel.as_ref().map(|_| dir.kernel(STOCK_KERNEL)),
-    }
+    let file =
+        |(kernel, flavour, _)| KernelFile::new(kernel, flavour, dir.kernel(&name(kernel, flavour)));
+    sweep.kernels().map(file).collect()
 }
 
 /// Refuses options that name kernels: a sweep that is resumed has those in its directory.

@@ -36,7 +36,7 @@ use lab::{
 use machine::clock;
 use os::{runtime, signals, streams::say};
 use study::{
-    guest::kernels::Kernels,
+    guest::kernels::{KernelFile, Kernels},
     host::FileFacts,
     point::{HostKind, Point},
     spec::{Experiment, PlannedCell},
@@ -176,10 +176,8 @@ fn fits(
         let (found, planned) = (binary.sha256, sweep.binary.sha256.clone());
         bail!(Refusal::Program { found, planned, program: super::shown(&dir.program()) });
     }
-    let planned = [&sweep.kernel, &sweep.stock_kernel].into_iter().flatten();
-    let files = [&kernels.ticket, &kernels.stock].into_iter().flatten();
-    for (planned, file) in planned.zip(files) {
-        check_kernel(planned, file)?;
+    for ((_, _, planned), file) in sweep.kernels().zip(kernels.iter()) {
+        check_kernel(planned, file.path())?;
     }
     let allowed = resolve_cpus(None).map_err(Usage::from)?;
     let available = allowed.cpus().len();
@@ -271,13 +269,12 @@ impl Task<'_> {
         let restart = env::var("SLURM_RESTART_COUNT").ok().and_then(|text| text.parse().ok());
         let restart: u32 = restart.unwrap_or(0);
         let TaskOptions { unit, submission, .. } = self.args;
-        let files = [&self.kernels.ticket, &self.kernels.stock].into_iter().flatten();
         let session = SessionLine {
             at_ms: clock::since_1970(),
             command: self.sweep.command.clone(),
             host: with_files(
                 with_note_of_quota(gather_facts(&self.cpus), &self.cpus),
-                files.map(PathBuf::as_path),
+                self.kernels.iter().map(KernelFile::path),
             ),
             attempt: Some(Attempt {
                 sweep: self.sweep.id.clone(),

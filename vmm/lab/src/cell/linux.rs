@@ -19,7 +19,7 @@ use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
 };
-use base::units::ByteSize;
+use base::{guest_kernel::Flavour, units::ByteSize};
 use machine::{
     devices::output::Sink,
     guest::{
@@ -30,7 +30,7 @@ use machine::{
     vm::{Console, GuestSpec, MachineSpec, Report},
 };
 use study::{
-    guest::kernels::{self, Flavour, Kernels},
+    guest::kernels::{self, Kernels},
     store::record::Figures,
     timeline::Timeline,
 };
@@ -61,7 +61,8 @@ impl LinuxCell {
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let system = run.point.lock;
         let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
-        let kernel = self.kernels.file(flavour).ok_or(CellError::NoKernel(system))?;
+        let kernel = self.kernels.file(run.point.guest_kernel, flavour);
+        let kernel = kernel.ok_or(CellError::NoKernel(system))?;
         let argv = self.command(run);
         let bench = self.workload != GuestWorkload::Lock;
         let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };

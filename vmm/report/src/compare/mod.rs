@@ -13,6 +13,7 @@ use super::{
 };
 use crate::words::{self, moved, sentences, simulated};
 use base::{
+    guest_kernel::GuestKernel,
     plural::{agree, count, noun},
     units::{CpuList, VcpuCount},
 };
@@ -44,6 +45,8 @@ struct ComparisonTable<'a> {
     scheduled: bool,
     /// What carries out the schedules, each once; empty if the host's is the only one.
     drivers: Vec<DriverKind>,
+    /// The guests boot different kernels.
+    has_kernels: bool,
     /// Width of the column of names.
     names: usize,
 }
@@ -52,7 +55,10 @@ struct ComparisonTable<'a> {
 pub fn render(study: &Study) -> String {
     let Some(first) = study.points.first() else { return String::new() };
     let drivers = drivers(study);
-    let mut table = ComparisonTable { study, scheduled: !drivers.is_empty(), drivers, names: 0 };
+    let has_kernels =
+        study.points.iter().any(|point| point.point.guest_kernel != first.point.guest_kernel);
+    let scheduled = !drivers.is_empty();
+    let mut table = ComparisonTable { study, scheduled, drivers, has_kernels, names: 0 };
     let names = study.points.iter().map(|point| table.label(&point.point).chars().count()).max();
     // Two spaces before the name; the next column has spaces of its own.
     table.names = names.unwrap_or_default().max(6) + 2;
@@ -88,6 +94,8 @@ impl ComparisonTable<'_> {
     /// A point as the table names it. Only if all schedules have the usual driver, it is not named.
     fn label(&self, point: &Point) -> String {
         let system = names::system(point);
+        let system =
+            if self.has_kernels { format!("{} {system}", point.guest_kernel) } else { system };
         match (point.policy.is_host(), self.drivers.as_slice()) {
             (true, _) => system,
             (false, [DriverKind::User]) => format!("{} {system}", point.policy),
@@ -105,7 +113,7 @@ impl ComparisonTable<'_> {
                 self.validation(machine)
             ),
         };
-        text += &format!("guest   {}\nmethod  {}\n", guest(first), self.method(first));
+        text += &format!("guest   {}\nmethod  {}\n", self.guest(first), self.method(first));
         text += &notes_of(self.study);
         if self.scheduled && first.guest == GuestKind::Linux {
             text += OF_SPINLOCKS;
@@ -155,6 +163,12 @@ impl ComparisonTable<'_> {
                 agree(*assumed, "is", "are")
             )
         })
+    }
+
+    /// The guest and its work. Kernels that differ are in the rows.
+    fn guest(&self, first: &Point) -> String {
+        let unnamed = Point { guest_kernel: GuestKernel::UNNAMED, ..first.clone() };
+        guest(if self.has_kernels { &unnamed } else { first })
     }
 
     fn method(&self, first: &Point) -> String {
@@ -329,7 +343,10 @@ fn host(facts: &HostFacts) -> String {
 
 /// The guest and its work, in words.
 pub fn guest(point: &Point) -> String {
-    let Point { guest, workload, critical, think, spin_threshold, .. } = point;
+    let Point { guest, guest_kernel, workload, critical, think, spin_threshold, .. } = point;
+    // Earlier stores have none, whatever file was booted.
+    let linux =
+        if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {
         (GuestKind::Payload, "switch") => {
             return "ring-3 payload: each vCPU writes the time again and again; an operation is a switch from \
@@ -345,9 +362,9 @@ pub fn guest(point: &Point) -> String {
             format!("ring-3 payload{what}: {critical} increments under one lock, {think} beside it")
         }
         (GuestKind::Linux, "lock") => format!(
-            "Linux, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
+            "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
         ),
-        (GuestKind::Linux, other) => format!("Linux: bench {other}"),
+        (GuestKind::Linux, other) => format!("{linux}: bench {other}"),
         (GuestKind::Sim, _) => format!(
             "the lock library's sources: work of {critical} increments under one lock, {think} beside it, \
              on simulated machine {}",

@@ -108,6 +108,32 @@ fn rows_and_heading_name_the_drivers() {
     assert!(both.contains("under rr: ") && both.contains("driver bpf"), "{both}");
 }
 
+/// A row names its guest's kernel if they differ; else the heading does.
+#[test]
+fn rows_or_the_heading_name_the_guest_kernels() {
+    let rendered = |kernel_of: fn(u32) -> GuestKernel| {
+        let mut run = record(&Fixture { vcpus: vec![4], ..plain() });
+        for cell in &mut run.contents.cells {
+            cell.point.guest = GuestKind::Linux;
+            cell.point.guest_kernel = kernel_of(cell.round);
+        }
+        render(&Study::new(&[run]))
+    };
+    let unnamed = rendered(|_| GuestKernel::Linux6_1);
+    assert!(
+        unnamed.contains("\nguest   Linux, one") && unnamed.contains("\n  ticket "),
+        "{unnamed}"
+    );
+    let one = rendered(|_| GuestKernel::Linux7);
+    assert!(one.contains("\nguest   Linux 7, one") && one.contains("\n  ticket "), "{one}");
+    let both = rendered(|round| match round % 2 {
+        0 => GuestKernel::Linux6_1,
+        _ => GuestKernel::Linux6_12,
+    });
+    assert!(both.contains("\n  6.1 ticket ") && both.contains("\n  6.12 pv-ticket "), "{both}");
+    assert!(both.contains("guest kernel 6.12/guest kernel 6.1"), "{both}");
+}
+
 /// Both the table and the report say how far the machine file was validated.
 #[test]
 fn a_machine_file_comes_with_its_validation() {

@@ -20,6 +20,7 @@ use super::{
 };
 use base::{
     backend::PvBackend,
+    guest_kernel::GuestKernel,
     handoff::HandoffSpec,
     units::{ByteSize, VcpuCount},
 };
@@ -41,6 +42,10 @@ pub struct BootArgs {
     /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `pvticket setup kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
+
+    /// The PV ticketlock kernel of another Linux: 6.12 or 7 (`pvticket setup kernel-6.12`)
+    #[arg(long, value_name = "V", default_value = "6.1", conflicts_with = "kernel")]
+    guest_kernel: GuestKernel,
 
     /// Initial RAM disk [default: our init and busybox]. Without a command its own /init runs
     #[arg(long, value_name = "F")]

@@ -21,6 +21,7 @@ use super::{
 };
 use base::{
     backend::PvBackend,
+    guest_kernel::GuestKernel,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     shown::quoted,
@@ -60,7 +61,7 @@ pub struct CompareArgs {
 
     /// Resume the comparison in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "vcpus", "cpus", "guest", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
+        "vcpus", "cpus", "guest", "guest_kernel", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
         "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
         "driver", "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
         "noise",
@@ -101,6 +102,10 @@ struct ComparisonArgs {
     /// Guest of the machine
     #[arg(long, value_enum, default_value_t = ComparedGuest::Payload)]
     guest: ComparedGuest,
+
+    /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.12`)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "6.1")]
+    guest_kernel: Vec<GuestKernel>,
 
     /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
     /// vmm/sim/README.md). Figures are then of the simulator and of that file

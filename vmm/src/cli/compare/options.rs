@@ -57,6 +57,11 @@ impl ComparisonArgs {
         if self.guest != ComparedGuest::Sim && self.machine.is_some() {
             return Err(Usage("--machine is only for --guest sim".into()));
         }
+        if self.guest != ComparedGuest::Linux
+            && self.guest_kernel.iter().any(|kernel| !kernel.is_unnamed())
+        {
+            return Err(Usage("--guest-kernel is only for --guest linux".into()));
+        }
         if self.backends().contains(&PvBackend::Off) {
             Err(Usage("--pv-backends: off is native, which always runs".into()))
         } else {
@@ -151,6 +156,9 @@ impl ComparisonArgs {
         spec.one("latency", self.latency);
         spec.one("sum-every", self.sum_every.unwrap_or(defaults::SUM_EVERY));
         spec.text("guests", [guest]);
+        if self.guest == ComparedGuest::Linux {
+            spec.text("guest-kernels", &self.guest_kernel);
+        }
         if let Some(machine) = &self.machine {
             spec.text("machines", [machine]);
         }
@@ -194,6 +202,7 @@ impl HostExtras {
 fn option(key: &str) -> &str {
     match key {
         "guests" => "guest",
+        "guest-kernels" => "guest-kernel",
         "workloads" => "workload",
         "policies" => "policy",
         "drivers" => "driver",

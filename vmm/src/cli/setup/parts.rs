@@ -4,8 +4,9 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::script::Script;
+use base::guest_kernel::{Flavour, GuestKernel};
 use emulated::Pieces;
-use os::artifacts::{self, GUEST_DISK, KERNEL, STOCK_KERNEL};
+use os::artifacts::{self, GUEST_DISK};
 use study::point::HostKernel;
 
 /// Something in the cache that guests need.
@@ -22,14 +23,40 @@ pub(super) enum CachePart {
     Kernel,
     /// The guest kernel with mainline's spinlocks, to compare with: compiled as well
     KernelStock,
+    /// The guest kernel with PV ticketlocks of Linux 6.12 (--guest-kernel 6.12)
+    #[value(name = "kernel-6.12")]
+    Kernel6_12,
+    /// That with mainline's spinlocks of Linux 6.12
+    #[value(name = "kernel-stock-6.12")]
+    KernelStock6_12,
+    /// That with PV ticketlocks of the newest 7.x of Debian's backports (--guest-kernel 7)
+    #[value(name = "kernel-7")]
+    Kernel7,
+    /// That with mainline's spinlocks of the newest 7.x
+    #[value(name = "kernel-stock-7")]
+    KernelStock7,
     /// PostgreSQL for pgbench-table
     GuestDisk,
 }
 
-use CachePart::{Busybox, GuestDisk, Host, Host7, Kernel, KernelStock};
+use CachePart::{
+    Busybox, GuestDisk, Host, Host7, Kernel, Kernel6_12, Kernel7, KernelStock, KernelStock6_12,
+    KernelStock7,
+};
 
 impl CachePart {
-    pub(super) const ALL: [Self; 6] = [Busybox, Host, Host7, Kernel, KernelStock, GuestDisk];
+    pub(super) const ALL: [Self; 10] = [
+        Busybox,
+        Host,
+        Host7,
+        Kernel,
+        KernelStock,
+        Kernel6_12,
+        KernelStock6_12,
+        Kernel7,
+        KernelStock7,
+        GuestDisk,
+    ];
 
     /// What `boot` and `compare` need. The longest is the last.
     pub(super) const DEFAULT: [Self; 3] = [Busybox, Host, Kernel];
@@ -48,57 +75,85 @@ impl CachePart {
     /// The part's line of the list.
     pub(super) fn line(self) -> String {
         let state = if self.check().is_ok() { "there" } else { "not there" };
-        format!("{:<13} {state:<10} {}\n", self.name(), self.what())
+        format!("{:<17} {state:<10} {}\n", self.name(), self.what())
+    }
+
+    /// The guest kernel that it is, if it is one.
+    const fn guest_kernel(self) -> Option<(GuestKernel, Flavour)> {
+        use GuestKernel::{Linux6_1, Linux6_12, Linux7};
+        Some(match self {
+            Kernel => (Linux6_1, Flavour::Ticket),
+            KernelStock => (Linux6_1, Flavour::Stock),
+            Kernel6_12 => (Linux6_12, Flavour::Ticket),
+            KernelStock6_12 => (Linux6_12, Flavour::Stock),
+            Kernel7 => (Linux7, Flavour::Ticket),
+            KernelStock7 => (Linux7, Flavour::Stock),
+            Busybox | Host | Host7 | GuestDisk => return None,
+        })
     }
 
     /// The scripts that provide it, in order.
     pub(super) fn scripts(self) -> Vec<Script> {
-        const FETCH: &str = "guest-kernel-config/host/fetch.sh";
-        let host = |kernel| {
+        if let Some((kernel, flavour)) = self.guest_kernel() {
+            let build = Script::new("bash", "guest-kernel-config/linux/build.sh");
+            return vec![build.with("FLAVOUR", flavour.name()).with("KERNEL", kernel.name())];
+        }
+        let host = |kernel: HostKernel| {
+            let fetch = Script::new("sh", "guest-kernel-config/host/fetch.sh");
             vec![
-                Script::new("sh", FETCH).with("HOST_KERNEL", kernel),
+                fetch.with("HOST_KERNEL", kernel.name()),
                 Script::new("sh", "guest-kernel-config/host/qemu.sh"),
             ]
         };
-        let kernel = |flavour| {
-            vec![Script::new("bash", "guest-kernel-config/linux/build.sh").with("FLAVOUR", flavour)]
-        };
         match self {
-            Busybox => {
-                vec![Script::new("sh", "guest-kernel-config/setup.sh").argument("--busybox")]
-            }
-            Host => host("6.1"),
-            Host7 => host("7"),
-            Kernel => kernel("pvticket"),
-            KernelStock => kernel("stock-pvqspinlock"),
+            Host => host(HostKernel::Linux6_1),
+            Host7 => host(HostKernel::Linux7),
             GuestDisk => vec![Script::new("sh", "guest-kernel-config/postgres/fetch.sh")],
+            _ => vec![Script::new("sh", "guest-kernel-config/setup.sh").argument("--busybox")],
         }
     }
 
     /// The part's files in the cache; of the host's not all are on every system.
-    pub(super) const fn files(self) -> &'static [&'static str] {
+    pub(super) fn files(self) -> Vec<&'static str> {
         const QEMU: &str = "qemu/current/bin/qemu-system-x86_64";
+        if let Some((kernel, flavour)) = self.guest_kernel() {
+            return vec![kernel.file(flavour)];
+        }
         match self {
-            Busybox => &["busybox/busybox"],
-            Host => &["host/current/vmlinux", "host/current/vmlinuz", QEMU],
-            Host7 => &["host-7/current/vmlinux", "host-7/current/vmlinuz", QEMU],
-            Kernel => &[KERNEL],
-            KernelStock => &[STOCK_KERNEL],
-            GuestDisk => &[GUEST_DISK],
+            Host => vec!["host/current/vmlinux", "host/current/vmlinuz", QEMU],
+            Host7 => vec!["host-7/current/vmlinux", "host-7/current/vmlinuz", QEMU],
+            GuestDisk => vec![GUEST_DISK],
+            _ => vec!["busybox/busybox"],
         }
     }
 
     /// Is it there, with all that is needed to use it?
     pub(super) fn check(self) -> anyhow::Result<()> {
         let pieces = |kernel| Pieces::find(kernel).map(drop).context("not usable yet");
-        match self {
-            Busybox => drop(artifacts::busybox()?),
-            Host => pieces(HostKernel::Linux6_1)?,
-            Host7 => pieces(HostKernel::Linux7)?,
-            Kernel => drop(artifacts::built_kernel()?),
-            KernelStock => drop(artifacts::stock_kernel()?),
-            GuestDisk => drop(artifacts::guest_disk()?),
+        if let Some((kernel, flavour)) = self.guest_kernel() {
+            return Ok(artifacts::guest_kernel(kernel, flavour).map(drop)?);
         }
-        Ok(())
+        match self {
+            Host => pieces(HostKernel::Linux6_1),
+            Host7 => pieces(HostKernel::Linux7),
+            GuestDisk => Ok(artifacts::guest_disk().map(drop)?),
+            _ => Ok(artifacts::busybox().map(drop)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_guest_kernel_is_a_part_of_the_name_that_messages_give() {
+        for kernel in GuestKernel::ALL {
+            for flavour in [Flavour::Ticket, Flavour::Stock] {
+                let is_it = |part: &CachePart| part.guest_kernel() == Some((kernel, flavour));
+                let part = CachePart::ALL.into_iter().find(is_it).unwrap();
+                assert_eq!(part.name(), kernel.setup_part(flavour));
+            }
+        }
     }
 }

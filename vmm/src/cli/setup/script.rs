@@ -29,17 +29,17 @@ pub(super) enum ScriptError {
 }
 
 /// One call of a script.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Script {
     shell: &'static str,
     file: &'static str,
     argument: Option<&'static str>,
-    variable: Option<(&'static str, &'static str)>,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Script {
     pub(super) const fn new(shell: &'static str, file: &'static str) -> Self {
-        Self { shell, file, argument: None, variable: None }
+        Self { shell, file, argument: None, variables: Vec::new() }
     }
 
     pub(super) const fn argument(mut self, argument: &'static str) -> Self {
@@ -47,15 +47,15 @@ impl Script {
         self
     }
 
-    pub(super) const fn with(mut self, variable: &'static str, value: &'static str) -> Self {
-        self.variable = Some((variable, value));
+    pub(super) fn with(mut self, variable: &'static str, value: &'static str) -> Self {
+        self.variables.push((variable, value));
         self
     }
 
     /// Runs it in `folder`; `show` gets each line of its output, `tick` is called now and then. If `stop` is raised, the
     /// script and all that it started are asked to end, and that is no error.
     pub(super) fn run(
-        self,
+        &self,
         folder: &Path,
         stop: &Interrupt,
         show: &dyn Fn(&str),
@@ -97,10 +97,13 @@ impl Script {
     }
 
     /// Starts it in a process group of its own, with both streams on one pipe.
-    fn start(self, folder: &Path) -> io::Result<(Child, io::PipeReader)> {
+    fn start(&self, folder: &Path) -> io::Result<(Child, io::PipeReader)> {
         let (output, input) = io::pipe()?;
         let mut command = Command::new(self.shell);
-        command.arg(folder.join(self.file)).args(self.argument).envs(self.variable);
+        command
+            .arg(folder.join(self.file))
+            .args(self.argument)
+            .envs(self.variables.iter().copied());
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
         Ok((command.spawn().map_err(of_start)?, output))
     }

@@ -52,6 +52,12 @@ pub(crate) fn read(
     IN_ORDER.iter().try_for_each(|axis| axis.read(from, setting, point))
 }
 
+/// The key of a spec's matrix that a user means, who may write underscores in it.
+pub(crate) fn key_named(name: &str) -> Option<&'static str> {
+    let name = name.replace('_', "-");
+    KEYS.into_iter().find(|key| *key == name)
+}
+
 /// The axis with this key.
 fn of_key(key: &str) -> Option<Axis> {
     Axis::ALL.into_iter().find(|axis| axis.key() == Some(key))

@@ -94,6 +94,21 @@ axes! {
         columns: &[text("guest", |row| Some(row.cell.point.guest.name().into()))],
         ..Entry::PLAIN
     };
+    /// The Linux of the guest.
+    GuestKernel(guest_kernel) = |from, _, _| from.parse("guest-kernels")?; Entry {
+        key: Some("guest-kernels"),
+        name: "guest kernel",
+        default: Defaults::Words(&["6.1"]),
+        has_baseline: true,
+        text: |point| point.guest_kernel.to_string(),
+        order: |a, b| a.guest_kernel.cmp(&b.guest_kernel),
+        columns: &[text("guest_kernel", |row| {
+            // Earlier stores name none, whatever was booted.
+            let kernel = row.cell.point.guest_kernel;
+            (!kernel.is_unnamed()).then(|| kernel.to_string())
+        })],
+        ..Entry::PLAIN
+    };
     /// The simulated machine.
     Machine(machine) = |from, _, _| from.value("machines").text.clone(); Entry {
         key: Some("machines"),
@@ -409,8 +424,9 @@ axes! {
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying. An axis that needs the value of another one
 /// is read after it.
-pub const KEYS: [&str; 25] = [
+pub const KEYS: [&str; 26] = [
     "guests",
+    "guest-kernels",
     "machines",
     "workloads",
     "slots",

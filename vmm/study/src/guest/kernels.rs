@@ -1,37 +1,62 @@
 //! The systems of the lock library that Linux kernels implement: which kernel a guest boots for
 //! one, with which parameters, and how the kernel reports the locks it chose.
 
-use std::path::{Path, PathBuf};
+use std::{ffi::OsString, path::Path};
 
 use locks::System;
+use serde::{Deserialize, Serialize};
 
-use base::backend::PvBackend;
+use base::{
+    backend::PvBackend,
+    guest_kernel::{Flavour, GuestKernel},
+    text,
+};
 
-/// The kinds of guest kernel, by the command that builds each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
-    /// `pvticket setup kernel`: ticketlocks, native and PV.
-    Ticket,
-    /// `pvticket setup kernel-stock`: mainline's spinlocks.
-    Stock,
-}
+/// The files of the guest kernels that an experiment boots, as ELF `vmlinux` or bzImage.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Kernels(Vec<KernelFile>);
 
-/// The available kernels, as ELF `vmlinux` or bzImage.
-#[derive(Debug, Clone, Default)]
-pub struct Kernels {
-    /// A kernel with ticketlocks.
-    pub ticket: Option<PathBuf>,
-    /// A kernel with mainline's spinlocks.
-    pub stock: Option<PathBuf>,
+/// The file of a guest kernel.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KernelFile {
+    /// The Linux that it is booted as.
+    #[serde(with = "text")]
+    pub kernel: GuestKernel,
+    /// Whose spinlocks it has.
+    pub flavour: Flavour,
+    /// Paths of files may be no UTF-8, which serde's `PathBuf` refuses.
+    file: OsString,
 }
 
 impl Kernels {
-    /// The kernel of that flavour, if it is available.
-    pub fn file(&self, flavour: Flavour) -> Option<&Path> {
-        match flavour {
-            Flavour::Ticket => self.ticket.as_deref(),
-            Flavour::Stock => self.stock.as_deref(),
-        }
+    /// The file of that kernel, if there is one.
+    pub fn file(&self, kernel: GuestKernel, flavour: Flavour) -> Option<&Path> {
+        let is_wanted = |file: &&KernelFile| file.kernel == kernel && file.flavour == flavour;
+        self.iter().find(is_wanted).map(KernelFile::path)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &KernelFile> {
+        self.0.iter()
+    }
+}
+
+impl FromIterator<KernelFile> for Kernels {
+    fn from_iter<I: IntoIterator<Item = KernelFile>>(files: I) -> Self {
+        Self(files.into_iter().collect())
+    }
+}
+
+impl KernelFile {
+    /// This file as that kernel.
+    pub fn new(kernel: GuestKernel, flavour: Flavour, file: impl Into<OsString>) -> Self {
+        Self { kernel, flavour, file: file.into() }
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        Path::new(&self.file)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     charts::{self, Charts},
     error::{SpecError, SpecFault},
 };
-use crate::axis::KEYS;
+use crate::axis::{KEYS, key_named};
 use base::text_lines::TextLines;
 
 /// Keys that apply to the whole run.
@@ -62,7 +62,11 @@ impl Form {
             let name: &str = key.get_ref();
             if name == "exclude" {
                 form.excludes = excludes(&lines, value)?;
-            } else if let Some(key) = KEYS.iter().find(|key| **key == name) {
+            } else if let Some(key) = key_named(name) {
+                // TOML refuses a key that is written twice, but not with `-` and with `_`.
+                if form.axis(key).is_some() {
+                    return Err(SpecFault::Toml(format!("duplicate key {key}")).at(line));
+                }
                 form.axes.push(axis(&lines, key, value)?);
             } else if let Some(key) = SETTINGS.iter().find(|key| **key == name) {
                 form.settings.push((*key, scalar(&lines, key, value)?));
@@ -103,7 +107,7 @@ fn exclude(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exc
     let line = first.unwrap_or_else(|| lines.of(&value.span()));
     let axes = table.iter().map(|(key, value)| {
         let name: &str = key.get_ref();
-        match KEYS.iter().find(|axis| **axis == name) {
+        match key_named(name) {
             Some(key) => axis(lines, key, value),
             None => Err(SpecFault::UnknownKey { key: name.into(), known: KEYS.into() }
                 .at(lines.of(&key.span()))),
@@ -206,7 +210,7 @@ mod tests {
             (
                 "\nx = \"policy\"",
                 2,
-                "x: unknown axis 'policy'; there are guests, machines, workloads",
+                "x: unknown axis 'policy'; there are guests, guest-kernels, machines",
             ),
             ("facets = [\"locks\",\n\"seeds\"]", 2, "facets: unknown axis 'seeds'"),
             ("x = [\"locks\", \"vcpus\"]", 1, "x: 2 axes: a chart has one"),

@@ -6,7 +6,7 @@ use base::shown;
 use thiserror::Error;
 
 use crate::{
-    axis::{self, KEYS},
+    axis::{self, KEYS, key_named},
     plan::Level,
     point::Point,
 };
@@ -34,8 +34,7 @@ impl FromStr for One {
 
     fn from_str(text: &str) -> Result<Self, OnlyError> {
         let (key, values) = text.split_once('=').ok_or_else(|| OnlyError::Form(text.into()))?;
-        let key = KEYS.into_iter().find(|known| *known == key.trim());
-        let key = key.ok_or_else(|| OnlyError::Key(text.into()))?;
+        let key = key_named(key.trim()).ok_or_else(|| OnlyError::Key(text.into()))?;
         Ok(Self { key, values: values.trim().to_owned() })
     }
 }

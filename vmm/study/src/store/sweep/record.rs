@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::FileFacts;
+use base::{
+    guest_kernel::{Flavour, GuestKernel},
+    text,
+};
 
 /// What is fixed for all tasks of a sweep when it is planned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,14 +25,50 @@ pub struct SweepLine {
     pub kvm: bool,
     /// The binary that all tasks must run.
     pub binary: FileFacts,
-    /// The guest kernel with ticketlocks, in the run's directory.
+    /// The guest kernel 6.1 with ticketlocks, in the run's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<FileFacts>,
-    /// The guest kernel with mainline's spinlocks, in the run's directory.
+    /// The guest kernel 6.1 with mainline's spinlocks, in the run's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_kernel: Option<FileFacts>,
+    /// The other guest kernels, in the run's directory; none in older stores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_kernels: Vec<PlannedKernel>,
     /// The units: each task runs one of them.
     pub units: Vec<Unit>,
+}
+
+impl SweepLine {
+    /// All guest kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = (GuestKernel, Flavour, &FileFacts)> {
+        let unnamed = [(Flavour::Ticket, &self.kernel), (Flavour::Stock, &self.stock_kernel)];
+        let unnamed = unnamed
+            .into_iter()
+            .filter_map(|(flavour, file)| Some((GuestKernel::UNNAMED, flavour, file.as_ref()?)));
+        let others = self.other_kernels.iter();
+        unnamed.chain(others.map(|other| (other.kernel, other.flavour, &other.file)))
+    }
+
+    /// The facts of a guest kernel, to be set.
+    pub fn set_kernel(&mut self, kernel: GuestKernel, flavour: Flavour, file: FileFacts) {
+        match (kernel.is_unnamed(), flavour) {
+            (true, Flavour::Ticket) => self.kernel = Some(file),
+            (true, Flavour::Stock) => self.stock_kernel = Some(file),
+            (false, _) => self.other_kernels.push(PlannedKernel { kernel, flavour, file }),
+        }
+    }
+}
+
+/// A guest kernel of a sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedKernel {
+    /// The Linux that it is booted as.
+    #[serde(with = "text")]
+    pub kernel: GuestKernel,
+    /// Whose spinlocks it has.
+    pub flavour: Flavour,
+    /// Its file.
+    pub file: FileFacts,
 }
 
 /// The cells of a unit, which one task runs on one node.

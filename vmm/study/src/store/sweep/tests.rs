@@ -25,6 +25,7 @@ pub(super) fn sweep() -> SweepLine {
         binary: Default::default(),
         kernel: None,
         stock_kernel: None,
+        other_kernels: Vec::new(),
         units: vec![Unit { first: 0, cells: 2 }, Unit { first: 2, cells: 2 }],
     }
 }

@@ -1,0 +1,276 @@
+//! Guest kernels of several Linux versions: each boots, excludes, says what it does with locks, and is compared with the
+//! others; and what a tree is told that the changes do not fit.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::first_cpu::BUSYBOX;
+use crate::{
+    expect_usually, files,
+    process::Program,
+    product::{Results, broken, pvticket},
+    suite::skip,
+    tests,
+};
+
+tests![
+    linux_6_12_boots_with_every_backend => Long("100 s: eleven boots of another guest kernel"),
+    linux_7_boots_with_every_backend => Long("100 s: eleven boots of another guest kernel"),
+    linux_6_12_passes_locktorture => Long("30 s: another guest kernel"),
+    linux_7_passes_locktorture => Long("30 s: another guest kernel"),
+    linux_6_12_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
+    linux_7_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_12 => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_7 => Long("30 s: another guest kernel"),
+    locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
+    a_guest_kernel_that_is_not_built_is_named,
+    guest_kernels_are_of_linux_guests,
+    a_tree_that_the_changes_do_not_fit_is_told_which,
+];
+
+/// The other versions, by the names of their files in the cache.
+const LINUX_6_12: Version = Version { name: "6.12", release: "6.12.", part: "kernel-6.12" };
+const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7" };
+
+/// A Linux version of which there are guest kernels.
+struct Version {
+    /// For `--guest-kernel`.
+    name: &'static str,
+    /// Where `uname -r` begins.
+    release: &'static str,
+    /// The part of `pvticket setup`.
+    part: &'static str,
+}
+
+impl Version {
+    /// The kernel of a flavour; a test without it is skipped.
+    fn kernel(&self, flavour: &str) -> anyhow::Result<(PathBuf, String)> {
+        let name = format!("kernel/{flavour}-{}/vmlinux", self.name);
+        match files::cached(&name) {
+            Ok(file) => Ok((file, name)),
+            Err(_) => {
+                skip(format!("no guest kernel {}: run pvticket setup {}", self.name, self.part))
+            }
+        }
+    }
+
+    /// A script in the emulated host, which has the kernel with ticketlocks, and its System.map as /map.
+    fn script(&self, script: &str) -> anyhow::Result<Program> {
+        let (file, name) = self.kernel("pvticket")?;
+        let mut map = file.with_file_name("System.map").into_os_string();
+        map.push(":/map");
+        let mut taken = file.into_os_string();
+        taken.push(format!(":/in/cache/{name}"));
+        let script = script
+            .replace("BOOT", &format!("/init boot --host direct --guest-kernel {}", self.name));
+        let words = ["emulate", "--mem", "1G", "--in"];
+        let program = pvticket(words).args([taken, "--in".into(), map]).args([
+            "--",
+            BUSYBOX,
+            "sh",
+            "-c",
+            script.as_str(),
+        ]);
+        Ok(program.limit(600))
+    }
+}
+
+/// Numbers of vCPUs, and backends. On 2 CPUs, 33 vCPUs with native ticketlocks do not come to their init in minutes.
+const BOOTS: [(usize, &str); 11] = [
+    (1, "vmm"),
+    (1, "doorbell"),
+    (1, "kvm"),
+    (1, "off"),
+    (4, "vmm"),
+    (4, "doorbell"),
+    (4, "kvm"),
+    (4, "off"),
+    (33, "vmm"),
+    (33, "doorbell"),
+    (33, "kvm"),
+];
+
+fn boots_with_every_backend(version: &Version) -> anyhow::Result<()> {
+    let script = BOOTS.map(|(cpus, backend)| {
+        format!(
+            "BOOT --cpus {cpus} --pv {backend} -- sh -c 'uname -r; lockbench --seconds 0.1' && "
+        )
+    });
+    let script = script.concat() + "true";
+    let ran = version.script(&script)?.run()?.exits(0)?;
+    let mut lines = ran.text()?.lines();
+    for (cpus, backend) in BOOTS {
+        let mut next = || lines.next().with_context(|| ran.show());
+        let release = next()?;
+        ensure!(release.starts_with(version.release), "{release} is not {}", version.name);
+        let bench: Value = serde_json::from_str(next()?).with_context(|| ran.show())?;
+        ensure!(bench["stats"]["backend"] == backend && bench["violations"] == 0, "{bench}");
+        let each = bench["operations"].as_array().map_or(0, Vec::len);
+        ensure!(each == cpus, "{cpus} vCPUs: {bench}");
+    }
+    Ok(())
+}
+
+fn linux_6_12_boots_with_every_backend() -> anyhow::Result<()> {
+    boots_with_every_backend(&LINUX_6_12)
+}
+
+fn linux_7_boots_with_every_backend() -> anyhow::Result<()> {
+    boots_with_every_backend(&LINUX_7)
+}
+
+fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
+    let script = "for pv in vmm off; do
+        BOOT --cpus 7 --pv $pv --append 'locktorture.torture_type=spin_lock locktorture.nwriters_stress=14 \
+            locktorture.stat_interval=1 locktorture.shutdown_secs=5 locktorture.verbose=0' -- sleep 600 2>&1
+    done";
+    let ran = version.script(script)?.run()?.exits(0)?;
+    let text = ran.text()?;
+    ensure!(text.matches("End of test: SUCCESS").count() == 2, "{}", ran.show());
+    ensure!(!text.contains('!') && text.contains("Fail: 0"), "{}", ran.show());
+    Ok(())
+}
+
+fn linux_6_12_passes_locktorture() -> anyhow::Result<()> {
+    passes_locktorture(&LINUX_6_12)
+}
+
+fn linux_7_passes_locktorture() -> anyhow::Result<()> {
+    passes_locktorture(&LINUX_7)
+}
+
+/// Every preemption that the schedule injects hits a holder, by the guest's own telemetry, and few preemptions are before
+/// its kernel has telemetry lines.
+fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
+    let script = "BOOT --cpus 4 --slots 2 --policy lhp:100,2ms --stats /tmp/stats -- lockbench --seconds 1 && \
+        cat /tmp/stats";
+    let ran = version.script(&script.replace("cat", &format!("{BUSYBOX} cat")))?.run()?.exits(0)?;
+    let (bench, stats) = ran.text()?.split_once('\n').with_context(|| ran.show())?;
+    ensure!(bench.contains("\"violations\":0,"), "{bench}");
+    let stats: Value = serde_json::from_str(stats).with_context(|| ran.show())?;
+    let schedule = &stats["schedule"];
+    let number =
+        |name: &str| schedule[name].as_u64().with_context(|| format!("no {name}: {stats:#}"));
+    let (holders, injected) = (number("lhp")?, number("injected")?);
+    ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
+    expect_usually!(injected >= 20, "{injected} injections");
+    let (unknown, all) = (number("unknown")?, number("preemptions")?);
+    // Its other vCPUs have turns before it starts them.
+    expect_usually!(unknown <= 20, "{unknown} of {all} preemptions are unclassified");
+    Ok(())
+}
+
+fn linux_6_12_says_what_it_does_with_locks() -> anyhow::Result<()> {
+    says_what_it_does_with_locks(&LINUX_6_12)
+}
+
+fn linux_7_says_what_it_does_with_locks() -> anyhow::Result<()> {
+    says_what_it_does_with_locks(&LINUX_7)
+}
+
+/// Without telemetry, from the kernel's System.map: the vCPUs of a lock benchmark are often preempted where their kernel
+/// may not be, and before it has started its other CPUs nothing is known.
+fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
+    let script = format!(
+        "BOOT --cpus 4 --slots 2 --policy rr --append pvticket_telemetry=off --system-map /map \
+         --stats /tmp/stats -- lockbench --seconds 1 >/dev/null && {BUSYBOX} cat /tmp/stats"
+    );
+    let ran = version.script(&script)?.run()?.exits(0)?;
+    let stats: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
+    let number = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
+    let (all, guarded, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
+    expect_usually!(guarded * 4 >= all, "{guarded} of {all} with preemption off");
+    expect_usually!(unknown * 10 <= all, "{unknown} of {all} are unclassified");
+    Ok(())
+}
+
+fn the_preempt_count_is_found_in_linux_6_12() -> anyhow::Result<()> {
+    the_preempt_count_is_found(&LINUX_6_12)
+}
+
+fn the_preempt_count_is_found_in_linux_7() -> anyhow::Result<()> {
+    the_preempt_count_is_found(&LINUX_7)
+}
+
+/// Each lock of each kernel is the one that was asked for: a cell fails if the guest reports another.
+fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
+    for version in [LINUX_6_12, LINUX_7] {
+        version.kernel("pvticket")?;
+        version.kernel("stock-pvqspinlock")?;
+    }
+    files::cached(files::BUILT_STOCK)?;
+    let folder = files::scratch()?;
+    let json = folder.path().join("json");
+    let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,6.12,7", "--vcpus", "2x"];
+    let compare = pvticket(words).args(["--locks", "all", "--runs", "1", "--seconds", "0.2"]);
+    let ran = compare.args(["--json"]).args([&json]).limit(600).run()?.exits(0)?;
+    for row in ["6.1 ticket", "6.12 pv-ticket", "7 queued", "7 pv-queued-kvm", "6.12 test-and-set"]
+    {
+        ensure!(ran.text()?.contains(&format!("\n  {row} ")), "no row {row}\n{}", ran.show());
+    }
+    let rows = Results::read(&json).and_then(|results| results.levels())?.concat();
+    ensure!(rows.len() == 15, "{} rows", rows.len());
+    let name = |row: &Value| row["guest_kernel"].as_str().unwrap_or("6.1").to_owned();
+    let kernels: BTreeSet<String> = rows.iter().map(name).collect();
+    ensure!(kernels == ["6.1", "6.12", "7"].map(String::from).into(), "{kernels:?}");
+    ensure!(rows.iter().all(|row| broken(row) == 0.0), "mutual exclusion failed: {rows:?}");
+    Ok(())
+}
+
+fn a_guest_kernel_that_is_not_built_is_named() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let part = "run `pvticket setup kernel-6.12`";
+    let boot = pvticket(["boot", "--guest-kernel", "6.12", "--", "true"]);
+    boot.env("PVTICKET_CACHE", folder.path()).run()?.fails(1, &[part])?;
+    let words = ["compare", "--guest", "linux", "--guest-kernel", "6.12,7", "--locks", "queued"];
+    let compare = pvticket(words).env("PVTICKET_CACHE", folder.path());
+    compare.run()?.fails(1, &["pvticket setup kernel-stock-6.12"]).map(drop)
+}
+
+fn guest_kernels_are_of_linux_guests() -> anyhow::Result<()> {
+    let compare = |words: &[&str]| pvticket([&["compare", "--guest-kernel"], words].concat()).run();
+    compare(&["6.12"])?.fails(2, &["--guest-kernel is only for --guest linux"])?;
+    compare(&["5.15", "--guest", "linux"])?.fails(2, &["unknown guest kernel '5.15'"])?;
+    let own = ["6.1,6.12", "--guest", "linux", "--kernel", "/dev/null"];
+    compare(&own)?.fails(2, &["--kernel: names one kernel", "6.1, 6.12"]).map(drop)
+}
+
+/// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.
+fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-kernel-config/linux/build.sh");
+    if !fs::exists(script)? {
+        return skip("the repository is not here");
+    }
+    let folder = files::scratch()?;
+    let source = folder.path().join("linux");
+    let names = [
+        "Kbuild",
+        "Kconfig",
+        "include/asm/qspinlock.h",
+        "include/asm/spinlock_types.h",
+        "kernel/apic/apic.c",
+    ];
+    for name in names {
+        let file = source.join("arch/x86").join(name);
+        fs::create_dir_all(file.parent().context("a folder")?)?;
+        fs::write(file, "/* of another time */\n")?;
+    }
+    fs::write(source.join("Kbuild"), "")?;
+    fs::write(source.join("Makefile"), "VERSION = 6\nPATCHLEVEL = 30\n")?;
+    let build = || {
+        let build = Program::new("bash").args([script]);
+        let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
+        build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()
+    };
+    let says = |why: &str| {
+        let what = format!("kernel: patches/hooks.patch does not fit this tree ({why}): change");
+        let ran = build()?.exits(1)?.complains(&[&what])?;
+        ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
+        Ok(())
+    };
+    says("arch/x86/Kbuild, hunk #1")?;
+    fs::remove_file(source.join("arch/x86/Kbuild"))?;
+    says("no arch/x86/Kbuild")
+}
