@@ -194,6 +194,16 @@ impl Vcpu {
         memory.load(at, Ordering::Relaxed).ok().filter(|_| place.valid != 0)
     }
 
+    /// Where SYSCALL enters the guest's kernel (MSR LSTAR, SDM vol. 4). None before the kernel has set it.
+    pub fn syscall_entry(&self) -> Option<u64> {
+        const LSTAR: u32 = 0xc000_0082;
+        let asked = kvm_msr_entry { index: LSTAR, ..Default::default() };
+        let mut msrs = Msrs::from_entries(&[asked]).ok()?;
+        let count = self.fd.get_msrs(&mut msrs).ok()?;
+        let entry = msrs.as_slice().first().filter(|_| count == 1)?.data;
+        (entry != 0).then_some(entry)
+    }
+
     /// Prepares the calling thread so that [`signal::kick`] interrupts its `run`, even a kick that
     /// comes before the thread is in `KVM_RUN`.
     pub fn arm_kick(&self) -> Result<(), KvmError> {

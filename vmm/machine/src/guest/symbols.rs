@@ -1,6 +1,7 @@
 //! The symbols of a kernel's System.map.
 
 use super::linux::is_in_image;
+use crate::vcpu::preempt_count::PreemptCount;
 
 /// Parses lines of address, type letter and name (nm(1)).
 fn symbols(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
@@ -10,9 +11,18 @@ fn symbols(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
     })
 }
 
-/// The offset of `__preempt_count` in per-CPU areas, from the text of a kernel's System.map.
-pub fn preempt_count_in(system_map: &str) -> Option<u64> {
-    symbols(system_map).find(|(_, name)| *name == "__preempt_count").map(|(offset, _)| offset)
+/// Where the kernel with this System.map has its preemption count.
+pub fn preempt_count_in(system_map: &str) -> Option<PreemptCount> {
+    /// Of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
+    const IN_PCPU_HOT: u64 = 8;
+    let at = |wanted| symbols(system_map).find(|(_, name)| *name == wanted).map(|(at, _)| at);
+    match at("__preempt_count") {
+        Some(address) if is_in_image(address) => {
+            Some(PreemptCount::InImage { address, entry: at("entry_SYSCALL_64")? })
+        }
+        Some(offset) => Some(PreemptCount::Offset(offset)),
+        None => Some(PreemptCount::Offset(at("pcpu_hot")? + IN_PCPU_HOT)),
+    }
 }
 
 /// The symbols of a kernel's image, by address.
@@ -69,10 +79,24 @@ mod tests {
         }
     }
 
+    /// Regression: of Linux 6.12 the map was refused, and of 7.x with KASLR the count was read beside its place, as zero.
+    #[test]
+    fn the_preempt_count_is_where_each_version_has_it() {
+        let map = "0000000000020940 D pcpu_hot\nffffffff81000000 T _text\n";
+        let found = preempt_count_in(map).unwrap();
+        assert_eq!(found.offset(|| panic!("the image may be anywhere")), Some(0x20948));
+        let map = "ffffffff82a00008 D __preempt_count\nffffffff81800040 T entry_SYSCALL_64\n";
+        let found = preempt_count_in(map).unwrap();
+        assert_eq!(found.offset(|| Some(0xffff_ffff_8180_0040)), Some(0xffff_ffff_82a0_0008));
+        assert_eq!(found.offset(|| Some(0xffff_ffff_9180_0040)), Some(0xffff_ffff_92a0_0008));
+        assert_eq!(found.offset(|| None), None);
+        assert_eq!(preempt_count_in(map.lines().next().unwrap()), None);
+    }
+
     #[test]
     fn the_preempt_count_is_found_by_its_whole_name() {
         let map = "000000000001abb8 D x__preempt_count_x\n000000000001abc0 D __preempt_count\n";
-        assert_eq!(preempt_count_in(map), Some(0x1abc0));
+        assert_eq!(preempt_count_in(map), Some(PreemptCount::Offset(0x1abc0)));
         assert_eq!(preempt_count_in("ffffffffffffffff B The real System.map is elsewhere"), None);
     }
 

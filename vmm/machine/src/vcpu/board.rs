@@ -9,6 +9,7 @@ use super::{
     Kicks, Lifecycle, VcpuScheduler,
     fault::Dice,
     host_view::HostView,
+    preempt_count::PreemptCount,
     recorder::{History, Recorder},
 };
 use crate::devices::Devices;
@@ -30,8 +31,8 @@ pub struct Board<H = KvmHost> {
     pub life: Lifecycle,
     /// What the host's kernel counts of it.
     pub host: HostView,
-    /// Offset of `__preempt_count` in a Linux guest's per-CPU areas, if it is known.
-    pub preempt_count: Option<u64>,
+    /// Where a Linux guest has its preemption count, if that is known.
+    pub preempt_count: Option<PreemptCount>,
     at_counters_read: Mutex<Option<Box<[Counts]>>>,
 }
 
@@ -45,7 +46,7 @@ pub struct BoardSpec {
     /// Keep everything that the vCPUs do, not only the last events.
     pub traced: bool,
     /// [`Board::preempt_count`].
-    pub preempt_count: Option<u64>,
+    pub preempt_count: Option<PreemptCount>,
     /// [`Board::host`].
     pub host: HostView,
 }

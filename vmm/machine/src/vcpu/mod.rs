@@ -10,6 +10,7 @@ pub mod kicks;
 pub mod lifecycle;
 pub mod nurse;
 pub mod overdue;
+pub mod preempt_count;
 pub mod recorder;
 pub mod scheduler;
 pub mod step;

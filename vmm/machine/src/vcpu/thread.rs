@@ -122,7 +122,8 @@ impl Stopped for InterruptedVcpu<'_> {
     }
 
     fn preempt_count(&self) -> Option<u32> {
-        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.memory()).map(|word| {
+        let offset = self.board.preempt_count?.offset(|| self.vcpu.syscall_entry())?;
+        self.vcpu.per_cpu_word(offset, self.board.memory()).map(|word| {
             // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
             word & !(1 << 31)
         })

@@ -7,7 +7,7 @@ use hypercalls::payload::{MEMORY, Workload};
 use super::Oversight;
 use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
-    vcpu::{ThreadPlacement, fault::FaultPlan},
+    vcpu::{ThreadPlacement, fault::FaultPlan, preempt_count::PreemptCount},
 };
 use base::{
     backend::PvBackend,
@@ -53,8 +53,8 @@ pub struct MachineSpec {
     pub cgroups: Vec<Arc<File>>,
     /// Telemetry of the guest's locks, and the watchdog.
     pub oversight: Oversight,
-    /// Offset of `__preempt_count` in the kernel's per-CPU areas, if it is known.
-    pub preempt_count: Option<u64>,
+    /// Where the kernel has its preemption count, if that is known.
+    pub preempt_count: Option<PreemptCount>,
     /// Include KVM's own counters in the report.
     pub kvm_stats: bool,
     /// Count what the host's kernel does with the vCPUs ([`Running::host_counts`](super::Running::host_counts)).

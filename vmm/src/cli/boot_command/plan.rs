@@ -19,6 +19,7 @@ use base::{
     backend::PvBackend,
     faults::FaultSpec,
     files,
+    guest_kernel::Flavour,
     handoff::HandoffSpec,
     text,
     units::{ByteSize, VcpuCount},
@@ -30,7 +31,7 @@ use machine::{
         linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, asks_for_one_cpu, turns_the_io_apic_off},
         symbols,
     },
-    vcpu::fault::FaultPlan,
+    vcpu::{fault::FaultPlan, preempt_count::PreemptCount},
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
 use os::{artifacts, memory::Memory};
@@ -72,8 +73,8 @@ pub(in crate::cli) struct Plan {
     pub(super) stdin: bool,
     /// Stdin is a terminal, at which a person types.
     pub(super) typed: bool,
-    /// Address of the kernel's `__preempt_count`.
-    pub(super) preempt_count: Option<u64>,
+    /// Where the kernel has its preemption count.
+    pub(super) preempt_count: Option<PreemptCount>,
     pub(super) schedule: SchedulePlan,
     #[serde(with = "text")]
     pub(super) driver: DriverKind,
@@ -100,7 +101,7 @@ impl Plan {
         let guest_disk = needs_guest_disk(&args.command).then(artifacts::guest_disk).transpose()?;
         let kernel = match args.kernel {
             Some(file) => kernel::named(&file, "--kernel")?,
-            None => artifacts::built_kernel()?,
+            None => artifacts::guest_kernel(args.guest_kernel, Flavour::Ticket)?,
         };
         let initrd = args.initrd.map(|file| readable(file, "--initrd")).transpose()?;
         let busybox = match (mode, &initrd) {
@@ -276,9 +277,9 @@ fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<
     Ok(available.concern(all).map(|concern| format!("{asked}: {concern}")))
 }
 
-/// The address of a kernel's `__preempt_count`.
-fn preempt_count(map: &Path) -> Result<u64, Usage> {
-    system_map::read(map, symbols::preempt_count_in, "it has no __preempt_count")
+/// Where a kernel has its preemption count.
+fn preempt_count(map: &Path) -> Result<PreemptCount, Usage> {
+    system_map::read(map, symbols::preempt_count_in, "it has no __preempt_count or pcpu_hot")
 }
 
 /// A file that the user named; a usage error if it cannot be read.
