@@ -75,6 +75,7 @@ fn measure(
         seconds,
         operations: operations.collect(),
         steal_seconds,
+        longest_seconds: None,
     })
 }
 

@@ -20,6 +20,9 @@ pub struct WorkloadPart {
     pub operations: Vec<u64>,
     /// As [`WorkloadReport::steal_seconds`].
     pub steal_seconds: Option<f64>,
+    /// The longest operation, if it was timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_seconds: Option<f64>,
 }
 
 impl WorkloadPart {
@@ -104,6 +107,7 @@ mod tests {
             seconds: 2.0,
             operations: vec![100, 300],
             steal_seconds: Some(0.2),
+            longest_seconds: None,
         };
         let parts = vec![part("512 bytes:"), part("")];
         let (seconds, operations) = (4.0, sums(&parts));

@@ -1,6 +1,7 @@
 //! The workloads: one file and one line in the list each.
 
 mod allocate;
+mod eventfd;
 mod futex;
 mod kernel;
 mod messaging;
@@ -31,6 +32,7 @@ pub const ALL: &[Workload] = &[
     messaging::WORKLOAD,
     spawn::WORKLOAD,
     futex::WORKLOAD,
+    eventfd::WORKLOAD,
     kernel::WORKLOAD,
 ];
 

@@ -48,5 +48,6 @@ fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>
     }
     let LockbenchOutput { seconds, operations, stats } = serde_json::from_slice(&output.stdout)?;
     let steal_seconds = stats.and_then(|stats| Some(stats.steal_ns? as f64 / 1e9));
-    Ok(vec![WorkloadPart { name: String::new(), seconds, operations, steal_seconds }])
+    let (name, longest_seconds) = (String::new(), None);
+    Ok(vec![WorkloadPart { name, seconds, operations, steal_seconds, longest_seconds }])
 }

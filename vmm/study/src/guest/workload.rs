@@ -11,11 +11,12 @@ pub enum GuestWorkload {
     Messaging,
     Spawn,
     Futex,
+    Eventfd,
 }
 
 impl GuestWorkload {
     /// All workloads.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Lock,
         Self::Mmap,
         Self::OpenReadClose,
@@ -23,6 +24,7 @@ impl GuestWorkload {
         Self::Messaging,
         Self::Spawn,
         Self::Futex,
+        Self::Eventfd,
     ];
 
     /// A sentence for help texts.
@@ -39,6 +41,7 @@ impl GuestWorkload {
                 "A thread per vCPU starts processes and pipes data through them (like make)"
             }
             Self::Futex => "A thread per vCPU takes and releases one user-space mutex",
+            Self::Eventfd => "A thread per vCPU adds to one eventfd, under its spinlock",
         }
     }
 
@@ -52,6 +55,7 @@ impl GuestWorkload {
             Self::Messaging => "messaging",
             Self::Spawn => "spawn",
             Self::Futex => "futex",
+            Self::Eventfd => "eventfd",
         }
     }
 
@@ -59,7 +63,12 @@ impl GuestWorkload {
     /// the workload's own.
     pub const fn is_by_vcpu(self) -> bool {
         match self {
-            Self::Lock | Self::OpenReadClose | Self::Allocate | Self::Spawn | Self::Futex => true,
+            Self::Lock
+            | Self::OpenReadClose
+            | Self::Allocate
+            | Self::Spawn
+            | Self::Futex
+            | Self::Eventfd => true,
             Self::Mmap | Self::Messaging => false,
         }
     }

@@ -1,0 +1,110 @@
+//! One counter of the kernel, an eventfd's: every addition takes the spinlock that guards it (`eventfd_write`, fs/eventfd.c), in
+//! any kernel, and one that gets lost is seen at the end.
+
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Instant,
+};
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::{read, write},
+};
+
+use super::Workload;
+use crate::{crew, report::WorkloadPart};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "eventfd",
+    about: "one thread per CPU adds to one eventfd, under its spinlock; fails if an addition is lost",
+    run: |_, options| {
+        let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let all = Sums::default();
+        let part = crew::repeat(
+            options,
+            || Adder::new(&all),
+            |adder| {
+                write(&counter, &1_u64.to_ne_bytes())?;
+                adder.added();
+                Ok(())
+            },
+        )?;
+        let mut counted = [0; 8];
+        read(&counter, &mut counted)?;
+        all.check(u64::from_ne_bytes(counted))?;
+        let longest_seconds = Some(all.longest_ns.load(Relaxed) as f64 / 1e9);
+        Ok(vec![WorkloadPart { longest_seconds, ..part }])
+    },
+    each: None,
+};
+
+/// Over all workers, from their first addition to their last, in the window and outside of it.
+#[derive(Debug, Default)]
+struct Sums {
+    additions: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl Sums {
+    /// Fails if the counter does not have all additions.
+    fn check(&self, counted: u64) -> io::Result<()> {
+        let additions = self.additions.load(Relaxed);
+        if counted == additions {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "mutual exclusion failed: {additions} additions, and the counter is {counted}"
+        )))
+    }
+}
+
+/// A worker's additions, which are summed up when it ends.
+struct Adder<'a> {
+    all: &'a Sums,
+    additions: u64,
+    last: Instant,
+    longest_ns: u64,
+}
+
+impl<'a> Adder<'a> {
+    fn new(all: &'a Sums) -> Self {
+        Self { all, additions: 0, last: Instant::now(), longest_ns: 0 }
+    }
+
+    /// An addition is done. The first one has waited for the others to start.
+    fn added(&mut self) {
+        let now = Instant::now();
+        if self.additions > 0 {
+            let took = (now - self.last).as_nanos() as u64;
+            self.longest_ns = self.longest_ns.max(took);
+        }
+        self.additions += 1;
+        self.last = now;
+    }
+}
+
+impl Drop for Adder<'_> {
+    fn drop(&mut self) {
+        self.all.additions.fetch_add(self.additions, Relaxed);
+        self.all.longest_ns.fetch_max(self.longest_ns, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_addition_is_an_error() {
+        let all = Sums::default();
+        for _ in 0..2 {
+            let mut adder = Adder::new(&all);
+            (0..3).for_each(|_| adder.added());
+        }
+        assert!(all.check(6).is_ok());
+        let error = all.check(5).unwrap_err().to_string();
+        assert_eq!(error, "mutual exclusion failed: 6 additions, and the counter is 5");
+        assert!(all.check(7).is_err());
+    }
+}
