@@ -11,6 +11,7 @@ mod bpf_load;
 mod bpf_policies;
 mod bpf_share;
 mod cgroups;
+mod check;
 mod confinement;
 mod control;
 mod emulated;
@@ -21,6 +22,7 @@ mod figures;
 mod first_cpu;
 mod first_run;
 mod given_up;
+mod guest_kernels;
 pub mod hostile;
 pub mod hypercalls;
 mod instructions;
@@ -57,6 +59,8 @@ use crate::suite::Test;
 pub fn tests() -> Vec<Test> {
     let all = [
         emulated::TESTS,
+        guest_kernels::TESTS,
+        check::TESTS,
         bpf::TESTS,
         bpf_doctor::TESTS,
         bpf_drivers::TESTS,

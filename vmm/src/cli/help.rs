@@ -17,6 +17,7 @@ const GROUPS: [HelpGroup; 4] = [
         "Experiments",
         &[
             ("compare", "Compare native with PV ticketlocks, or others, under overcommit"),
+            ("check", "Test the spinlocks of your own kernel, as KTAP"),
             ("run", "Run an experiment from its spec"),
             ("report", "Report the results of runs: figures, comparisons, a page"),
             ("top", "Watch a run live"),
@@ -51,6 +52,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("boot", ["boot --cpus 8 -- nproc", "boot --policy lhp:20,5ms -- lockbench --seconds 2"]),
     ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
     ("compare", ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --latency"]),
+    ("check", ["check --quick", "check --compare old/bzImage new/bzImage"]),
     ("run", ["run collapse", "run spec.toml --only vcpus=2x --dry-run"]),
     ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
     ("top", ["top", "top runs/collapse --once"]),

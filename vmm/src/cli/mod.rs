@@ -3,6 +3,7 @@
 mod bench;
 mod boot_command;
 mod cells;
+mod check_command;
 mod compare;
 mod confinement;
 mod doctor_command;
@@ -63,6 +64,7 @@ struct Cli {
 enum Command {
     Boot(boot_command::BootArgs),
     Compare(Box<compare::CompareArgs>),
+    Check(check_command::CheckArgs),
     Run(Box<run::RunArgs>),
     Report(report_command::ReportArgs),
     Top(top::TopArgs),
@@ -144,6 +146,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Boot(args) => boot_command::run(args),
         Command::Compare(args) => compare::run(&args),
+        Command::Check(args) => check_command::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report_command::run(&args),
         Command::Top(args) => top::run(&args),
@@ -236,6 +239,7 @@ mod tests {
         for words in [
             "boot",
             "compare",
+            "check",
             "run spec",
             "soak",
             "bench boot",

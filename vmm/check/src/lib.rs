@@ -1,0 +1,28 @@
+//! `pvticket check`: is this kernel's spinlock right, and has it become slower? A fixed set of tests, each in guests of its
+//! own, whose verdicts are printed as KTAP version 1 (Documentation/dev-tools/ktap.rst).
+//!
+//! [`subject`] finds the kernel and builds its tree, [`guests`] boots it, [`suite`] has the tests, [`reference`](mod@reference) keeps
+//! rates and compares them, [`runner`] runs them, and [`ktap`] prints.
+
+pub mod guests;
+pub mod ktap;
+pub mod pairs;
+pub mod process;
+pub mod reference;
+pub mod runner;
+pub mod subject;
+pub mod suite;
+
+use thiserror::Error;
+
+/// Every test passed or was skipped.
+pub const PASSED: u8 = 0;
+/// A test failed.
+pub const FAILED: u8 = 1;
+/// Nothing can be said about this kernel: `git bisect run` skips the commit.
+pub const CANNOT_TELL: u8 = 125;
+
+/// Why nothing can be said about a kernel.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct CannotTell(pub String);

@@ -1,0 +1,234 @@
+//! Rates that are kept in a file, and compared with those of another kernel.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ktap::TestResult;
+use base::{files, units::ByteSize};
+use experiments::Usage;
+use study::{
+    host::FileFacts,
+    stats::{self, Direction, Verdict, judge},
+};
+
+/// The format of the file.
+pub const FORMAT: &str = "pvticket-check-1";
+/// A median below this share of the reference's, if it is significantly lower, is a failure: runs at different times differ by
+/// more than what a test of ranks takes for chance.
+pub const WORSE: f64 = 0.8;
+/// Seed of the bootstraps.
+const SEED: u64 = 1;
+/// The largest file that is read.
+const MOST: ByteSize = ByteSize::mib(16);
+
+/// The results of a run of the tests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reference {
+    /// [`FORMAT`].
+    pub format: String,
+    /// The kernel.
+    pub kernel: FileFacts,
+    /// The CPU and KVM that it ran on.
+    pub host: String,
+    /// The verdicts, by the names of the tests: `ok`, `not ok` or `skipped`.
+    pub results: Vec<(String, String)>,
+    /// Its rates.
+    pub rates: Vec<Rates>,
+}
+
+/// Rates of one kind of locks at one overcommitment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// `native` or `pv`.
+    pub locks: String,
+    /// vCPUs for each CPU.
+    pub overcommit: u32,
+    /// Additions per second, of each window.
+    pub rates: Vec<f64>,
+}
+
+/// Two sets of rates beside each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Compared {
+    /// The other's median over the reference's, with its interval.
+    pub ratio: Option<stats::Estimate>,
+    /// Whether they differ by more than chance.
+    pub verdict: Verdict,
+}
+
+impl Reference {
+    /// Reads a file that `--json` has written.
+    pub fn read(file: &Path) -> Result<Self, Usage> {
+        let refused =
+            |why: &dyn std::fmt::Display| Usage(format!("--against {}: {why}", file.display()));
+        let bytes = files::read(file, MOST).map_err(|error| refused(&error))?;
+        let what = "not a result of pvticket check (make one with --json)";
+        let read: Self =
+            serde_json::from_slice(&bytes).map_err(|error| refused(&format!("{what}: {error}")))?;
+        if read.format != FORMAT {
+            return Err(refused(&format!("its format is {:?}, not {FORMAT}", read.format)));
+        }
+        if !read
+            .rates
+            .iter()
+            .flat_map(|rates| &rates.rates)
+            .all(|rate| rate.is_finite() && *rate >= 0.0)
+        {
+            return Err(refused(&"it has a rate that is no number"));
+        }
+        Ok(read)
+    }
+
+    /// Fails if any of these rates is worse than here.
+    pub fn judge(&self, all: &[Rates]) -> TestResult {
+        let found = all.iter().filter_map(|rates| Some((rates, self.beside(rates)?)));
+        let (ours, theirs): (Vec<&Rates>, Vec<&Rates>) = found.unzip();
+        let pairs: Vec<_> = theirs.into_iter().zip(ours).collect();
+        let compared = compare(&pairs);
+        let mut notes: Vec<String> = all.iter().map(Rates::line).collect();
+        let mut worse = Vec::new();
+        for ((reference, rates), compared) in pairs.iter().zip(&compared) {
+            notes.push(format!("{}: {} of the reference's", rates.name(), compared.words()));
+            if compared.is_worse() {
+                worse.push(format!("{} is slower than {}", rates.name(), reference.line()));
+            }
+        }
+        if pairs.is_empty() {
+            return TestResult::skipped("the reference has no rates of these locks");
+        }
+        let is_gone = |reference: &&Rates| {
+            let here = |rates: &&Rates| rates.overcommit == reference.overcommit;
+            let mut same = all.iter().filter(here).peekable();
+            same.peek().is_some() && same.all(|rates| rates.locks != reference.locks)
+        };
+        let gone = self.rates.iter().filter(is_gone);
+        worse.extend(gone.map(|rates| format!("the kernel has no {} locks any more", rates.locks)));
+        if worse.is_empty() {
+            TestResult::ok(notes)
+        } else {
+            TestResult::not_ok(worse.join("; "), notes)
+        }
+    }
+
+    fn beside(&self, other: &Rates) -> Option<&Rates> {
+        let is_same =
+            |rates: &&Rates| (&rates.locks, rates.overcommit) == (&other.locks, other.overcommit);
+        self.rates.iter().find(is_same)
+    }
+}
+
+impl Rates {
+    /// None yet.
+    pub fn new(locks: &str, overcommit: u32) -> Self {
+        Self { locks: locks.to_owned(), overcommit, rates: Vec::new() }
+    }
+
+    fn name(&self) -> String {
+        format!("{} at {}x", self.locks, self.overcommit)
+    }
+
+    /// Its median and what it is of.
+    pub fn line(&self) -> String {
+        let Some(summary) = stats::summarise(&self.rates) else {
+            return format!("{}: no rates", self.name());
+        };
+        let (low, high) = (summary.min, summary.max);
+        format!("{}: {:.0} additions/s ({low:.0} .. {high:.0})", self.name(), summary.median.value)
+    }
+}
+
+/// Compares all pairs, each (reference, other), with one correction for all of them.
+pub fn compare(pairs: &[(&Rates, &Rates)]) -> Vec<Compared> {
+    let samples =
+        |(reference, other): &(&Rates, &Rates)| (other.rates.clone(), reference.rates.clone());
+    let samples: Vec<_> = pairs.iter().map(samples).collect();
+    let verdicts = judge(&samples, SEED);
+    let compared = |((other, reference), verdict): (&(Vec<f64>, Vec<f64>), _)| Compared {
+        ratio: stats::ratio_of_medians(other, reference, SEED),
+        verdict,
+    };
+    samples.iter().zip(verdicts).map(compared).collect()
+}
+
+impl Compared {
+    /// Significantly less, and not by a little.
+    pub fn is_worse(&self) -> bool {
+        self.verdict.finds(Direction::Less) && self.ratio.is_some_and(|ratio| ratio.value < WORSE)
+    }
+
+    /// The ratio with its interval.
+    pub fn words(&self) -> String {
+        match self.ratio {
+            None => "no ratio".into(),
+            Some(stats::Estimate { value, interval: None }) => format!("{value:.2}x"),
+            Some(stats::Estimate { value, interval: Some(interval) }) => {
+                format!("{value:.2}x ({:.2} .. {:.2})", interval.low, interval.high)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::ktap;
+
+    fn rates(locks: &str, around: f64) -> Rates {
+        let rates = (0..8).map(|ix| around * (1.0 + f64::from(ix) / 100.0)).collect();
+        Rates { rates, ..Rates::new(locks, 2) }
+    }
+
+    fn reference() -> Reference {
+        Reference {
+            format: FORMAT.into(),
+            kernel: FileFacts::default(),
+            host: String::new(),
+            results: Vec::new(),
+            rates: vec![rates("native", 100.0), rates("pv", 1000.0)],
+        }
+    }
+
+    #[test]
+    fn only_what_is_much_slower_fails() {
+        let judged = |native, pv| reference().judge(&[rates("native", native), rates("pv", pv)]);
+        assert_eq!(judged(100.0, 1000.0).verdict, ktap::Verdict::Ok);
+        assert_eq!(judged(100.0, 5000.0).verdict, ktap::Verdict::Ok);
+        // Significant, but by a tenth.
+        assert_eq!(judged(100.0, 880.0).verdict, ktap::Verdict::Ok);
+        let slower = judged(100.0, 500.0);
+        let ktap::Verdict::NotOk(why) = &slower.verdict else { panic!("{slower:?}") };
+        assert!(why.starts_with("pv at 2x is slower than pv at 2x: 103"), "{why}");
+        assert!(slower.notes.iter().any(|note| note.contains("0.50x")), "{slower:?}");
+        let other = reference().judge(&[rates("other", 1.0)]);
+        assert_eq!(other.verdict.name(), "skipped");
+        let gone = reference().judge(&[rates("native", 100.0)]);
+        let why = "the kernel has no pv locks any more";
+        assert_eq!(gone.verdict, ktap::Verdict::NotOk(why.into()));
+    }
+
+    #[test]
+    fn a_file_that_is_no_result_is_refused_in_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reference");
+        let refused = |text: &str| {
+            fs::write(&file, text).unwrap();
+            Reference::read(&file).unwrap_err().0
+        };
+        for text in ["", "{}", "[1]", "\u{0}"] {
+            let why = refused(text);
+            assert!(
+                why.contains("not a result of pvticket check") && why.lines().count() == 1,
+                "{why}"
+            );
+        }
+        let other = Reference { format: "x".into(), ..reference() };
+        assert!(refused(&serde_json::to_string(&other).unwrap()).contains("its format is"));
+        let text = serde_json::to_string(&reference()).unwrap();
+        assert!(refused(&text.replacen("100.0", "-1.0", 1)).contains("no number"));
+        fs::write(&file, text).unwrap();
+        assert_eq!(Reference::read(&file).unwrap(), reference());
+    }
+}

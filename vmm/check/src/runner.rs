@@ -1,0 +1,68 @@
+//! Runs all tests of one kernel, and prints each as it ends.
+
+use crate::{
+    CannotTell, FAILED, PASSED,
+    guests::Guests,
+    ktap::{self, TestResult, Verdict},
+    reference::{FORMAT, Reference},
+    suite::{FIRST, Load, Suite, TESTS, Test, TestName},
+};
+use os::streams::print;
+use study::host::FileFacts;
+
+/// What the results are of.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// The kernel.
+    pub kernel: FileFacts,
+    /// The CPU and KVM of the host.
+    pub host: String,
+}
+
+/// Runs the tests on this kernel, or `only` some of them; the exit status, and what `--json` keeps. An error: nothing can be said.
+pub fn run(
+    about: About,
+    mut guests: Guests,
+    load: Load,
+    against: Option<&Reference>,
+    only: &[TestName],
+) -> anyhow::Result<(u8, Reference)> {
+    let slots = guests.slots();
+    let mut suite = Suite::new(&mut guests, load, against);
+    let About { kernel, host } = about;
+    let version = kernel.version.as_deref().unwrap_or("of unknown version");
+    let mut lines =
+        vec![format!("kernel {version}, {}, SHA-256 {}...", kernel.path, kernel.sha256)];
+    lines.push(format!("host {host}; guests share {slots} CPUs"));
+    lines.extend(against.map(|reference| {
+        let FileFacts { path, sha256, .. } = &reference.kernel;
+        format!("against {path}, SHA-256 {sha256}..., on {}", reference.host)
+    }));
+    let is_elsewhere = against.is_some_and(|reference| reference.host != host);
+    lines.extend(is_elsewhere.then(|| "the reference was measured on another host".to_owned()));
+    let is_wanted = |(ix, (name, _)): &(usize, &Test)| {
+        only.is_empty() || *ix < FIRST || only.iter().any(|only| only.0 == *name)
+    };
+    let tests: Vec<&Test> =
+        TESTS.iter().enumerate().filter(is_wanted).map(|(_, test)| test).collect();
+    print(&ktap::heading(tests.len(), &lines));
+    let mut results: Vec<TestResult> = Vec::new();
+    for (ix, (name, test)) in tests.iter().enumerate() {
+        let result = test(&mut suite).inspect_err(|_| print("Bail out!\n"))?;
+        print(&ktap::lines(ix + 1, name, &result));
+        results.push(result);
+    }
+    print(&ktap::totals(&results));
+    let is_skipped = |result: &TestResult| matches!(result.verdict, Verdict::Skipped(_));
+    if results.len() > FIRST && results[FIRST..].iter().all(is_skipped) {
+        let what = "every test but boot and smp was skipped, for the reasons above";
+        return Err(CannotTell(what.into()).into());
+    }
+    let has_failed = results.iter().any(|result| matches!(result.verdict, Verdict::NotOk(_)));
+    let named = tests.iter().zip(&results);
+    let results =
+        named.map(|((name, _), result)| ((*name).to_owned(), result.verdict.name().to_owned()));
+    let results = results.collect();
+    let kept = Reference { format: FORMAT.into(), kernel, host, results, rates: suite.rates };
+    Ok((if has_failed { FAILED } else { PASSED }, kept))
+}

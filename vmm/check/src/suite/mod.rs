@@ -1,0 +1,209 @@
+//! The tests, in the order in which they run.
+
+mod bench;
+mod exclusion;
+mod kernel_tests;
+mod wakeups;
+
+pub use bench::{Load, bench_script, rates_of};
+
+use std::{str::FromStr, time::Duration};
+
+use crate::{
+    CannotTell,
+    guests::{Boot, Guests, LACKING},
+    ktap::TestResult,
+    reference::{Rates, Reference},
+};
+use base::backend::PvBackend;
+use bench::BenchResult;
+use locks::System;
+use study::guest::kernels;
+
+/// vCPUs of most guests: two for each slot of two.
+pub const VCPUS: u32 = 4;
+
+/// A test: its name in the output, and what it does. An error ends the run.
+pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
+
+/// Tests that the others need: they run in any case.
+pub const FIRST: usize = 2;
+
+/// The name of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TestName(pub &'static str);
+
+impl FromStr for TestName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = TESTS.iter().find(|(name, _)| *name == text);
+        found.map(|(name, _)| Self(name)).ok_or_else(|| {
+            let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
+            format!("no test '{text}'; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// All tests. The first one decides whether anything can be said.
+pub const TESTS: [Test; 15] = [
+    ("boot", boot),
+    ("smp", smp),
+    ("exclusion_native", exclusion::native),
+    ("exclusion_pv", exclusion::pv),
+    ("preempted_holders", exclusion::preempted_holders),
+    ("preempted_waiters", exclusion::preempted_waiters),
+    ("wakeups_vmm", wakeups::vmm),
+    ("wakeups_doorbell", wakeups::doorbell),
+    ("wakeups_kvm", wakeups::kvm),
+    ("pv_switch", kernel_tests::pv_switch),
+    ("locktorture", kernel_tests::locktorture),
+    ("hot_unplug", kernel_tests::hot_unplug),
+    ("progress", exclusion::progress),
+    ("throughput_1x", throughput_1x),
+    ("throughput_2x", throughput_2x),
+];
+
+/// The PV locks that a kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PvLocks {
+    /// Ticketlocks of pvticket, with every backend.
+    Ticket,
+    /// Mainline's PV queued locks, which only KVM serves.
+    Queued,
+    /// No PV locks, or none chosen in this guest.
+    Absent,
+}
+
+/// The tests' state.
+pub struct Suite<'a> {
+    guests: &'a mut Guests,
+    load: Load,
+    /// To compare rates with.
+    against: Option<&'a Reference>,
+    /// None: it is not known.
+    pv: Option<PvLocks>,
+    /// The rates of this kernel.
+    pub rates: Vec<Rates>,
+}
+
+impl<'a> Suite<'a> {
+    /// Of these guests.
+    pub fn new(guests: &'a mut Guests, load: Load, against: Option<&'a Reference>) -> Self {
+        Self { guests, load, against, pv: None, rates: Vec::new() }
+    }
+
+    /// The backend of tests that need one, the most direct one of the kernel.
+    const fn backend(&self) -> PvBackend {
+        match self.pv {
+            Some(PvLocks::Ticket) => PvBackend::Vmm,
+            Some(PvLocks::Queued) => PvBackend::Kvm,
+            Some(PvLocks::Absent) | None => PvBackend::Off,
+        }
+    }
+
+    /// The kernel's PV locks; else why a test of them is skipped.
+    fn pv_locks(&self) -> Result<PvLocks, TestResult> {
+        match self.pv {
+            None => {
+                Err(TestResult::skipped("smp failed, so that the kernel's PV locks are not known"))
+            }
+            Some(PvLocks::Absent) => Err(TestResult::skipped("the kernel has chosen no PV locks")),
+            Some(pv) => Ok(pv),
+        }
+    }
+
+    /// A guest of twice as many vCPUs as slots under this policy.
+    fn overcommitted(&self, pv: PvBackend, policy: &str) -> Boot {
+        Boot::new(VCPUS, pv).under(policy, self.guests.slots())
+    }
+
+    /// Runs the benchmark in this guest; a string: why that failed.
+    fn bench(
+        &mut self,
+        boot: Boot,
+        seconds: Duration,
+    ) -> anyhow::Result<Result<BenchResult, String>> {
+        let ended = self.guests.run(&boot.script(&bench_script(seconds), seconds))?;
+        Ok(BenchResult::read(&ended))
+    }
+}
+
+/// Without this nothing can be said: the kernel comes up with one vCPU and native locks, and runs a command.
+fn boot(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
+    let try_eventfd = bench_script(Duration::from_millis(20));
+    let script = format!(
+        "uname -r; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {LACKING}"
+    );
+    let boot = Boot::new(1, PvBackend::Off).script(&script, Duration::ZERO);
+    let (ended, took) = suite.guests.timed(&boot)?;
+    if ended.is_lacking() {
+        let why = "the kernel has no eventfd, which the tests need (CONFIG_EVENTFD)";
+        return Err(CannotTell(why.into()).into());
+    }
+    if !ended.is_good() || ended.stdout.trim().is_empty() {
+        return Err(CannotTell(format!(
+            "the kernel does not boot with one vCPU: {}",
+            ended.reason()
+        ))
+        .into());
+    }
+    suite.guests.expect(took);
+    let release = ended.stdout.trim();
+    Ok(TestResult::ok(vec![format!(
+        "Linux {release}, to the end of a command in {:.1} s",
+        took.as_secs_f64()
+    )]))
+}
+
+/// All vCPUs come up; which PV locks the kernel has is seen by what it says.
+fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
+    let boot = suite.overcommitted(PvBackend::Kvm, "rr");
+    let result = match suite.bench(boot, suite.load.seconds)? {
+        Ok(result) => result,
+        Err(why) => return Ok(TestResult::not_ok(why, Vec::new())),
+    };
+    let said = result.spinlocks.clone().unwrap_or_default();
+    suite.pv = match kernels::chosen(&said) {
+        Some(System::PvTicket) => Some(PvLocks::Ticket),
+        Some(System::PvQueued) => Some(PvLocks::Queued),
+        _ => Some(PvLocks::Absent),
+    };
+    let notes =
+        vec![if said.is_empty() { "its log names no choice of spinlocks".into() } else { said }];
+    Ok(match result.workers {
+        all if all == VCPUS as usize => TestResult::ok(notes),
+        some => TestResult::not_ok(format!("{some} of {VCPUS} vCPUs came up"), notes),
+    })
+}
+
+fn throughput_1x(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
+    throughput(suite, 1)
+}
+
+fn throughput_2x(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
+    throughput(suite, 2)
+}
+
+/// Rates of native and PV locks, boots in turn; worse than the reference's fails.
+fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
+    let mut kinds = vec![("native", PvBackend::Off)];
+    kinds.extend(suite.pv_locks().is_ok().then(|| ("pv", suite.backend())));
+    let mut all: Vec<Rates> = kinds.iter().map(|(locks, _)| Rates::new(locks, ratio)).collect();
+    for _ in 0..suite.load.rounds {
+        for ((_, pv), rates) in kinds.iter().zip(&mut all) {
+            match rates_of(suite.guests, suite.load, *pv, ratio)? {
+                Ok(more) => rates.rates.extend(more),
+                Err(why) => {
+                    return Ok(TestResult::not_ok(format!("{}: {why}", rates.locks), Vec::new()));
+                }
+            }
+        }
+    }
+    let result = match suite.against {
+        Some(reference) => reference.judge(&all),
+        None => TestResult::ok(all.iter().map(Rates::line).collect()),
+    };
+    suite.rates.extend(all);
+    Ok(result)
+}

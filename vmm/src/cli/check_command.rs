@@ -1,0 +1,199 @@
+//! `pvticket check`: a verdict about the locks of one's own kernel.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use super::{
+    host::{HostKernelArgs, modes},
+    print,
+    results::ResultFile,
+    say,
+};
+use base::units::ByteSize;
+use check::{
+    CANNOT_TELL, CannotTell, FAILED,
+    guests::Guests,
+    pairs::Pairs,
+    process::ProcessError,
+    reference::Reference,
+    runner::{self, About},
+    subject,
+    suite::{Load, TestName},
+};
+use experiments::{
+    Usage,
+    host::{self, GuestClass, HostMode, Place},
+    inside::Inside,
+    kernel,
+};
+use kvm::KvmKind;
+use lab::host::{gather_facts, kernel_facts, resolve_cpus};
+use os::{artifacts, signals};
+
+/// Slots that the guests share, if the host has as many.
+const SLOTS: usize = 2;
+/// Memory of a guest, that of `boot`.
+const MEMORY: ByteSize = ByteSize::mib(512);
+
+/// Test the spinlocks of a kernel: mutual exclusion and wakeups while vCPUs are preempted, PV on and
+/// off, CPUs unplugged, rates; as KTAP. Exit status 0: all passed, 1: a test failed, 125: nothing can
+/// be said, so that `git bisect run pvticket check --quick` skips the commit
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage)
+    /// [default: the tree in the current directory]
+    #[arg(long, value_name = "FILE|DIR")]
+    kernel: Option<PathBuf>,
+
+    /// Do not build the tree: test its arch/x86/boot/bzImage as it is
+    #[arg(long)]
+    as_built: bool,
+
+    /// Shorter tests: about five minutes in the emulated host
+    #[arg(long)]
+    quick: bool,
+
+    /// Only these tests, and boot and smp, which the others need
+    #[arg(long, value_name = "TESTS", value_delimiter = ',', conflicts_with = "compare")]
+    only: Vec<TestName>,
+
+    /// Results of an earlier check (--json): its rates are compared, and much lower ones fail
+    #[arg(long, value_name = "F", conflicts_with = "compare")]
+    against: Option<PathBuf>,
+
+    /// Write verdicts and rates to this file, for --against
+    #[arg(long, value_name = "F", conflicts_with = "compare")]
+    json: Option<PathBuf>,
+
+    /// Compare the rates of two kernels instead, files or trees, with native locks and PV ones:
+    /// boots in turn, one table
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "kernel")]
+    compare: Option<Vec<PathBuf>>,
+
+    /// With --compare: exit status 1 if B is slower by more than a fifth anywhere
+    #[arg(long, value_name = "WHAT", requires = "compare")]
+    fail_on: Option<FailOn>,
+
+    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    host: HostMode,
+
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
+}
+
+/// What makes the comparison of two kernels fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// B is slower than A by more than a fifth, and by more than chance.
+    Regression,
+}
+
+/// Runs the subcommand and returns the exit status. What is not the user's mistake says nothing about the kernel.
+pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
+    match checked(args) {
+        Err(error) if is_stopped(&error) => Ok(signals::exit_status()),
+        Err(error) if !error.is::<Usage>() => {
+            say(format_args!("pvticket: {error:#}"));
+            Ok(CANNOT_TELL)
+        }
+        other => other,
+    }
+}
+
+/// Has a signal ended it?
+fn is_stopped(error: &anyhow::Error) -> bool {
+    let is_one = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(ProcessError::Stopped))
+    };
+    error.chain().any(is_one)
+}
+
+fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
+    let kind = KvmKind::detect();
+    let place = host::choose_here(args.host, GuestClass::Ring0, kind).place;
+    args.host_kernel.choice().check(place == Place::Emulated)?;
+    let against = args.against.as_deref().map(Reference::read).transpose()?;
+    let json = ResultFile::named("--json", args.json.as_deref())?;
+    let named: Vec<Option<&Path>> = match &args.compare {
+        Some(both) => both.iter().map(|place| Some(place.as_path())).collect(),
+        None => vec![args.kernel.as_deref()],
+    };
+    let stop = signals::catch().context("cannot catch signals")?;
+    let option = if args.compare.is_some() { "--compare" } else { "--kernel" };
+    let find = |place: &Option<&Path>| subject::find(*place, option, args.as_built, &stop);
+    let kernels = named.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
+    for file in &kernels {
+        kernel::check(file, MEMORY).map_err(|error| CannotTell(base::chain::chain(&error)))?;
+    }
+    if place == Place::Emulated {
+        return emulated(args, &kernels);
+    }
+    host::check_direct(GuestClass::Ring0, kind)?;
+    let slots = resolve_cpus(None)?.cpus().len().min(SLOTS) as u32;
+    let load = if args.quick { Load::QUICK } else { Load::FULL };
+    if let [first, second] = kernels.as_slice() {
+        return compared(
+            &mut Guests::new(first, slots, stop)?,
+            load,
+            [first, second],
+            args.fail_on,
+        );
+    }
+    let file = kernels.first().context("no kernel")?;
+    let facts = gather_facts(&resolve_cpus(None)?);
+    let host = format!("{}, {} KVM, Linux {}", facts.cpu, facts.kvm, facts.kernel);
+    let kernel = kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let guests = Guests::new(file, slots, stop)?;
+    let about = About { kernel, host };
+    let (status, kept) = runner::run(about, guests, load, against.as_ref(), &args.only)?;
+    if let Some(json) = json {
+        json.write_text(&(serde_json::to_string(&kept)? + "\n"))?;
+    }
+    Ok(status)
+}
+
+fn compared(
+    guests: &mut Guests,
+    load: Load,
+    kernels: [&PathBuf; 2],
+    fail_on: Option<FailOn>,
+) -> anyhow::Result<u8> {
+    let pairs = Pairs::measure(guests, load, kernels.map(PathBuf::as_path))?;
+    print(&format!(
+        "A  {}\nB  {}\n\n{}",
+        kernels[0].display(),
+        kernels[1].display(),
+        pairs.table()
+    ));
+    let fails = fail_on == Some(FailOn::Regression) && pairs.has_regression();
+    Ok(if fails { FAILED } else { 0 })
+}
+
+/// The same command in the emulated host.
+fn emulated(args: &CheckArgs, kernels: &[PathBuf]) -> anyhow::Result<u8> {
+    let mut inside = Inside::new(args.host_kernel.choice().kernel()?, MEMORY);
+    inside.take_busybox(&artifacts::busybox()?);
+    let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
+    words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });
+    for (ix, file) in kernels.iter().enumerate() {
+        // Its own path is in what is printed.
+        let own = file.strip_prefix("/").unwrap_or(file);
+        words.push(inside.take(file, Path::new("/in").join(ix.to_string()).join(own)).into());
+    }
+    words.extend(args.quick.then(|| "--quick".into()));
+    for TestName(name) in &args.only {
+        words.extend(["--only".into(), name.into()]);
+    }
+    words.extend(args.fail_on.map(|_| "--fail-on=regression".into()));
+    if let Some(file) = &args.against {
+        words.extend(["--against".into(), inside.take(file, "/in/against").into()]);
+    }
+    if let Some(file) = &args.json {
+        words.extend(["--json".into(), inside.bring_back(file, "check.json").into()]);
+    }
+    inside.warn_of_memory();
+    inside.run(words)
+}
