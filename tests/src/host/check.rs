@@ -163,7 +163,7 @@ fn a_defect_between_twelve_commits_is_found() -> anyhow::Result<()> {
         Program::new("git").args(own).args(name).args(words).limit(1500).run()
     };
     if git(&["init", "-q"]).is_err() {
-        return skip("there is no git here");
+        return skip("git is not installed");
     }
     fs::write(tree.join(".gitignore"), "arch\n")?;
     let mut commits = Vec::new();

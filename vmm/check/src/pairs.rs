@@ -1,12 +1,13 @@
 //! `--compare A B`: two kernels, measured in turn, as one table.
 
-use std::{fmt::Write as _, path::Path, time::Duration};
+use std::{fmt::Write as _, path::Path};
+
+use anyhow::Context;
 
 use crate::{
-    CannotTell,
-    guests::{Boot, Guests},
+    guests::Guests,
     reference::{Compared, Rates, compare},
-    suite::{Load, rates_of},
+    suite::{Load, first_boot, rates_of},
 };
 use base::backend::PvBackend;
 use study::stats;
@@ -30,13 +31,7 @@ impl Pairs {
         let mut all = [none(), none()];
         for (kernel, name) in kernels.into_iter().zip(["A", "B"]) {
             guests.switch(kernel);
-            let boot = Boot::new(1, PvBackend::Off).script("true", Duration::ZERO);
-            let (ended, took) = guests.timed(&boot)?;
-            if !ended.is_good() {
-                let why = ended.reason();
-                return Err(CannotTell(format!("{name} does not boot with one vCPU: {why}")).into());
-            }
-            guests.expect(took);
+            first_boot(guests).context(name)?;
         }
         for round in 0..load.rounds {
             for ix in 0..all[0].len() {

@@ -153,20 +153,23 @@ pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::R
     Ok(found.into_iter().collect())
 }
 
-/// Refuses a named file that says it is another Linux than was asked for. Without that, any will do.
+/// Refuses a named file that says it is another Linux than was asked for. Without that, any will do, and none is read.
 fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(), Usage> {
+    if kernel.is_unnamed() {
+        return Ok(());
+    }
     let version = kernel_facts(file).and_then(|facts| facts.version);
     let is_other = |version: &String| {
         let rest = version.strip_prefix(kernel.name());
         !rest.is_some_and(|rest| rest.starts_with(['.', '-']))
     };
     match version.filter(is_other) {
-        Some(version) if !kernel.is_unnamed() => Err(Usage(format!(
+        None => Ok(()),
+        Some(version) => Err(Usage(format!(
             "{} {}: it is Linux {version}, and guest kernel {kernel} was asked for",
             flavour.option(),
             file.display()
         ))),
-        _ => Ok(()),
     }
 }
 

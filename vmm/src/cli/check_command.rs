@@ -132,7 +132,8 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
         return emulated(args, &kernels);
     }
     host::check_direct(GuestClass::Ring0, kind)?;
-    let slots = resolve_cpus(None)?.cpus().len().min(SLOTS) as u32;
+    let cpus = resolve_cpus(None)?;
+    let slots = cpus.cpus().len().min(SLOTS) as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };
     if let [first, second] = kernels.as_slice() {
         return compared(
@@ -143,7 +144,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
         );
     }
     let file = kernels.first().context("no kernel")?;
-    let facts = gather_facts(&resolve_cpus(None)?);
+    let facts = gather_facts(&cpus);
     let host = format!("{}, {} KVM, Linux {}", facts.cpu, facts.kvm, facts.kernel);
     let kernel = kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))?;
     let guests = Guests::new(file, slots, stop)?;

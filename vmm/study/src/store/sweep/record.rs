@@ -49,7 +49,7 @@ impl SweepLine {
         unnamed.chain(others.map(|other| (other.kernel, other.flavour, &other.file)))
     }
 
-    /// The facts of a guest kernel, to be set.
+    /// Adds the file of a guest kernel.
     pub fn set_kernel(&mut self, kernel: GuestKernel, flavour: Flavour, file: FileFacts) {
         match (kernel.is_unnamed(), flavour) {
             (true, Flavour::Ticket) => self.kernel = Some(file),
