@@ -49,7 +49,14 @@
 #define PVTICKET_LINE_OFF_CPU             0x4cU
 #define PVTICKET_LINE_RESUMED_AT          0x50U
 #define PVTICKET_LINE_TAKEN               0x58U
+#define PVTICKET_LINE_QUEUE_NODE          0x60U
 #define PVTICKET_LINE_NAMED               0x3U
+#define PVTICKET_QUEUED_LOCK              0x3U
+#define PVTICKET_QUEUED_PENDING           0x2U
+#define PVTICKET_QUEUED_PV_HEAD           0x3U
+#define PVTICKET_QUEUED_HEAD              0x4U
+#define PVTICKET_QUEUED_BEHIND            0x6U
+#define PVTICKET_QUEUED_JOINING           0x8U
 #define PVTICKET_WAIT_NOTHING             0x0U
 #define PVTICKET_WAIT_ENTERING            0x1U
 #define PVTICKET_WAIT_SPINNING            0x2U

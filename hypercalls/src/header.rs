@@ -6,7 +6,10 @@ use core::mem::offset_of;
 
 use crate::{
     ABI_VERSION, MAX_VCPUS, cpuid, ports,
-    telemetry::{Line, NAMED, Point, Wait},
+    telemetry::{
+        Line, NAMED, Point, QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK,
+        QUEUED_PENDING, QUEUED_PV_HEAD, Wait,
+    },
 };
 
 /// Writes the C header to `out`. `make header` stores it in
@@ -57,7 +60,14 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("LINE_OFF_CPU", offset_of!(Line, off_cpu) as u32),
         ("LINE_RESUMED_AT", offset_of!(Line, resumed_at) as u32),
         ("LINE_TAKEN", offset_of!(Line, taken) as u32),
+        ("LINE_QUEUE_NODE", offset_of!(Line, queue_node) as u32),
         ("LINE_NAMED", NAMED as u32),
+        ("QUEUED_LOCK", QUEUED_LOCK as u32),
+        ("QUEUED_PENDING", QUEUED_PENDING.into()),
+        ("QUEUED_PV_HEAD", QUEUED_PV_HEAD.into()),
+        ("QUEUED_HEAD", QUEUED_HEAD.into()),
+        ("QUEUED_BEHIND", QUEUED_BEHIND.into()),
+        ("QUEUED_JOINING", QUEUED_JOINING.into()),
         ("WAIT_NOTHING", Wait::Nothing as u32),
         ("WAIT_ENTERING", Wait::Entering as u32),
         ("WAIT_SPINNING", Wait::Spinning as u32),

@@ -11,8 +11,9 @@
 //! A lock is identified by the guest-virtual address of its word, whose first 16 bits are the head
 //! of a ticketlock (low bit: the slowpath flag): the VMM reads the head to see how many waiters are
 //! ahead of a waiter, and whether a lock published as held still is. For a lock without such a head
-//! the low bit of the address is set, and the ticket is zero.
-//! the low bit of the address is set, and the ticket is zero.
+//! the low bit of the address is set, and the ticket is zero. If the next bit is set, too
+//! ([`QUEUED_LOCK`]), it is one of mainline Linux's queued spinlocks: the VMM reads whether it is held
+//! (byte 0) and whether a waiter is pending (bit 8), and the ticket of a waiter is its [rank](QUEUED_BEHIND).
 //!
 //! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told): before it
 //! draws a ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait,
@@ -30,6 +31,20 @@ use crate::MAX_VCPUS;
 
 /// Number of held locks that a line identifies; deeper ones are only counted.
 pub const NAMED: usize = 3;
+
+/// These bits of a lock's address are set for a queued spinlock (`struct qspinlock`).
+pub const QUEUED_LOCK: u64 = 3;
+
+/// Rank of a waiter for a queued spinlock: the next owner. It has set the pending bit, which only it clears.
+pub const QUEUED_PENDING: u16 = 2;
+/// The first of a PV queued lock's queue, which is the next owner and may set the pending bit.
+pub const QUEUED_PV_HEAD: u16 = 3;
+/// The first of the queue: next after the one that is pending, if one is.
+pub const QUEUED_HEAD: u16 = 4;
+/// Behind these two, or about to join the queue. What has joined it last is in the lock's word.
+pub const QUEUED_BEHIND: u16 = 6;
+/// Has not decided yet to join the queue: it may just have set the pending bit.
+pub const QUEUED_JOINING: u16 = 8;
 
 /// Size of all lines in bytes.
 pub const SIZE: u64 = MAX_VCPUS as u64 * size_of::<Line>() as u64;
@@ -152,8 +167,12 @@ pub struct Line {
     /// Guest: number of locks taken so far, contended or not. Zero if the guest does not count them
     /// (the payload counts its operations elsewhere).
     pub taken: AtomicU64,
+    /// Guest: if [`Line::wait`] is for a queued spinlock and the rank is [`QUEUED_BEHIND`], the address of the
+    /// vCPU's node in the queue (`struct mcs_spinlock`). Bytes 8 to 11 of that are nonzero once the vCPU is the
+    /// first of the queue, whether or not it has noticed.
+    pub queue_node: AtomicU64,
     /// Reserved, zero.
-    pub reserved3: [AtomicU64; 4],
+    pub reserved3: [AtomicU64; 3],
 }
 
 // The C header repeats these offsets.

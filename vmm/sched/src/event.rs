@@ -37,12 +37,12 @@ pub enum Mode {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "doing")]
 pub enum LockActivity {
-    /// Not known: the guest publishes no telemetry.
+    /// Not known: the guest publishes no telemetry, and nothing was observed that tells.
     #[default]
     Unknown,
     /// Neither holds nor awaits a lock.
     Free,
-    /// The vCPU's kernel has disabled preemption, maybe for a lock: the best guess without telemetry.
+    /// The vCPU's kernel has disabled preemption, maybe for a lock: a guess without telemetry.
     Guarded,
     /// Draws a ticket. The vCPU may or may not have one already, and the telemetry lines of the
     /// other vCPUs do not tell which.
@@ -67,7 +67,8 @@ pub enum LockActivity {
     Waiting {
         /// The lock it waits for.
         lock: LockId,
-        /// The vCPU's ticket, modulo 2^16: it is served when the head reaches it.
+        /// The vCPU's ticket, modulo 2^16: it is served when the head reaches it. For a lock without tickets
+        /// what is known of its place, which several waiters may share.
         ticket: u16,
         /// Releases until it is served; 0: it is served and has not noticed yet. None: the lock's
         /// word could not be read.
@@ -123,6 +124,14 @@ impl LockActivity {
         }
     }
 
+    /// What it does if it is in KVM's HLT: a waiter does not spin there. (Not all guests say that they halt.)
+    pub const fn in_hlt(mut self) -> Self {
+        if let LockActivity::Waiting { halted, .. } = &mut self {
+            *halted = true;
+        }
+        self
+    }
+
     /// The ticket that its lock was serving when it was seen waiting.
     pub const fn head(&self) -> Option<u16> {
         match *self {
@@ -166,15 +175,15 @@ impl LockActivity {
             }
     }
 
-    /// As [`goes_before`](Self::goes_before), or both wait in a line whose order is not known: that of
-    /// a lock without tickets.
+    /// As [`goes_before`](Self::goes_before), or both wait at places of a line whose order is not known: that of
+    /// a lock without tickets, or the places behind the first ones of a queued lock.
     pub fn may_go_before(&self, other: &LockActivity) -> bool {
-        let unordered = |activity: &LockActivity| match *activity {
-            LockActivity::Waiting { lock, distance: None, .. } => Some(lock),
+        // Of tickets each vCPU has its own.
+        let place = |activity: &LockActivity| match *activity {
+            LockActivity::Waiting { lock, ticket, .. } => Some((lock, ticket)),
             _ => None,
         };
-        self.goes_before(other)
-            || unordered(self).is_some_and(|lock| unordered(other) == Some(lock))
+        self.goes_before(other) || place(self).is_some_and(|own| place(other) == Some(own))
     }
 
     /// Does it hold or await `lock`? Outer locks count.

@@ -3,5 +3,6 @@
 pub mod initrd;
 pub mod linux;
 pub mod payload;
+pub mod queued_lock;
 pub mod symbols;
 pub mod unpackable;

@@ -17,8 +17,8 @@ pub enum Purpose {
     Boot,
     /// A measurement.
     Cell {
-        /// Is the guest the payload or a kernel with our ticketlocks? Stock kernels publish no
-        /// telemetry.
+        /// Is the guest the payload or a kernel with our ticketlocks? Of other locks nothing says when
+        /// their waiters halt.
         is_ours: bool,
     },
 }
@@ -33,10 +33,10 @@ impl Oversight {
     ///
     /// * Telemetry costs the guest a store at each step of a lock. A schedule needs it to know
     ///   holders and waiters, an injected fault to be found by the watchdog; nothing else does. It
-    ///   does not depend on the backend, so that native and PV guests bear the same cost.
+    ///   does not depend on the backend, so that native and PV guests, and all locks, bear the same cost.
     /// * The watchdog looks for halts that are never ended, which only PV guests make. A cell that
     ///   hangs would hang its run, so every cell with PV locks is watched. In a stock kernel the
-    ///   watchdog has nothing to look at: no telemetry, and no halts that come to the VMM.
+    ///   watchdog has nothing to look at: its halts neither come to the VMM nor are told.
     /// * A user's guest is ended only if it is disturbed, so that the cause may be ours; otherwise
     ///   what looks like a hang may be what the user wants to look at.
     pub fn of(purpose: Purpose, backend: PvBackend, is_disturbed: bool) -> Self {

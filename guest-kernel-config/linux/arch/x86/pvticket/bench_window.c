@@ -16,7 +16,6 @@
 #include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/init.h>
-#include <linux/io.h>
 #include <linux/irqflags.h>
 #include <linux/kernel.h>
 #include <linux/kernel_stat.h>
@@ -26,10 +25,9 @@
 #include <linux/seq_file.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
-#include <asm/pvticket_abi.h>
 
 #include "bench_window.h"
-#include "compat.h"
+#include "contract.h"
 
 #define MOST_COUNTERS	64
 
@@ -48,8 +46,8 @@ static u64 windows;
 static struct moment total;
 
 static const struct bench_counters *counters __ro_after_init;
-/* 0: the VMM does not want to be told. */
-static u16 port_base __ro_after_init;
+/* Does the VMM want to be told? */
+static bool is_wanted __ro_after_init;
 
 void __init bench_window_counts(const struct bench_counters *all)
 {
@@ -59,13 +57,13 @@ void __init bench_window_counts(const struct bench_counters *all)
 
 static void tell(u32 event)
 {
-	if (port_base)
-		outl(event, port_base + PVTICKET_PORT_EVENT);
+	if (is_wanted)
+		pvticket_vmm_out(event, PVTICKET_PORT_EVENT);
 }
 
 static int wait_for_others(void)
 {
-	while (port_base && !inl(port_base + PVTICKET_PORT_GATE)) {
+	while (is_wanted && !pvticket_vmm_in(PVTICKET_PORT_GATE)) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		usleep_range(500, 1000);
@@ -140,6 +138,17 @@ int bench_window_leave(void)
 	return wait_for_others();
 }
 
+int bench_copy_text(char *text, size_t size, const char __user *user,
+		    size_t count)
+{
+	if (count >= size)
+		return -EINVAL;
+	if (copy_from_user(text, user, count))
+		return -EFAULT;
+	text[count] = '\0';
+	return 0;
+}
+
 static int obey(const char *word)
 {
 	if (!strcmp(word, "ready"))
@@ -159,14 +168,9 @@ static ssize_t window_write(struct file *file, const char __user *user,
 			    size_t count, loff_t *pos)
 {
 	char text[16];
-	int err;
+	int err = bench_copy_text(text, sizeof(text), user, count);
 
-	if (count >= sizeof(text))
-		return -EINVAL;
-	if (copy_from_user(text, user, count))
-		return -EFAULT;
-	text[count] = '\0';
-	err = obey(strim(text));
+	err = err ?: obey(strim(text));
 	return err ?: count;
 }
 
@@ -211,24 +215,9 @@ struct dentry *__init bench_window_dir(void)
 	return dir;
 }
 
-static void __init discover(void)
-{
-	u32 eax, ebx, ecx, edx;
-
-	if (!boot_cpu_has(X86_FEATURE_HYPERVISOR))
-		return;
-	cpuid(PVTICKET_CPUID_BASE, &eax, &ebx, &ecx, &edx);
-	if (ebx != PVTICKET_SIGNATURE_EBX || ecx != PVTICKET_SIGNATURE_ECX ||
-	    edx != PVTICKET_SIGNATURE_EDX || eax < PVTICKET_CPUID_FEATURES)
-		return;
-	cpuid(PVTICKET_CPUID_FEATURES, &eax, &ebx, &ecx, &edx);
-	if (edx == PVTICKET_ABI_VERSION && eax & PVTICKET_FEATURE_WINDOW)
-		port_base = ebx;
-}
-
 static int __init bench_window_init(void)
 {
-	discover();
+	is_wanted = pvticket_vmm_offers(PVTICKET_FEATURE_WINDOW);
 	debugfs_create_file("window", 0600, bench_window_dir(), NULL,
 			    &window_fops);
 	return 0;

@@ -45,6 +45,10 @@ u64 bench_window_ends(void (*read)(void *data), void *data);
 /* Waits until the windows of all machines have ended; -EINTR if killed. */
 int bench_window_leave(void);
 
+/* What was written to a file, as a string of less than so many bytes. */
+int bench_copy_text(char *text, size_t size, const char __user *user,
+		    size_t count);
+
 #else
 
 static inline void bench_window_counts(const struct bench_counters *counters)

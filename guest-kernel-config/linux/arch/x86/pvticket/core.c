@@ -20,6 +20,7 @@
 #include <linux/stop_machine.h>
 #include <linux/string.h>
 
+#include "lines.h"
 #include "pvticket.h"
 
 const struct pvticket_backend *pvticket_backend __ro_after_init;
@@ -103,8 +104,7 @@ static int __init pvticket_init(void)
 	const struct pvticket_backend *chosen = NULL;
 	const char *why_not;
 
-	pvticket_vmm_discover();
-	pvticket_telemetry_init();
+	pvticket_lines_init();
 	why_not = choose(&chosen);
 	if (why_not) {
 		pr_info("native ticketlocks (PV off: %s)\n", why_not);

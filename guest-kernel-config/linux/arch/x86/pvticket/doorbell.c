@@ -7,9 +7,9 @@
 #include <linux/init.h>
 #include <linux/percpu.h>
 #include <asm/irqflags.h>
-#include <asm/pvticket_abi.h>
 #include <asm/smp.h>
 
+#include "contract.h"
 #include "pvticket.h"
 
 static const char *__init doorbell_probe(void)

@@ -410,14 +410,9 @@ static ssize_t lockbench_write(struct file *file, const char __user *user,
 	/* critical and think must be given */
 	struct params params = { .critical = UINT_MAX, .think = UINT_MAX };
 	char text[128];
-	int err;
+	int err = bench_copy_text(text, sizeof(text), user, count);
 
-	if (count >= sizeof(text))
-		return -EINVAL;
-	if (copy_from_user(text, user, count))
-		return -EFAULT;
-	text[count] = '\0';
-	err = parse(text, &params);
+	err = err ?: parse(text, &params);
 	if (err)
 		return err;
 

@@ -7,9 +7,8 @@
 #include <linux/limits.h>
 #include <linux/notifier.h>
 #include <linux/panic_notifier.h>
-#include <asm/pvticket_abi.h>
 
-#include "pvticket.h"
+#include "contract.h"
 
 static int tell(struct notifier_block *block, unsigned long event,
 		void *message)

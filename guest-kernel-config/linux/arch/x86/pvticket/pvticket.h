@@ -78,19 +78,7 @@ void pvticket_lock_spinning(struct arch_spinlock *lock, ticket_t want);
 /* Wake whoever halted for this ticket. The lock is only a key. */
 void pvticket_unlock_kick(struct arch_spinlock *lock, ticket_t next);
 
-/* Finds the VMM's CPUID leaves; before any probe. */
-void pvticket_vmm_discover(void);
-/* Does the VMM offer that, a PVTICKET_FEATURE_*? */
-bool pvticket_vmm_offers(u32 feature);
-/* Where the VMM wants telemetry, if it does: false if not. */
-bool pvticket_vmm_lines(phys_addr_t *where);
-/* Writes to one of the VMM's ports, PVTICKET_PORT_* */
-void pvticket_vmm_out(u32 value, u16 port);
-/* The VMM may compare its own counters now: all other CPUs stand still. */
-void pvticket_vmm_counters_read(void);
-
-/* Turns telemetry on where the VMM wants it; before the second CPU starts. */
-void pvticket_telemetry_init(void);
+/* Has the VMM been given telemetry? */
 bool pvticket_has_telemetry(void);
 /* Is the CPU with that ticket of the lock off its CPU, as far as can be told? */
 bool pvticket_is_off_cpu(const struct arch_spinlock *lock, ticket_t ticket);

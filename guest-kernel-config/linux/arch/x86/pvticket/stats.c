@@ -13,6 +13,7 @@
 #include <linux/stop_machine.h>
 
 #include "bench_window.h"
+#include "contract.h"
 #include "pvticket.h"
 
 #define COUNTERS	(sizeof(struct pvticket_counters) / sizeof(u64))

@@ -3,7 +3,7 @@
 use bpf::Locks;
 use hypercalls::telemetry::Wait;
 
-use crate::driver::telemetry::line::{self, LineView, drawn_ticket, head, queue};
+use crate::driver::telemetry::line::{self, LineView, drawn_ticket, queue};
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
@@ -24,8 +24,8 @@ impl LineView for LineInRecord<'_> {
         (LockId(self.locks.held_lock[depth]), self.locks.held_ticket[depth])
     }
 
-    fn held_head(&self, depth: usize, _: LockId) -> Option<u16> {
-        self.locks.held_word[depth].map(head)
+    fn held_word(&self, depth: usize, _: LockId) -> Option<u32> {
+        self.locks.held_word[depth]
     }
 
     fn wait(&self) -> (Wait, u16) {
@@ -36,12 +36,13 @@ impl LineView for LineInRecord<'_> {
         LockId(self.locks.wait_lock)
     }
 
-    fn wait_head(&self, _: LockId) -> Option<u16> {
-        self.locks.wait_word.map(head)
+    fn wait_word(&self, _: LockId) -> Option<u32> {
+        self.locks.wait_word
     }
 
-    fn wait_queued(&self, _: LockId) -> Option<u16> {
-        self.locks.wait_word.map(|word| queue(word).1)
+    fn was_let_ahead(&self) -> bool {
+        // The record does not have it.
+        false
     }
 
     fn wait_since(&self) -> Nanos {

@@ -7,6 +7,7 @@ use std::array;
 
 use hypercalls::telemetry::{NAMED, Wait};
 
+use crate::guest::queued_lock::{self, QueuedWord, Rank};
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
@@ -33,16 +34,16 @@ pub(in crate::driver) trait LineView {
     fn held(&self) -> u32;
     /// The lock that the vCPU holds at this depth, below [`NAMED`], and its ticket.
     fn held_lock(&self, depth: usize) -> (LockId, u16);
-    /// The ticket that `lock`, which was read at this depth, is serving.
-    fn held_head(&self, depth: usize, lock: LockId) -> Option<u16>;
+    /// The word of `lock`, which was read at this depth.
+    fn held_word(&self, depth: usize, lock: LockId) -> Option<u32>;
     /// The state and the ticket of the vCPU's wait.
     fn wait(&self) -> (Wait, u16);
     /// The lock of the wait.
     fn wait_lock(&self) -> LockId;
-    /// The ticket that `lock`, which was read as that of the wait, is serving.
-    fn wait_head(&self, lock: LockId) -> Option<u16>;
-    /// How many tickets of this lock are out.
-    fn wait_queued(&self, lock: LockId) -> Option<u16>;
+    /// The word of `lock`, which was read as that of the wait.
+    fn wait_word(&self, lock: LockId) -> Option<u32>;
+    /// Is the vCPU, which waits for a queued lock, the first of the queue, as the one before it has said?
+    fn was_let_ahead(&self) -> bool;
     /// When the wait began; zero if that is not known.
     fn wait_since(&self) -> Nanos;
     /// Has the line named no lock yet, in a guest that may not maintain its lines? It says nothing then.
@@ -60,17 +61,28 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
         Wait::Nothing => LockActivity::Free,
         Wait::Entering => LockActivity::Entering,
         Wait::Spinning | Wait::Halted => {
-            let lock = line.wait_lock();
-            let distance = line.wait_head(lock).map(|head| ticket.wrapping_sub(head) / INC);
+            let named = line.wait_lock();
+            let word = line.wait_word(named);
             let (since, halted) = (line.wait_since(), wait == Wait::Halted);
+            let (lock, ticket, distance) = match queued_lock::address(named) {
+                Some(lock) => {
+                    let rank = match Rank::from_raw(ticket) {
+                        Rank::Behind if line.was_let_ahead() => Rank::Head,
+                        rank => rank,
+                    };
+                    (lock, rank.ticket(), rank.distance(word.map(QueuedWord)))
+                }
+                None => (named, ticket, word.map(|word| ticket.wrapping_sub(head(word)) / INC)),
+            };
             LockActivity::Waiting { lock, ticket, distance, since, halted }
         }
         Wait::Outside => {
             let lock = line.wait_lock();
-            let (queued, since) = (line.wait_queued(lock), line.wait_since());
+            let queued = line.wait_word(lock).map(|word| queue(word).1);
+            let since = line.wait_since();
             LockActivity::Outside { lock, queued, since }
         }
-        Wait::Kicking => LockActivity::Kicking { lock: line.wait_lock(), ticket },
+        Wait::Kicking => LockActivity::Kicking { lock: plain(line.wait_lock()), ticket },
     }
 }
 
@@ -97,10 +109,19 @@ fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
     })
 }
 
-/// The lock that the vCPU claims to hold at this depth, unless that lock is serving another ticket.
+/// The lock that the vCPU claims to hold at this depth, unless that lock is free or serves another ticket.
 fn still_held(line: &impl LineView, depth: usize) -> Option<LockId> {
-    let (lock, ticket) = line.held_lock(depth);
-    line.held_head(depth, lock).is_none_or(|head| head == ticket).then_some(lock)
+    let (named, ticket) = line.held_lock(depth);
+    let is_held = |word| match queued_lock::address(named) {
+        Some(_) => QueuedWord(word).is_held(),
+        None => head(word) == ticket,
+    };
+    line.held_word(depth, named).is_none_or(is_held).then_some(plain(named))
+}
+
+/// The lock's address without the marks of its kind.
+fn plain(named: LockId) -> LockId {
+    queued_lock::address(named).unwrap_or(named)
 }
 
 /// What a vCPU that was stopped at `now` while it drew a ticket of `lock` has done. `left` are the tickets that are

@@ -1,6 +1,7 @@
 //! Telemetry as the VMM reads it: what a vCPU is doing with locks at this moment.
 
 pub(super) mod line;
+mod queued;
 
 use std::{
     mem::offset_of,
@@ -10,6 +11,7 @@ use std::{
 use hypercalls::telemetry::{Line, NAMED, Wait};
 use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
+use crate::guest::queued_lock;
 use base::units::{Gpa, Nanos, VcpuId};
 use kvm::{
     sys::{ram::Ram, tsc},
@@ -65,11 +67,11 @@ impl TelemetryView {
         let _ = self.memory.store(value, GuestAddress(at), Relaxed);
     }
 
-    /// The ticket that a lock is serving, if its word can be found.
-    fn head(&self, lock: LockId) -> Option<u16> {
-        let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(2))?;
-        let head: u16 = self.memory.load(GuestAddress(at.0), Acquire).ok()?;
-        Some(line::head(head.into()))
+    /// The word of a lock that is named so, if it can be found.
+    fn word(&self, named: LockId) -> Option<u32> {
+        let lock = queued_lock::address(named).unwrap_or(named);
+        let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
+        self.memory.load(GuestAddress(at.0), Acquire).ok()
     }
 
     /// The vCPU's activity at `now`. Exact if the vCPU is outside the guest; otherwise it may be
@@ -78,19 +80,24 @@ impl TelemetryView {
         line::activity(&LineInMemory { lines: self, vcpu, now })
     }
 
-    /// The activity of a vCPU outside the guest. If it was stopped while drawing a ticket, finds
-    /// out which one it drew, where the lines of all `vcpus` of its machine tell.
+    /// The activity of a vCPU outside the guest. If it was stopped while it drew a ticket or took a lock, finds
+    /// out which one it drew, or whether it took it, where the lines of all `vcpus` of its machine tell.
     pub fn stopped(
         &self,
         vcpu: VcpuId,
         vcpus: impl Iterator<Item = VcpuId>,
         now: Nanos,
     ) -> LockActivity {
-        match self.activity(vcpu, now) {
-            LockActivity::Entering => {
-                self.drawn(vcpu, vcpus, now).unwrap_or(LockActivity::Entering)
-            }
-            known => known,
+        let seen = self.activity(vcpu, now);
+        if !matches!(seen, LockActivity::Entering | LockActivity::Waiting { .. }) {
+            return seen;
+        }
+        let others = vcpus.filter(|other| *other != vcpu);
+        let named = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
+        match (seen, queued_lock::address(named)) {
+            (seen, Some(lock)) => self.stopped_at_queued(vcpu, named, lock, others, seen),
+            (LockActivity::Entering, None) => self.drawn(named, others, now).unwrap_or(seen),
+            (seen, None) => seen,
         }
     }
 
@@ -101,18 +108,17 @@ impl TelemetryView {
     /// taking a ticket at this moment, too.
     fn drawn(
         &self,
-        vcpu: VcpuId,
-        vcpus: impl Iterator<Item = VcpuId>,
+        lock: LockId,
+        others: impl Iterator<Item = VcpuId>,
         now: Nanos,
     ) -> Option<LockActivity> {
-        let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
         let before = self.word(lock)?;
-        let (head, count) = before;
+        let (head, count) = line::queue(before);
         // Bits of tickets, starting at the one that is being served.
         let out = 1_u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1);
         let mut owned = 0;
         let mut all_say = true;
-        for other in vcpus.filter(|other| *other != vcpu) {
+        for other in others {
             let (tickets, says_all) = self.tickets(other, lock, head);
             owned |= tickets;
             all_say &= says_all;
@@ -121,12 +127,6 @@ impl TelemetryView {
             return None;
         }
         drawn_ticket(lock, head, out & !owned, all_say, now)
-    }
-
-    /// The ticket that a lock is serving, and how many are out, including that one.
-    fn word(&self, lock: LockId) -> Option<(u16, u16)> {
-        let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
-        self.memory.load(GuestAddress(at.0), Acquire).ok().map(line::queue)
     }
 
     /// The tickets of `lock` that a vCPU claims, as bits starting at `head`; and whether these are
@@ -235,8 +235,8 @@ impl LineView for LineInMemory<'_> {
         (LockId(lock), self.load(offset_of!(Line, held_ticket) + depth * 2))
     }
 
-    fn held_head(&self, _: usize, lock: LockId) -> Option<u16> {
-        self.lines.head(lock)
+    fn held_word(&self, _: usize, lock: LockId) -> Option<u32> {
+        self.lines.word(lock)
     }
 
     fn wait(&self) -> (Wait, u16) {
@@ -247,12 +247,12 @@ impl LineView for LineInMemory<'_> {
         LockId(self.load(offset_of!(Line, wait_lock)))
     }
 
-    fn wait_head(&self, lock: LockId) -> Option<u16> {
-        self.lines.head(lock)
+    fn wait_word(&self, lock: LockId) -> Option<u32> {
+        self.lines.word(lock)
     }
 
-    fn wait_queued(&self, lock: LockId) -> Option<u16> {
-        self.lines.word(lock).map(|(_, count)| count)
+    fn was_let_ahead(&self) -> bool {
+        self.lines.was_let_ahead(self.vcpu)
     }
 
     fn wait_since(&self) -> Nanos {

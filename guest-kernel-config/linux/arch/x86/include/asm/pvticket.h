@@ -6,9 +6,7 @@
 #include <linux/types.h>
 #include <asm/pvticket_abi.h>
 
-#ifdef CONFIG_PARAVIRT_TICKETLOCKS
-
-#include <asm/ticketlock_types.h>
+#ifdef CONFIG_PVTICKET_LINES
 
 DECLARE_STATIC_KEY_FALSE(pvticket_telemetry_key);
 
@@ -23,6 +21,18 @@ static __always_inline void pvticket_preempt_point(unsigned int point)
 	if (static_branch_unlikely(&pvticket_telemetry_key))
 		__pvticket_preempt_point(point);
 }
+
+#else
+
+static inline void pvticket_preempt_point(unsigned int point)
+{
+}
+
+#endif /* CONFIG_PVTICKET_LINES */
+
+#ifdef CONFIG_PARAVIRT_TICKETLOCKS
+
+#include <asm/ticketlock_types.h>
 
 /* This CPU has looked for its ticket in vain for as long as the VMM asked. */
 void pvticket_spun_out(ticket_t want);
@@ -51,12 +61,6 @@ static __always_inline bool pvticket_limits_queues(void)
 
 bool pvticket_awaited_outside(const struct arch_spinlock *lock);
 void pvticket_set_slowpath(struct arch_spinlock *lock);
-
-#else
-
-static inline void pvticket_preempt_point(unsigned int point)
-{
-}
 
 #endif /* CONFIG_PARAVIRT_TICKETLOCKS */
 #endif /* _ASM_X86_PVTICKET_H */

@@ -1,0 +1,112 @@
+//! A vCPU that was stopped while it took a queued lock, or waited for one.
+//!
+//! A processor takes an interrupt right after a locked instruction, before the stores that publish its effect: stops
+//! cluster there. What it has just done is then found in the lock's word, and in what the lines of the others leave.
+
+use std::{mem::offset_of, sync::atomic::Ordering::Acquire};
+
+use hypercalls::telemetry::{Line, NAMED, Wait};
+use vm_memory::{Bytes, GuestAddress};
+
+use super::TelemetryView;
+use crate::guest::queued_lock::{QueuedWord, Rank};
+use base::units::VcpuId;
+use sched::event::{LockActivity, LockId};
+
+/// What lines say of one lock.
+#[derive(Debug, Default, Clone, Copy)]
+struct Claims {
+    /// It is held.
+    owns: bool,
+    /// It may have been taken at this moment, or be one of the held locks that the line does not name.
+    may_own: bool,
+    /// The place of a waiter.
+    rank: Option<Rank>,
+    /// The vCPU stands in the queue.
+    is_queued: bool,
+}
+
+impl Claims {
+    fn add(&mut self, other: Self) {
+        self.owns |= other.owns;
+        self.may_own |= other.may_own;
+        self.is_queued |= other.is_queued;
+        self.rank = match (self.rank, other.rank) {
+            // The first two that do not stand in the queue.
+            (Some(Rank::Pending), _) | (_, Some(Rank::Pending)) => Some(Rank::Pending),
+            (Some(Rank::Joining), _) | (_, Some(Rank::Joining)) => Some(Rank::Joining),
+            (rank, other) => rank.or(other),
+        };
+    }
+}
+
+impl TelemetryView {
+    /// What a stopped vCPU does that was `seen` taking the queued lock of this name, or waiting for it. If another vCPU
+    /// may have done the same at this moment, that is not known.
+    pub(super) fn stopped_at_queued(
+        &self,
+        vcpu: VcpuId,
+        named: LockId,
+        lock: LockId,
+        others: impl Iterator<Item = VcpuId>,
+        seen: LockActivity,
+    ) -> LockActivity {
+        let Some(word) = self.word(named).map(QueuedWord) else { return seen };
+        let own = self.claims(vcpu, named, word);
+        let mut rest = Claims::default();
+        others.for_each(|other| rest.add(self.claims(other, named, word)));
+        if own.may_own && word.is_held() && !rest.owns {
+            if rest.may_own {
+                return seen;
+            }
+            let held: u32 = self.load(vcpu, offset_of!(Line, held));
+            return LockActivity::Holding { lock: Some(lock), depth: held.saturating_add(1) };
+        }
+        let LockActivity::Waiting { since, halted, .. } = seen else { return LockActivity::Free };
+        let rank = match own.rank {
+            Some(Rank::Joining) if word.has_pending() => match rest.rank {
+                Some(Rank::Pending) => Rank::Behind,
+                Some(Rank::Joining) => return LockActivity::Entering,
+                _ => Rank::Pending,
+            },
+            Some(Rank::Behind) if word.ends_with(vcpu.0) && !rest.is_queued => Rank::Head,
+            _ => return seen,
+        };
+        let (ticket, distance) = (rank.ticket(), rank.distance(Some(word)));
+        LockActivity::Waiting { lock, ticket, distance, since, halted }
+    }
+
+    /// Is the vCPU, which waits in the queue of a queued lock, the first of it, as the one before it has said?
+    pub(super) fn was_let_ahead(&self, vcpu: VcpuId) -> bool {
+        /// Offset of `locked` in `struct mcs_spinlock`.
+        const LOCKED: u64 = 8;
+        let node: u64 = self.load(vcpu, offset_of!(Line, queue_node));
+        let at = (self.translate)(node).filter(|at| at.0.is_multiple_of(8));
+        let at = at.and_then(|at| at.0.checked_add(LOCKED));
+        let locked = at.and_then(|at| self.memory.load(GuestAddress(at), Acquire).ok());
+        locked.is_some_and(|locked: u32| locked != 0)
+    }
+
+    /// What the line of a vCPU says of the queued lock of this name, with this word.
+    fn claims(&self, vcpu: VcpuId, named: LockId, word: QueuedWord) -> Claims {
+        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws that it waits.
+        let (wait, raw) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
+        let wait_lock: u64 = self.load(vcpu, offset_of!(Line, wait_lock));
+        let held: u32 = self.load(vcpu, offset_of!(Line, held));
+        let named_locks = (held as usize).min(NAMED);
+        let held_lock = |depth| self.load::<u64>(vcpu, offset_of!(Line, held_lock) + depth * 8);
+        let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == named.0;
+        let rank = is_waiting.then(|| match Rank::from_raw(raw) {
+            Rank::Behind if self.was_let_ahead(vcpu) => Rank::Head,
+            rank => rank,
+        });
+        let is_entering = wait == Wait::Entering && wait_lock == named.0;
+        let takes = is_entering || rank.is_some_and(|rank| rank.may_own(word));
+        Claims {
+            owns: (0..named_locks).map(held_lock).any(|lock| lock == named.0),
+            may_own: takes || held as usize > NAMED,
+            rank,
+            is_queued: matches!(rank, Some(Rank::PvHead | Rank::Head | Rank::Behind)),
+        }
+    }
+}
