@@ -2,8 +2,8 @@
 //!
 //! Everything that both sides must agree on is defined here and nowhere else: how a guest discovers
 //! the VMM ([`cpuid`]), which I/O ports it uses ([`ports`]), the memory that a ring-3 payload
-//! shares with the VMM ([`payload`]), the lock state that a vCPU publishes ([`telemetry`]), and the
-//! one-bit [`WakeLatch`](latch::WakeLatch) between a kick and a halt. The crate does no I/O,
+//! shares with the VMM ([`payload`]), the lock state that a vCPU publishes ([`telemetry`]), what a guest tells of a kernel that publishes none
+//! ([`kernel_facts`]), and the one-bit [`WakeLatch`](latch::WakeLatch) between a kick and a halt. The crate does no I/O,
 //! allocates nothing and needs no `std`; [`header`] renders the same facts as the C header that the
 //! Linux patch includes.
 
@@ -13,6 +13,7 @@
 pub mod cpuid;
 pub mod header;
 pub mod histogram;
+pub mod kernel_facts;
 pub mod latch;
 pub mod payload;
 pub mod ports;

@@ -8,7 +8,7 @@
 pub const DEFAULT_BASE: u16 = 0x0600;
 
 /// Ports `base .. base + SPAN` belong to the contract.
-pub const SPAN: u16 = 0x40;
+pub const SPAN: u16 = 0x48;
 
 /// Write 32: `lock_spinning(ticket)`. The calling vCPU halts until kicked. A
 /// pending kick makes it return at once. May return spuriously; never acquires.
@@ -49,6 +49,11 @@ pub const KICK_AND_HALT: u16 = 0x38;
 /// up the others; a single machine never waits. Needs
 /// [`FEATURE_WINDOW`](crate::cpuid::FEATURE_WINDOW).
 pub const GATE: u16 = 0x3c;
+
+/// Read 32: nonzero if the VMM wants to know where the guest's kernel has its locks: it schedules the vCPUs, and
+/// their kernel does not say what it does with locks. Write 32: number of the page that has the
+/// [`KernelFacts`](crate::kernel_facts::KernelFacts).
+pub const KERNEL_FACTS: u16 = 0x40;
 
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;

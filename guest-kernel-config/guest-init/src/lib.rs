@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod errors;
 pub mod json;
+pub mod kallsyms;
 pub mod lists;
 pub mod lockbench;
 pub mod spinlocks;

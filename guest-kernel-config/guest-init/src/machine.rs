@@ -11,7 +11,7 @@ use rustix::{
     system::{RebootCommand, reboot},
 };
 
-use crate::{console, output_page::OutputPage, report, syscall};
+use crate::{console, kernel_facts, output_page::OutputPage, report, syscall};
 
 /// The destination of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,13 @@ impl Platform {
     pub fn event(&self, event: GuestEvent) {
         if let Self::Pvticket(ports) = self {
             ports.write(ports::EVENT, event as u32);
+        }
+    }
+
+    /// Tells the VMM, if it is pvticket and wants to know, where the kernel has its locks.
+    pub fn tell_kernel_facts(&self) {
+        if let Self::Pvticket(ports) = self {
+            ports.tell_kernel_facts();
         }
     }
 
@@ -102,6 +109,18 @@ impl Ports {
         Some(page)
     }
 
+    /// Tells the VMM where the kernel has its locks, if it wants to know.
+    fn tell_kernel_facts(&self) {
+        if self.read(ports::KERNEL_FACTS) == 0 {
+            return;
+        }
+        if let Some((facts, mut page)) = kernel_facts::read().zip(OutputPage::new()) {
+            let bytes = facts.to_bytes();
+            page.bytes()[..bytes.len()].copy_from_slice(&bytes);
+            self.write(ports::KERNEL_FACTS, page.frame());
+        }
+    }
+
     /// Hands the first `count` bytes of the output page to the VMM.
     pub fn put_page(&self, stream: OutputStream, count: u32) {
         let port = match stream {
@@ -127,13 +146,7 @@ impl Ports {
 
     /// The number of bytes of stdin that are ready, or [`ports::STDIN_EOF`].
     pub fn stdin_ready(&self) -> u32 {
-        let value;
-        // SAFETY: `find` was granted these ports.
-        unsafe {
-            asm!("in eax, dx", in("dx") self.base + ports::STDIN_AVAIL, out("eax") value,
-                options(nostack, nomem, preserves_flags));
-        }
-        value
+        self.read(ports::STDIN_AVAIL)
     }
 
     /// Fills `into` from stdin; at most the number of bytes that [`stdin_ready`](Self::stdin_ready)
@@ -145,6 +158,16 @@ impl Ports {
             asm!("rep insb", in("dx") self.base + ports::STDIN, inout("rcx") into.len() => _,
                 inout("rdi") into.as_mut_ptr() => _, options(nostack, preserves_flags));
         }
+    }
+
+    fn read(&self, port: u16) -> u32 {
+        let value;
+        // SAFETY: `find` was granted these ports.
+        unsafe {
+            asm!("in eax, dx", in("dx") self.base + port, out("eax") value,
+                options(nostack, nomem, preserves_flags));
+        }
+        value
     }
 
     fn write(&self, port: u16, value: u32) {

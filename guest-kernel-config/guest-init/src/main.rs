@@ -15,6 +15,7 @@ mod console;
 mod entry;
 mod filesystems;
 mod heap;
+mod kernel_facts;
 mod machine;
 mod memory;
 mod output_page;
@@ -46,6 +47,7 @@ fn init() -> ! {
     machine.event(hypercalls::ports::GuestEvent::InitReached);
 
     filesystems::set_up();
+    machine.tell_kernel_facts();
     let _serial_line = console::keep_serial_line();
     let status = match filesystems::read(c"/pvticket/argv") {
         Some(argv) => command::run(&machine, &argv),

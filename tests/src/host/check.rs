@@ -99,7 +99,7 @@ fn a_stock_kernel_is_tested_by_what_it_has() -> anyhow::Result<()> {
     let ran = check(&kernel, &words).run()?.exits(0)?;
     for (test, expected) in [
         ("exclusion_pv", "ok"),
-        ("preempted_holders", "skipped"),
+        ("preempted_holders", "ok"),
         ("wakeups_vmm", "skipped"),
         ("wakeups_kvm", "ok"),
         ("pv_switch", "skipped"),

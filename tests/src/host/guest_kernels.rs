@@ -31,8 +31,9 @@ tests![
 ];
 
 /// The other versions, by the names of their files in the cache.
-const LINUX_6_12: Version = Version { name: "6.12", release: "6.12.", part: "kernel-6.12" };
-const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7" };
+const LINUX_6_12: Version =
+    Version { name: "6.12", release: "6.12.", part: "kernel-6.12", counts_locks: false };
+const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7", counts_locks: true };
 
 /// A Linux version of which there are guest kernels.
 struct Version {
@@ -42,6 +43,8 @@ struct Version {
     release: &'static str,
     /// The part of `pvticket setup`.
     part: &'static str,
+    /// Its kernels can be preempted, and so count the locks that they hold.
+    counts_locks: bool,
 }
 
 impl Version {
@@ -173,7 +176,7 @@ fn linux_7_says_what_it_does_with_locks() -> anyhow::Result<()> {
 }
 
 /// Without telemetry, from the kernel's System.map: the vCPUs of a lock benchmark are often preempted where their kernel
-/// may not be, and before it has started its other CPUs nothing is known.
+/// may not be. Linux 7 can be preempted, and so counts its locks: of it, all is known once its CPUs have started.
 fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     let script = format!(
         "BOOT --cpus 4 --slots 2 --policy rr --append pvticket_telemetry=off --system-map /map \
@@ -183,8 +186,11 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     let stats: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
     let number = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
     let (all, guarded, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
-    expect_usually!(guarded * 4 >= all, "{guarded} of {all} with preemption off");
-    expect_usually!(unknown * 10 <= all, "{unknown} of {all} are unclassified");
+    expect_usually!(guarded > 0, "{guarded} of {all} with preemption off");
+    if version.counts_locks {
+        expect_usually!(guarded * 4 >= all, "{guarded} of {all} with preemption off");
+        expect_usually!(unknown * 10 <= all, "{unknown} of {all} are unclassified");
+    }
     Ok(())
 }
 

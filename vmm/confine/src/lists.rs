@@ -135,9 +135,13 @@ pub const STEPS: &[Call] = &[
 pub const VCPU: &[Call] = &[
     Call::ioctl(r::KVM_RUN, "runs the guest"),
     Call::ioctl(r::KVM_GET_SREGS, "was the guest in user mode when its turn ended?"),
-    Call::ioctl(r::KVM_TRANSLATE, "the guest's preemption count (--system-map)"),
+    Call::ioctl(r::KVM_TRANSLATE, "what a guest without telemetry does with locks"),
+    Call::ioctl(r::KVM_GET_MSRS, "where such a guest's kernel was loaded"),
     Call::ioctl(r::KVM_GET_MP_STATE, "is it in HLT, or not yet started?"),
-    Call::ioctl(r::KVM_GET_REGS, "the instruction at which it failed"),
+    Call::ioctl(
+        r::KVM_GET_REGS,
+        "what such a guest does with locks; the instruction at which it failed",
+    ),
     Call::any(SYS_rt_sigtimedwait, "takes the signal that ended KVM_RUN"),
     Call::any(SYS_clock_nanosleep, "halts that a fault delays; vCPUs that are not started"),
     Call::any(SYS_ppoll, "waits for the reader of the guest's output"),

@@ -33,6 +33,7 @@ requests! {
     KVM_GET_SREGS = 0x8138_ae83,
     KVM_SET_SREGS = 0x4138_ae84,
     KVM_TRANSLATE = 0xc018_ae85,
+    KVM_GET_MSRS = 0xc008_ae88,
     KVM_SET_MSRS = 0x4008_ae89,
     KVM_SET_SIGNAL_MASK = 0x4004_ae8b,
     KVM_GET_LAPIC = 0x8400_ae8e,

@@ -1,6 +1,6 @@
 //! One vCPU's file, and its step `run() -> Exit`.
 
-use std::{mem, ptr, sync::atomic::Ordering};
+use std::{mem, ptr};
 
 use kvm_bindings::{
     CpuId, KVM_MP_STATE_HALTED, KVM_MP_STATE_RUNNABLE, KVM_MP_STATE_UNINITIALIZED,
@@ -8,7 +8,6 @@ use kvm_bindings::{
     kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
-use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::{
     errno::Error as Errno,
     ioctl::{ioctl as call, ioctl_with_ref},
@@ -57,6 +56,17 @@ impl TscClock {
     fn nanos(&self, ticks: u64) -> u128 {
         u128::from(ticks) * 1_000_000 / u128::from(self.khz.max(1))
     }
+}
+
+/// The registers of a vCPU in ring 0 that tell what it is doing.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelRegisters {
+    /// The instruction pointer.
+    pub rip: u64,
+    /// The general registers, in the order of their encoding (SDM vol. 2, table 3-1).
+    pub general: [u64; 16],
+    /// The base of GS.
+    pub gs_base: u64,
 }
 
 /// One vCPU. `run` must be called only by the thread that called [`Vcpu::arm_kick`].
@@ -180,18 +190,25 @@ impl Vcpu {
         self.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
     }
 
-    /// A 32-bit word of the guest kernel's per-CPU area, by its offset from the base of GS. Zero in
-    /// ring 3. None in the first instructions of a kernel entry, where GS is not the kernel's yet, and
-    /// if KVM or the memory does not have the word.
-    pub fn per_cpu_word(&self, offset: u64, memory: &Ram) -> Option<u32> {
-        const KERNEL_HALF: u64 = 1 << 63;
-        let sregs = self.sregs().ok()?;
-        if sregs.cs.dpl == 3 || sregs.gs.base & KERNEL_HALF == 0 {
-            return (sregs.cs.dpl == 3).then_some(0);
+    /// The registers of a vCPU that is in ring 0; None if it is in ring 3.
+    pub fn kernel_registers(&self) -> Result<Option<KernelRegisters>, KvmError> {
+        let sregs = self.sregs()?;
+        if sregs.cs.dpl == 3 {
+            return Ok(None);
         }
-        let place = self.fd.translate_gva(sregs.gs.base.wrapping_add(offset)).ok()?;
-        let at = GuestAddress(place.physical_address);
-        memory.load(at, Ordering::Relaxed).ok().filter(|_| place.valid != 0)
+        let r = self.regs()?;
+        let general = [
+            r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11,
+            r.r12, r.r13, r.r14, r.r15,
+        ];
+        Ok(Some(KernelRegisters { rip: r.rip, general, gs_base: sregs.gs.base }))
+    }
+
+    /// The guest-physical address that a virtual one has by the vCPU's page tables, at this moment. None if it is not
+    /// mapped.
+    pub fn translate(&self, address: u64) -> Option<u64> {
+        let place = self.fd.translate_gva(address).ok()?;
+        (place.valid != 0).then_some(place.physical_address)
     }
 
     /// Where SYSCALL enters the guest's kernel (MSR LSTAR, SDM vol. 4). None before the kernel has set it.

@@ -261,7 +261,7 @@ mod tests {
                     figures.schedule.as_mut().filter(|_| is_injecting(&cell.point))
             {
                 let mut since = SinceStart { totals: schedule.totals, ..SinceStart::default() };
-                since.hits = Some(sched::policy::Hits { hits: 4, misses: 1 });
+                since.hits = Some(sched::policy::Hits { hits: 4, misses: 1, guesses: 0 });
                 since.totals.injected = 4;
                 since.totals.holders_off_ns = 4 * 20_000_000;
                 since.totals.next_off_ns = 0;

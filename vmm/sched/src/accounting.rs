@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    cross_check::Doing,
     event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
 };
@@ -186,15 +187,18 @@ impl Accounting {
     pub fn preempted(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
-        match p.look.activity {
-            LockActivity::Unknown => totals.unknown += 1,
-            LockActivity::Guarded => totals.guarded += 1,
-            LockActivity::Free => {}
-            activity if activity.is_holder() => totals.lhp += 1,
-            activity if activity.is_next() => totals.lwp += 1,
-            _ => totals.queued += 1,
+        match Doing::of(&p.look.activity) {
+            Doing::Unknown => totals.unknown += 1,
+            Doing::Guarded => totals.guarded += 1,
+            Doing::Free => {}
+            Doing::Holds => totals.lhp += 1,
+            Doing::Next => totals.lwp += 1,
+            Doing::Behind => totals.queued += 1,
+            Doing::Entering => {
+                totals.queued += 1;
+                totals.entering += 1;
+            }
         }
-        totals.entering += u64::from(p.look.activity == LockActivity::Entering);
         match p.end {
             TurnEnd::Grace => totals.forced += 1,
             TurnEnd::Injected => totals.injected += 1,

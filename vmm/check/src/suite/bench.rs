@@ -88,6 +88,14 @@ impl BenchResult {
     pub fn counted(&self, name: &str) -> u64 {
         self.schedule[name].as_u64().unwrap_or(0)
     }
+
+    /// How many of the holders that the schedule preempted were guessed, in words; empty if none was.
+    pub fn guessed(&self) -> String {
+        match self.schedule["hits"]["guesses"].as_u64() {
+            None | Some(0) => String::new(),
+            Some(count) => format!(" ({count} of them guessed: preemption was disabled)"),
+        }
+    }
 }
 
 /// A script that runs it once.

@@ -253,6 +253,7 @@ impl RunSpec<'_> {
             seed: *seed,
             recording: self.replay.clone(),
             record: self.record,
+            cross_check: false,
         }
     }
 

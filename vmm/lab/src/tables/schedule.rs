@@ -32,15 +32,19 @@ pub fn in_a_line(report: &SchedReport) -> String {
     if totals.guarded > 0 {
         let _ = write!(
             text,
-            "; {} with the kernel's preemption disabled (lower confidence: no telemetry)",
+            "; {} with the kernel's preemption disabled, maybe for a lock",
             totals.guarded
         );
     }
     if totals.unknown > 0 {
-        let _ = write!(text, "; {} unclassified, without telemetry", totals.unknown);
+        let _ = write!(text, "; {} unclassified", totals.unknown);
     }
     if let Some(hits) = report.hits {
-        let _ = write!(text, "; {}, {}", count(hits.hits, "hit"), count(hits.misses, "other look"));
+        let _ = write!(text, "; {}", count(hits.hits, "hit"));
+        if hits.guesses > 0 {
+            let _ = write!(text, " ({} by disabled preemption alone)", hits.guesses);
+        }
+        let _ = write!(text, ", {}", count(hits.misses, "other look"));
     }
     if totals.yields > 0 {
         let _ = write!(text, "; {}", count(totals.yields, "yield"));

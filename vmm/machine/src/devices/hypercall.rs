@@ -38,6 +38,8 @@ pub enum Hypercall<'a> {
     Stderr(&'a [u8]),
     /// Frame number of the page that output is taken from.
     OutputPage(u32),
+    /// Frame number of the page that has the facts of the guest's kernel.
+    KernelFacts(u32),
     /// That many bytes of the output page, for the command's stdout.
     StdoutPage(PageBytes),
     /// That many bytes of the output page, for the command's stderr.
@@ -71,6 +73,8 @@ pub enum Query {
     Stdin,
     /// May a benchmark that waits for other machines continue?
     Gate,
+    /// Are the facts of the guest's kernel wanted?
+    KernelFacts,
 }
 
 /// An access that is not a valid call.
@@ -97,9 +101,10 @@ impl fmt::Display for Misuse {
 }
 
 impl Misuse {
-    /// The output page is not guest memory.
-    pub(crate) fn output_page(frame: u32) -> Self {
-        Self { offset: ports::OUTPUT_PAGE, width: 4, value: Some(frame) }
+    /// The page of this frame number, which was written to the port at `offset`, is not guest memory or does not have
+    /// what it should.
+    pub(crate) fn page(offset: u16, frame: u32) -> Self {
+        Self { offset, width: 4, value: Some(frame) }
     }
 }
 
@@ -122,6 +127,7 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
         ports::STDERR => ("stderr", 1),
         ports::STDIN => ("stdin", 1),
         ports::OUTPUT_PAGE => ("output_page", 4),
+        ports::KERNEL_FACTS => ("kernel_facts", 4),
         ports::STDOUT_PAGE => ("stdout_page", 4),
         ports::STDERR_PAGE => ("stderr_page", 4),
         _ => return None,
@@ -162,6 +168,7 @@ pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Hypercall<'_>
         ports::EXIT => Ok(Hypercall::Exit(value as u8)),
         ports::VCPU_DONE => Ok(Hypercall::VcpuDone(value)),
         ports::OUTPUT_PAGE => Ok(Hypercall::OutputPage(value)),
+        ports::KERNEL_FACTS => Ok(Hypercall::KernelFacts(value)),
         ports::STDOUT_PAGE => {
             PageBytes::new(value).map(Hypercall::StdoutPage).ok_or(misuse(Some(value)))
         }
@@ -181,6 +188,7 @@ pub fn decode_read(offset: u16, width: u8) -> Result<Query, Misuse> {
         (ports::STDIN_AVAIL, 4) => Ok(Query::StdinAvail),
         (ports::STDIN, 1) => Ok(Query::Stdin),
         (ports::GATE, 4) => Ok(Query::Gate),
+        (ports::KERNEL_FACTS, 4) => Ok(Query::KernelFacts),
         _ => Err(Misuse { offset, width, value: None }),
     }
 }
@@ -218,7 +226,7 @@ mod tests {
         let text = |offset, width, data: &[u8]| {
             decode_write(offset, width, data).map(|_| ()).unwrap_err().to_string()
         };
-        assert_eq!(text(0x3f, 1, &[0]), "the undefined port base+0x3f");
+        assert_eq!(text(0x47, 1, &[0]), "the undefined port base+0x47");
         assert_eq!(text(ports::EVENT, 4, &[9, 0, 0, 0]), "event with the unknown value 0x9");
         assert_eq!(text(ports::STDIN, 2, &[0, 0]), "stdin with accesses of 2 bytes instead of 1");
         assert!(decode_read(ports::LOCK_SPINNING, 4).is_err());

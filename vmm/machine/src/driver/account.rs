@@ -46,7 +46,7 @@ impl std::ops::AddAssign for AccountDelta {
         self.time = self.time.after(other.time);
         self.totals += other.totals;
         self.hits = match (self.hits, other.hits) {
-            (Some(a), Some(b)) => Some(Hits { hits: a.hits + b.hits, misses: a.misses + b.misses }),
+            (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
         };
     }

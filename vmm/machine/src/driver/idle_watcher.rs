@@ -22,7 +22,7 @@ use std::{
 use super::schedule::Driver;
 use base::units::SlotId;
 use kvm::signal::{SchedulingClass, ThreadId};
-use sched::event::{Event, Mode, VcpuIndex};
+use sched::event::{Event, Mode, Observation, VcpuIndex};
 
 /// Time between two looks at a slot whose CPU is idle.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -96,7 +96,9 @@ impl Driver {
 
     /// Frees the slot of a vCPU whose thread stays in KVM's HLT.
     fn take_slot_in_hlt(&self, vcpu: VcpuIndex) {
-        self.tell(vcpu, Event::Idle(self.look(vcpu, Mode::Unknown)));
+        let look = self.look(vcpu, Mode::Unknown);
+        let activity = look.activity.in_hlt();
+        self.tell(vcpu, Event::Idle(Observation { activity, ..look }));
         // The vCPU may have woken in between, and would then continue without a slot.
         if !self.is_blocked(vcpu) {
             self.woken(vcpu);

@@ -11,6 +11,7 @@ use base::units::Nanos;
 use sched::{
     accounting::{Preemption, Totals},
     core::Core,
+    cross_check::CrossTable,
     policy::{Divergence, Hits},
     recording::Recording,
     times::HandoffTimes,
@@ -56,6 +57,8 @@ pub struct SchedReport {
     pub hits: Option<Hits>,
     /// Are the sums of wasted spinning counted?
     pub counts_waste: bool,
+    /// What guests say of their locks, and what was observed of them, if that was compared.
+    pub cross_check: Option<CrossTable>,
     /// How a replay differs from its recording, if this was one.
     pub divergence: Option<Divergence>,
     /// Times from one of its events to the next.
@@ -82,6 +85,7 @@ impl SchedReport {
             totals: core.accounting().totals(),
             hits: core.policy().hits(),
             counts_waste: true,
+            cross_check: None,
             divergence: core.policy().divergence(),
             times: histograms.map(Latency::of),
             histograms,

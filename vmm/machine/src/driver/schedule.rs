@@ -18,6 +18,7 @@ use crate::clock::Moment;
 use base::units::{Nanos, VcpuId};
 use sched::{
     core::{Core, Member},
+    cross_check::CrossTable,
     event::{LockActivity, Mode, Observation, VcpuIndex},
     log::Log,
     policy::Setup,
@@ -52,6 +53,8 @@ pub struct Driver {
     pub(super) watched: Watched,
     pub(super) cpus: Box<[usize]>,
     pub(super) spin_looks: u32,
+    /// What guests say of their locks, and what is observed, if that is compared.
+    pub(super) cross_check: Option<Mutex<CrossTable>>,
 }
 
 impl fmt::Debug for Driver {
@@ -109,6 +112,7 @@ impl Driver {
             vms: vms.into(),
             cpus: spec.cpus.as_slice().into(),
             spin_looks,
+            cross_check: spec.cross_check.then(Mutex::default),
         }))
     }
 
@@ -126,8 +130,13 @@ impl Driver {
 
     /// Everything that has happened so far.
     pub fn report(&self) -> SchedReport {
+        let cross_check = self
+            .cross_check
+            .as_ref()
+            .map(|table| table.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let inner = self.lock();
-        SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now())
+        let report = SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now());
+        SchedReport { cross_check, ..report }
     }
 
     /// Takes the core's lock. Not to be called at the lowest priority: a vCPU on the same CPU would

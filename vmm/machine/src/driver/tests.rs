@@ -19,7 +19,7 @@ use base::{
     units::{Nanos, SlotId, Ticket, VcpuCount, VcpuId},
 };
 use kvm::signal;
-use sched::{Event, VcpuIndex, core::State};
+use sched::{Event, LockActivity, VcpuIndex, core::State};
 
 /// Number of vCPUs of each of two machines.
 const VCPUS: u32 = 4;
@@ -38,8 +38,8 @@ impl Stopped for Nowhere {
         None
     }
 
-    fn preempt_count(&self) -> Option<u32> {
-        None
+    fn observed_activity(&self) -> LockActivity {
+        LockActivity::Unknown
     }
 
     fn is_in_hlt(&self) -> bool {
@@ -55,8 +55,8 @@ impl Stopped for InHlt {
         Some(false)
     }
 
-    fn preempt_count(&self) -> Option<u32> {
-        None
+    fn observed_activity(&self) -> LockActivity {
+        LockActivity::Unknown
     }
 
     fn is_in_hlt(&self) -> bool {
@@ -112,6 +112,7 @@ impl World {
             seed: 5,
             recording: None,
             record: true,
+            cross_check: false,
         };
         let driver = Driver::new(&spec, &[VCPUS, VCPUS]).unwrap();
         let blocked: Vec<Arc<AtomicBool>> = (0..2 * VCPUS).map(|_| Arc::default()).collect();

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{Arc, PoisonError, atomic::Ordering::SeqCst},
 };
 
 use halts::HaltScheduler;
@@ -165,14 +165,18 @@ impl VcpuScheduler for VmScheduler {
             None => Mode::Unknown,
         };
         let mut look = self.driver.look(vcpu, mode);
-        if look.activity == LockActivity::Unknown {
-            look.activity = match stopped.preempt_count() {
-                None => LockActivity::Unknown,
-                Some(0) => LockActivity::Free,
-                Some(_) => LockActivity::Guarded,
-            };
+        let is_told = look.activity != LockActivity::Unknown;
+        match &self.driver.cross_check {
+            Some(table) if is_told => {
+                let observed = stopped.observed_activity();
+                let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+                table.count(&look.activity, &observed);
+            }
+            _ if is_told => {}
+            _ => look.activity = stopped.observed_activity(),
         }
         if stopped.is_in_hlt() {
+            look.activity = look.activity.in_hlt();
             self.driver.stay_in_hlt(vcpu, look)
         } else {
             self.driver.own(vcpu, Event::Stopped(look))
@@ -215,6 +219,11 @@ impl VcpuScheduler for VmScheduler {
     fn awaits_turn(&self, id: VcpuId) -> bool {
         let state = self.driver.lock().core.state(self.index(id));
         matches!(state, State::New | State::Ready | State::Held(_))
+    }
+
+    fn observes(&self, id: VcpuId) -> bool {
+        let is_told = self.driver.sample(self.index(id)) != LockActivity::Unknown;
+        !is_told || self.driver.cross_check.is_some()
     }
 
     fn leave(&self, id: VcpuId) {

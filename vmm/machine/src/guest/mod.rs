@@ -1,6 +1,7 @@
 //! Guests: the payload, kernels, initial RAM disks.
 
 pub mod initrd;
+pub mod kernel_symbols;
 pub mod linux;
 pub mod payload;
 pub mod queued_lock;

@@ -1,28 +1,13 @@
 //! The symbols of a kernel's System.map.
 
 use super::linux::is_in_image;
-use crate::vcpu::preempt_count::PreemptCount;
 
 /// Parses lines of address, type letter and name (nm(1)).
-fn symbols(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
+pub(super) fn lines(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
     system_map.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         Some((u64::from_str_radix(words.next()?, 16).ok()?, words.nth(1)?))
     })
-}
-
-/// Where the kernel with this System.map has its preemption count.
-pub fn preempt_count_in(system_map: &str) -> Option<PreemptCount> {
-    /// Of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
-    const IN_PCPU_HOT: u64 = 8;
-    let at = |wanted| symbols(system_map).find(|(_, name)| *name == wanted).map(|(at, _)| at);
-    match at("__preempt_count") {
-        Some(address) if is_in_image(address) => {
-            Some(PreemptCount::InImage { address, entry: at("entry_SYSCALL_64")? })
-        }
-        Some(offset) => Some(PreemptCount::Offset(offset)),
-        None => Some(PreemptCount::Offset(at("pcpu_hot")? + IN_PCPU_HOT)),
-    }
 }
 
 /// The symbols of a kernel's image, by address.
@@ -35,7 +20,7 @@ pub struct Symbols {
 impl Symbols {
     /// The symbols in a System.map's text. None if none is in the image: it is some other file.
     pub fn parse(system_map: &str) -> Option<Self> {
-        let of_image = symbols(system_map).filter(|(address, _)| is_in_image(*address));
+        let of_image = lines(system_map).filter(|(address, _)| is_in_image(*address));
         let mut all: Vec<_> = of_image.map(|(address, name)| (address, name.to_owned())).collect();
         all.sort_by_key(|(address, _)| *address);
         all.dedup_by_key(|(address, _)| *address);
@@ -77,27 +62,6 @@ mod tests {
         for elsewhere in [0x1abc0, 0xffff_8880_0031_c200, 0xffff_ffff_81c1_6001, u64::MAX, 0] {
             assert_eq!(name(elsewhere), None, "{elsewhere:#x}");
         }
-    }
-
-    /// Regression: of Linux 6.12 the map was refused, and of 7.x with KASLR the count was read beside its place, as zero.
-    #[test]
-    fn the_preempt_count_is_where_each_version_has_it() {
-        let map = "0000000000020940 D pcpu_hot\nffffffff81000000 T _text\n";
-        let found = preempt_count_in(map).unwrap();
-        assert_eq!(found.offset(|| panic!("the image may be anywhere")), Some(0x20948));
-        let map = "ffffffff82a00008 D __preempt_count\nffffffff81800040 T entry_SYSCALL_64\n";
-        let found = preempt_count_in(map).unwrap();
-        assert_eq!(found.offset(|| Some(0xffff_ffff_8180_0040)), Some(0xffff_ffff_82a0_0008));
-        assert_eq!(found.offset(|| Some(0xffff_ffff_9180_0040)), Some(0xffff_ffff_92a0_0008));
-        assert_eq!(found.offset(|| None), None);
-        assert_eq!(preempt_count_in(map.lines().next().unwrap()), None);
-    }
-
-    #[test]
-    fn the_preempt_count_is_found_by_its_whole_name() {
-        let map = "000000000001abb8 D x__preempt_count_x\n000000000001abc0 D __preempt_count\n";
-        assert_eq!(preempt_count_in(map), Some(PreemptCount::Offset(0x1abc0)));
-        assert_eq!(preempt_count_in("ffffffffffffffff B The real System.map is elsewhere"), None);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use super::{
     Kicks, Lifecycle, VcpuScheduler,
     fault::Dice,
     host_view::HostView,
-    preempt_count::PreemptCount,
+    observed::ObservedKernel,
     recorder::{History, Recorder},
 };
-use crate::devices::Devices;
+use crate::{devices::Devices, guest::kernel_symbols::KernelSymbols};
 use base::{
     counters::{Counts, MachineCounts, VcpuCounters, sum},
     events::VcpuEvent,
@@ -31,8 +31,8 @@ pub struct Board<H = KvmHost> {
     pub life: Lifecycle,
     /// What the host's kernel counts of it.
     pub host: HostView,
-    /// Where a Linux guest has its preemption count, if that is known.
-    pub preempt_count: Option<PreemptCount>,
+    /// What is known of a Linux guest's kernel, for the times when that does not say what it does with locks.
+    pub kernel: ObservedKernel,
     at_counters_read: Mutex<Option<Box<[Counts]>>>,
 }
 
@@ -45,8 +45,8 @@ pub struct BoardSpec {
     pub dice: Option<Box<[Dice]>>,
     /// Keep everything that the vCPUs do, not only the last events.
     pub traced: bool,
-    /// [`Board::preempt_count`].
-    pub preempt_count: Option<PreemptCount>,
+    /// The symbols of a Linux guest's kernel, if they are known.
+    pub symbols: Option<KernelSymbols>,
     /// [`Board::host`].
     pub host: HostView,
 }
@@ -110,13 +110,13 @@ impl Board {
 impl<H: MachineHost> Board<H> {
     /// A board of `host`. `ended` is written when the machine ends.
     pub fn new(host: H, devices: Devices, ended: EventFd, spec: BoardSpec) -> Self {
-        let BoardSpec { vcpus, dice, traced, preempt_count, host: counted } = spec;
+        let BoardSpec { vcpus, dice, traced, symbols, host: counted } = spec;
         Self {
             devices,
             kicks: Kicks::new(host, vcpus, Recorder::new(vcpus, traced), dice),
             life: Lifecycle::new(vcpus, ended),
             host: counted,
-            preempt_count,
+            kernel: ObservedKernel::new(vcpus, symbols),
             at_counters_read: Mutex::new(None),
         }
     }

@@ -6,16 +6,16 @@ use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
 
 use base::units::VcpuId;
+use sched::event::LockActivity;
 
 /// What a scheduler can ask about a vCPU outside its guest.
 pub trait Stopped {
     /// Was the guest in ring 3? None: KVM does not say.
     fn is_in_user_mode(&self) -> Option<bool>;
 
-    /// A Linux guest's `__preempt_count` on this vCPU: nonzero where its kernel has disabled
-    /// preemption, as spinlocks do in kernels that count them (`CONFIG_PREEMPT_COUNT`), and in
-    /// interrupts. None: its location is not known.
-    fn preempt_count(&self) -> Option<u32>;
+    /// What it does with locks by what can be observed from outside, in a guest that does not say so itself
+    /// ([`observed`](super::observed)).
+    fn observed_activity(&self) -> LockActivity;
 
     /// Is the vCPU in KVM's own HLT, with no kick received yet?
     fn is_in_hlt(&self) -> bool;
@@ -77,6 +77,10 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// Is the vCPU ready to run but without a CPU? False also if the scheduler cannot tell. Called by any
     /// thread.
     fn awaits_turn(&self, id: VcpuId) -> bool;
+
+    /// Does it have to observe what the vCPU does with locks, as the guest has not said so yet or as that is compared?
+    /// Called by the vCPU's thread.
+    fn observes(&self, id: VcpuId) -> bool;
 
     /// The thread leaves for good.
     fn leave(&self, id: VcpuId);

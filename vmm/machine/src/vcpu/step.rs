@@ -6,16 +6,22 @@ use std::{
 };
 
 use halts::KickPath;
-use hypercalls::ports::GuestEvent;
+use hypercalls::{
+    kernel_facts::{self, KernelFacts},
+    ports::{self, GuestEvent},
+};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{Board, Cause, End, MachineHost, VcpuScheduler};
-use crate::devices::{
-    bench::BenchStep,
-    channel::Wake,
-    hypercall::{self, Hypercall, Misuse, PageBytes, Query},
-    output::Output,
-    power::PowerRequest,
+use crate::{
+    devices::{
+        bench::BenchStep,
+        channel::Wake,
+        hypercall::{self, Hypercall, Misuse, PageBytes, Query},
+        output::Output,
+        power::PowerRequest,
+    },
+    guest::kernel_symbols::KernelSymbols,
 };
 use base::units::VcpuId;
 use kvm::Exit;
@@ -100,6 +106,7 @@ fn write_hypercall<H: MachineHost>(
         Ok(Hypercall::Stdout(bytes)) => return write_out(board, id, &board.devices.stdout, bytes),
         Ok(Hypercall::Stderr(bytes)) => return write_out(board, id, &board.devices.stderr, bytes),
         Ok(Hypercall::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
+        Ok(Hypercall::KernelFacts(frame)) => learn(board, id, frame),
         Ok(Hypercall::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
         Ok(Hypercall::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
         Ok(Hypercall::Event(event)) => note(board, event),
@@ -153,15 +160,29 @@ fn write_page<H: MachineHost>(
     len: PageBytes,
 ) -> Next {
     let frame = board.devices.output_page.load(Relaxed);
-    let address = GuestAddress(u64::from(frame) * PageBytes::PAGE as u64);
+    let address = page_at(frame);
     let mut page = [0; PageBytes::PAGE];
     let bytes = &mut page[..len.get()];
     match board.memory().read_slice(bytes, address) {
         Ok(()) => write_out(board, id, output, bytes),
         Err(_) => {
-            count(board, id, Misuse::output_page(frame));
+            count(board, id, Misuse::page(ports::OUTPUT_PAGE, frame));
             Next::Resume
         }
+    }
+}
+
+fn page_at(frame: u32) -> GuestAddress {
+    GuestAddress(u64::from(frame) * PageBytes::PAGE as u64)
+}
+
+/// The guest tells where its kernel has its locks.
+fn learn<H: MachineHost>(board: &Board<H>, id: VcpuId, frame: u32) {
+    let mut bytes = [0; kernel_facts::SIZE];
+    let read = board.memory().read_slice(&mut bytes, page_at(frame)).ok();
+    match read.and_then(|()| KernelFacts::from_bytes(&bytes)) {
+        Some(facts) => board.kernel.tell(KernelSymbols::reported(&facts)),
+        None => count(board, id, Misuse::page(ports::KERNEL_FACTS, frame)),
     }
 }
 
@@ -179,6 +200,10 @@ fn read_hypercall<H: MachineHost>(
         Ok(Query::Gate) => {
             let is_open = board.devices.bench.as_ref().is_none_or(|bench| bench.is_open());
             fill(data, is_open.into());
+        }
+        Ok(Query::KernelFacts) => {
+            let is_wanted = board.scheduler().is_some_and(|scheduler| scheduler.observes(id));
+            fill(data, (is_wanted && !board.kernel.is_known()).into());
         }
         Err(misuse) => count(board, id, misuse),
     }

@@ -8,13 +8,17 @@ use std::{
     time::Duration,
 };
 
+use vm_memory::{Bytes, GuestAddress};
+
 use super::{
     Board, Cause, End, Failure, Stopped,
+    observed::StoppedCpu,
     step::{self, Next},
 };
 use base::units::CpuList;
 use confine::Class;
-use kvm::{KvmError, Vcpu, signal};
+use kvm::{KvmError, Vcpu, signal, vcpu::KernelRegisters};
+use sched::event::LockActivity;
 
 /// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
 const STACK_BYTES: usize = 256 << 10;
@@ -121,16 +125,58 @@ impl Stopped for InterruptedVcpu<'_> {
         self.vcpu.is_in_user_mode()
     }
 
-    fn preempt_count(&self) -> Option<u32> {
-        let offset = self.board.preempt_count?.offset(|| self.vcpu.syscall_entry())?;
-        self.vcpu.per_cpu_word(offset, self.board.memory()).map(|word| {
-            // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
-            word & !(1 << 31)
-        })
+    fn observed_activity(&self) -> LockActivity {
+        let kernel = &self.board.kernel;
+        if !kernel.is_known() {
+            return LockActivity::Unknown;
+        }
+        match self.vcpu.kernel_registers() {
+            Ok(None) => LockActivity::Free,
+            Ok(Some(registers)) => {
+                kernel.activity(self.vcpu.id(), &InRingZero { stopped: self, registers })
+            }
+            Err(_) => LockActivity::Unknown,
+        }
     }
 
     fn is_in_hlt(&self) -> bool {
         self.board.vm().wiring().has_halt() && self.vcpu.is_halted()
+    }
+}
+
+/// A vCPU that was stopped in ring 0, with its registers.
+struct InRingZero<'a> {
+    stopped: &'a InterruptedVcpu<'a>,
+    registers: KernelRegisters,
+}
+
+impl StoppedCpu for InRingZero<'_> {
+    fn rip(&self) -> u64 {
+        self.registers.rip
+    }
+
+    fn register(&self, number: u8) -> u64 {
+        self.registers.general[usize::from(number & 15)]
+    }
+
+    fn gs_base(&self) -> u64 {
+        self.registers.gs_base
+    }
+
+    fn is_in_hlt(&self) -> bool {
+        self.stopped.is_in_hlt()
+    }
+
+    fn syscall_entry(&self) -> Option<u64> {
+        self.stopped.vcpu.syscall_entry()
+    }
+
+    fn translate(&self, address: u64) -> Option<u64> {
+        self.stopped.vcpu.translate(address)
+    }
+
+    fn read(&self, physical: u64, into: &mut [u8]) -> bool {
+        self.stopped.board.memory().read_slice(into, GuestAddress(physical)).is_ok()
     }
 }
 

@@ -224,7 +224,7 @@ impl<'a> Vm<'a> {
             vcpus: spec.vcpus,
             dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),
             traced: spec.traced,
-            preempt_count: spec.preempt_count,
+            symbols: spec.symbols.clone(),
             host,
         };
         let kvm = KvmHost { vm, scheduler };

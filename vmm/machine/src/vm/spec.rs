@@ -6,8 +6,8 @@ use hypercalls::payload::{MEMORY, Workload};
 
 use super::Oversight;
 use crate::{
-    guest::{initrd::InitrdSource, payload::PayloadSpec},
-    vcpu::{ThreadPlacement, fault::FaultPlan, preempt_count::PreemptCount},
+    guest::{initrd::InitrdSource, kernel_symbols::KernelSymbols, payload::PayloadSpec},
+    vcpu::{ThreadPlacement, fault::FaultPlan},
 };
 use base::{
     backend::PvBackend,
@@ -53,8 +53,8 @@ pub struct MachineSpec {
     pub cgroups: Vec<Arc<File>>,
     /// Telemetry of the guest's locks, and the watchdog.
     pub oversight: Oversight,
-    /// Where the kernel has its preemption count, if that is known.
-    pub preempt_count: Option<PreemptCount>,
+    /// The symbols of the kernel, if they are known.
+    pub symbols: Option<KernelSymbols>,
     /// Include KVM's own counters in the report.
     pub kvm_stats: bool,
     /// Count what the host's kernel does with the vCPUs ([`Running::host_counts`](super::Running::host_counts)).
@@ -78,7 +78,7 @@ impl MachineSpec {
             pinned: false,
             cgroups: Vec::new(),
             oversight: Oversight::NONE,
-            preempt_count: None,
+            symbols: None,
             kvm_stats: false,
             host_counts: false,
             faults: None,

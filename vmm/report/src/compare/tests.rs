@@ -258,7 +258,7 @@ fn a_policy_that_met_no_target_says_so() {
         if let Ended::Done { figures } = &mut cell.outcome
             && let Some(schedule) = &mut figures.schedule
         {
-            schedule.hits = Some(Hits { hits: 0, misses: 100 });
+            schedule.hits = Some(Hits { hits: 0, misses: 100, guesses: 0 });
         }
     }
     let text = render(&Study::new(&[run]));
@@ -274,7 +274,7 @@ fn notes_stand_below_the_rows() {
             figures.long_waits = Some(1500);
             figures.faults = Some(Default::default());
             if let Some(schedule) = &mut figures.schedule {
-                schedule.hits = Some(Hits { hits: 9, misses: 91 });
+                schedule.hits = Some(Hits { hits: 9, misses: 91, guesses: 0 });
                 schedule.totals.entering = 5;
             }
         }

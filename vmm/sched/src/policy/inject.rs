@@ -1,8 +1,9 @@
 //! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: at random moments, on average 1/RATE seconds after the
 //! last hold ended (RATE: 10 by default), vCPUs are stopped until one is found that holds a lock (lhp)
-//! or is next in line for one (lwp). That vCPU is held off its slot for HOLD (default: 20ms). The
-//! policy reads from telemetry, after a stop, what the vCPU was doing. In between it is `rr`. Use it to
-//! measure what a single LHP or LWP costs.
+//! or is next in line for one (lwp). That vCPU is held off its slot for HOLD (default: 20ms). What a vCPU
+//! was doing the policy reads from telemetry after a stop; without telemetry it is observed from outside,
+//! and a vCPU whose kernel has disabled preemption is guessed to be a holder. In between it is `rr`. Use
+//! it to measure what a single LHP or LWP costs.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,8 +40,28 @@ impl InjectionTarget {
 pub struct Hits {
     /// Attempts that preempted a vCPU of the kind aimed at.
     pub hits: u64,
+    /// The part of the hits that is a guess: the vCPU's kernel had disabled preemption, maybe for a lock.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub guesses: u64,
     /// Attempts that found a vCPU of another kind and did not hold it off.
     pub misses: u64,
+}
+
+/// Attempts where guesses are not needed are written as before there were any.
+fn is_none(guesses: &u64) -> bool {
+    *guesses == 0
+}
+
+impl std::ops::Add for Hits {
+    type Output = Hits;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            hits: self.hits.saturating_add(other.hits),
+            guesses: self.guesses.saturating_add(other.guesses),
+            misses: self.misses.saturating_add(other.misses),
+        }
+    }
 }
 
 impl std::ops::Sub for Hits {
@@ -48,7 +69,11 @@ impl std::ops::Sub for Hits {
 
     /// The attempts after the earlier count.
     fn sub(self, earlier: Self) -> Self {
-        Self { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
+        Self {
+            hits: self.hits - earlier.hits,
+            guesses: self.guesses - earlier.guesses,
+            misses: self.misses - earlier.misses,
+        }
     }
 }
 
@@ -128,6 +153,7 @@ impl Policy for Inject {
         if self.due.now(view.now) {
             if self.target.is(&look.activity) {
                 self.hits.hits += 1;
+                self.hits.guesses += u64::from(look.activity == LockActivity::Guarded);
                 let until = view.now.after(self.hold);
                 self.due.reset(until);
                 return Verdict::Hold(until);

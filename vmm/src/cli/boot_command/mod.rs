@@ -84,13 +84,18 @@ pub struct BootArgs {
     #[command(flatten)]
     seccomp: SeccompArgs,
 
-    /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit
-    /// is then estimated from its __preempt_count
+    /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit is then observed
+    /// from outside [default: as our init finds in the guest's /proc/kallsyms]
     #[arg(long, value_name = "F")]
     system_map: Option<PathBuf>,
 
     #[command(flatten)]
     schedule: ScheduleArgs,
+
+    /// Compare what a kernel with telemetry says of its locks at each stop with what is observed from outside, and
+    /// print the table
+    #[arg(long)]
+    cross_check: bool,
 
     #[arg(long, value_name = "user|bpf", default_value = "user", help = DRIVER_HELP.as_str())]
     driver: DriverKind,

@@ -28,10 +28,10 @@ use experiments::{kernel, prepare::driver};
 use machine::{
     guest::{
         initrd,
+        kernel_symbols::KernelSymbols,
         linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, asks_for_one_cpu, turns_the_io_apic_off},
-        symbols,
     },
-    vcpu::{fault::FaultPlan, preempt_count::PreemptCount},
+    vcpu::fault::FaultPlan,
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
 use os::{artifacts, memory::Memory};
@@ -74,8 +74,9 @@ pub(in crate::cli) struct Plan {
     /// Stdin is a terminal, at which a person types.
     pub(super) typed: bool,
     /// Where the kernel has its preemption count.
-    pub(super) preempt_count: Option<PreemptCount>,
+    pub(super) symbols: Option<KernelSymbols>,
     pub(super) schedule: SchedulePlan,
+    pub(super) cross_check: bool,
     #[serde(with = "text")]
     pub(super) driver: DriverKind,
     #[serde(with = "text::option")]
@@ -118,8 +119,9 @@ impl Plan {
             say(format_args!("pvticket: {warning}"));
         }
         let plan = Self {
-            preempt_count: args.system_map.as_deref().map(preempt_count).transpose()?,
+            symbols: args.system_map.as_deref().map(kernel_symbols).transpose()?,
             schedule,
+            cross_check: args.cross_check,
             driver: args.driver,
             faults: args.faults.spec()?,
             kernel,
@@ -139,6 +141,11 @@ impl Plan {
             typed: io::stdin().is_terminal(),
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
+        if plan.cross_check && (plan.schedule.policy.is_host() || !plan.driver.is_user()) {
+            let why =
+                "it compares at the stops of a schedule: name one by --policy, with --driver user";
+            return Err(Usage(format!("--cross-check: {why}")).into());
+        }
         if let Some(reason) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
             return Err(Usage(format!("--driver {}: {reason}", plan.driver)).into());
         }
@@ -202,7 +209,7 @@ impl Plan {
         Ok(MachineSpec {
             pv: self.pv,
             oversight: Oversight::of(Purpose::Boot, self.pv, is_disturbed),
-            preempt_count: self.preempt_count,
+            symbols: self.symbols.clone(),
             kvm_stats: self.stats.is_some(),
             faults: self.faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
             ..MachineSpec::new(self.cpus, self.mem, guest)
@@ -278,8 +285,8 @@ fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<
 }
 
 /// Where a kernel has its preemption count.
-fn preempt_count(map: &Path) -> Result<PreemptCount, Usage> {
-    system_map::read(map, symbols::preempt_count_in, "it has no __preempt_count or pcpu_hot")
+fn kernel_symbols(map: &Path) -> Result<KernelSymbols, Usage> {
+    system_map::read(map, KernelSymbols::in_system_map, "it has no __preempt_count or pcpu_hot")
 }
 
 /// A file that the user named; a usage error if it cannot be read.

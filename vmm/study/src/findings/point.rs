@@ -329,10 +329,7 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
     let sum = |pick: fn(&Totals) -> u64| {
         scheduled.iter().map(|(_, schedule)| pick(&schedule.totals) as f64).sum::<f64>()
     };
-    let hits = scheduled.iter().filter_map(|(_, schedule)| schedule.hits).reduce(|a, b| Hits {
-        hits: a.hits.saturating_add(b.hits),
-        misses: a.misses.saturating_add(b.misses),
-    });
+    let hits = scheduled.iter().filter_map(|(_, schedule)| schedule.hits).reduce(Hits::add);
     let preemptions = sum(|totals| totals.preemptions);
     // All preemptions are unclassified: the guest publishes no telemetry.
     let is_blind = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;

@@ -124,6 +124,10 @@ impl VcpuScheduler for MockScheduler {
         false
     }
 
+    fn observes(&self, _: VcpuId) -> bool {
+        true
+    }
+
     fn leave(&self, _: VcpuId) {}
 }
 

@@ -89,7 +89,7 @@ fn board(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<Board<MockHost>
     let memory = ram::map(&regions(ByteSize::mib(2)), 4096).unwrap();
     let host = MockHost::new(memory, scheduler);
     let host_view = HostView::default();
-    let spec = BoardSpec { vcpus, dice, traced: false, preempt_count: None, host: host_view };
+    let spec = BoardSpec { vcpus, dice, traced: false, symbols: None, host: host_view };
     let board = Arc::new(Board::new(host, devices, event(), spec));
     let _ = board.kicks.halts().host().board.set(Arc::downgrade(&board));
     if has(HAS_COURIER) {

@@ -373,6 +373,11 @@ impl VcpuScheduler for BpfVmScheduler {
         false
     }
 
+    fn observes(&self, _: VcpuId) -> bool {
+        // Its vCPUs are not stopped by a thread that could.
+        false
+    }
+
     fn leave(&self, _: VcpuId) {
         // The scheduler forgets a thread when it ends.
     }

@@ -193,6 +193,7 @@ impl Turns {
             totals: self.accounting.totals(),
             hits,
             counts_waste: true,
+            cross_check: None,
             divergence: None,
             times: self.times.map(Latency::of),
             histograms: self.times.clone(),
@@ -205,7 +206,7 @@ impl Turns {
 
 /// Hits and misses, of a policy that injects.
 pub(super) const fn hits(counts: &SchedulerCounts) -> Hits {
-    Hits { hits: counts.hits, misses: counts.misses }
+    Hits { hits: counts.hits, guesses: 0, misses: counts.misses }
 }
 
 /// Converts an end to that of a schedule of this program; `None`: the turn goes on.

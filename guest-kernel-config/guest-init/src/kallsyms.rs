@@ -1,0 +1,158 @@
+//! What `/proc/kallsyms` tells of where the kernel has its locks.
+
+use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts, VERSION};
+
+/// Longest line that is parsed: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
+const LONGEST: usize = 640;
+
+/// Of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
+const IN_PCPU_HOT: u64 = 8;
+
+/// Reads the file, in pieces of any length.
+pub struct Reader {
+    facts: KernelFacts,
+    /// The begin of a line whose end has not come.
+    line: [u8; LONGEST],
+    length: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        let facts = KernelFacts { version: VERSION, ..KernelFacts::default() };
+        Self { facts, line: [0; LONGEST], length: 0 }
+    }
+}
+
+impl Reader {
+    /// The next piece of the file.
+    pub fn push(&mut self, mut piece: &[u8]) {
+        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
+            let (rest, next) = (&piece[..end], &piece[end + 1..]);
+            if self.length == 0 {
+                self.facts.note(rest);
+            } else {
+                self.keep(rest);
+                let (line, length) = (self.line, self.length);
+                self.facts.note(&line[..length]);
+                self.length = 0;
+            }
+            piece = next;
+        }
+        self.keep(piece);
+    }
+
+    fn keep(&mut self, begin: &[u8]) {
+        // The end of a line that is too long is part of its name.
+        let room = &mut self.line[self.length..];
+        let count = begin.len().min(room.len());
+        room[..count].copy_from_slice(&begin[..count]);
+        self.length += count;
+    }
+
+    /// Has everything been found that may be in the list? The rest of it need not be read: it is long.
+    pub fn is_complete(&self) -> bool {
+        let KernelFacts {
+            flags, native_slow_path, pv_slow_path, queue_nodes, preempt_count, ..
+        } = self.facts;
+        let are_paths_known = native_slow_path.end != 0 && pv_slow_path.end != 0;
+        flags != 0 && are_paths_known && queue_nodes != 0 && preempt_count != 0
+    }
+
+    /// What was found. None: no address, as the kernel shows none to this process.
+    pub fn facts(&self) -> Option<KernelFacts> {
+        let KernelFacts { native_slow_path, queue_nodes, preempt_count, .. } = self.facts;
+        let is_known = native_slow_path.start != 0 || queue_nodes != 0 || preempt_count != 0;
+        is_known.then_some(self.facts)
+    }
+}
+
+trait Note {
+    fn note(&mut self, line: &[u8]);
+}
+
+impl Note for KernelFacts {
+    /// A line: address, type and name. Lines are in the order of addresses, but for those of modules, which come last.
+    fn note(&mut self, line: &[u8]) {
+        let mut words = line.split(|byte| byte.is_ascii_whitespace());
+        let address = words.next().and_then(hexadecimal);
+        let (Some(address), Some(name)) = (address, words.nth(1)) else { return };
+        for path in [&mut self.native_slow_path, &mut self.pv_slow_path] {
+            if path.end == 0 && path.start != 0 && address > path.start {
+                path.end = address;
+            }
+        }
+        let begins = CodeRange { start: address, end: 0 };
+        match name {
+            b"native_queued_spin_lock_slowpath" | b"queued_spin_lock_slowpath" => {
+                self.native_slow_path = begins;
+            }
+            b"__pv_queued_spin_lock_slowpath" => self.pv_slow_path = begins,
+            b"qnodes" => self.queue_nodes = address,
+            b"__preempt_count" => self.preempt_count = address,
+            b"pcpu_hot" => self.preempt_count = address + IN_PCPU_HOT,
+            // Of kernels that can be preempted, which count locks.
+            b"preempt_schedule" => self.flags |= COUNTS_LOCKS,
+            _ => {}
+        }
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = b"0000000000020940 A pcpu_hot\n\
+        0000000000021000 A qnodes\n\
+        ffffffff9e100000 T native_queued_spin_lock_slowpath\n\
+        ffffffff9e100000 T an_alias\n\
+        ffffffff9e1002e0 T __pv_queued_spin_lock_slowpath\n\
+        ffffffff9e100640 t x__pv_queued_spin_lock_slowpath\n\
+        ffffffff9e200000 T preempt_schedule\n\
+        ffffffffc0000000 t qnodes_of_a_module\t[m]\n";
+
+    fn read(pieces: impl Iterator<Item = &'static [u8]>) -> Option<KernelFacts> {
+        let mut reader = Reader::default();
+        pieces.for_each(|piece| reader.push(piece));
+        reader.facts()
+    }
+
+    #[test]
+    fn facts_are_found_in_pieces_of_any_length() {
+        let whole = read([TEXT].into_iter()).unwrap();
+        let expected = KernelFacts {
+            version: VERSION,
+            flags: COUNTS_LOCKS,
+            native_slow_path: CodeRange {
+                start: 0xffff_ffff_9e10_0000,
+                end: 0xffff_ffff_9e10_02e0,
+            },
+            pv_slow_path: CodeRange { start: 0xffff_ffff_9e10_02e0, end: 0xffff_ffff_9e10_0640 },
+            queue_nodes: 0x21000,
+            preempt_count: 0x20948,
+        };
+        assert_eq!(whole, expected);
+        let mut reader = Reader::default();
+        let (first, rest) = TEXT.split_at(TEXT.len() - 60);
+        reader.push(first);
+        assert!(!reader.is_complete());
+        reader.push(rest);
+        assert!(reader.is_complete());
+        for length in 1..70 {
+            assert_eq!(read(TEXT.chunks(length)), Some(expected), "{length} bytes each");
+        }
+    }
+
+    #[test]
+    fn hidden_addresses_are_not_known() {
+        let text = b"0000000000000000 A pcpu_hot_\n0000000000000000 A qnodes\n";
+        assert_eq!(read([text.as_slice()].into_iter()), None);
+        assert_eq!(
+            read([[b'f'; 2000].as_slice(), b"\n\nx\nffff\n", &[0xff; 99]].into_iter()),
+            None
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! The facts of the running kernel, read from its list of symbols.
+
+use alloc::vec;
+
+use guest_init::kallsyms::Reader;
+use hypercalls::kernel_facts::KernelFacts;
+use rustix::{
+    fs::{self, Mode, OFlags},
+    io::Errno,
+};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 32 << 10;
+
+/// None: the kernel has no such list, or shows no addresses.
+pub fn read() -> Option<KernelFacts> {
+    let list = fs::open(c"/proc/kallsyms", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut piece = vec![0_u8; PIECE];
+    let mut reader = Reader::default();
+    loop {
+        match rustix::io::read(&list, piece.as_mut_slice()) {
+            Ok(0) => return reader.facts(),
+            Ok(count) => {
+                reader.push(&piece[..count]);
+                if reader.is_complete() {
+                    return reader.facts();
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a guest tells of its kernel, so that the VMM can tell what a vCPU that it stops does with locks though
+//! the kernel itself does not say: one of a distribution, for instance.
+//!
+//! A program with the right to do so reads [`KERNEL_FACTS`](crate::ports::KERNEL_FACTS). If the VMM wants the
+//! facts, it writes the number of the page that has a [`KernelFacts`] at its start to the same port; the VMM
+//! has read it when the instruction completes. Zero stands for what is not known.
+
+use core::array;
+
+/// Value of [`KernelFacts::version`].
+pub const VERSION: u32 = 1;
+
+/// Bit of [`KernelFacts::flags`]: spinlocks count in the preemption count (`CONFIG_PREEMPT_COUNT`).
+pub const COUNTS_LOCKS: u32 = 1 << 0;
+
+/// Code of the running kernel.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct CodeRange {
+    /// Virtual address of its first instruction.
+    pub start: u64,
+    /// Of the byte after its last instruction.
+    pub end: u64,
+}
+
+/// Facts of one kernel. Addresses are those of the running kernel, wherever it was loaded.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct KernelFacts {
+    /// [`VERSION`].
+    pub version: u32,
+    /// [`COUNTS_LOCKS`].
+    pub flags: u32,
+    /// `native_queued_spin_lock_slowpath`.
+    pub native_slow_path: CodeRange,
+    /// `__pv_queued_spin_lock_slowpath`; zero in a kernel without PV queued spinlocks.
+    pub pv_slow_path: CodeRange,
+    /// `qnodes`, relative to a CPU's base of GS.
+    pub queue_nodes: u64,
+    /// The preemption count, relative to a CPU's base of GS: `__preempt_count`, or in `pcpu_hot`.
+    pub preempt_count: u64,
+}
+
+/// Size of the facts as they are in memory.
+pub const SIZE: usize = size_of::<KernelFacts>();
+
+impl KernelFacts {
+    /// As they are in memory, in little-endian order.
+    pub fn to_bytes(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The facts in these bytes; None: they are of another version.
+    pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<Self> {
+        let word = |ix: usize| u64::from_le_bytes(array::from_fn(|byte| bytes[ix * 8 + byte]));
+        let facts = Self {
+            version: word(0) as u32,
+            flags: (word(0) >> 32) as u32,
+            native_slow_path: CodeRange { start: word(1), end: word(2) },
+            pv_slow_path: CodeRange { start: word(3), end: word(4) },
+            queue_nodes: word(5),
+            preempt_count: word(6),
+        };
+        (facts.version == VERSION).then_some(facts)
+    }
+
+    fn words(&self) -> [u64; SIZE / 8] {
+        let (native, pv) = (self.native_slow_path, self.pv_slow_path);
+        [
+            u64::from(self.version) | u64::from(self.flags) << 32,
+            native.start,
+            native.end,
+            pv.start,
+            pv.end,
+            self.queue_nodes,
+            self.preempt_count,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_survive_memory() {
+        let facts = KernelFacts {
+            version: VERSION,
+            flags: COUNTS_LOCKS,
+            native_slow_path: CodeRange { start: 1, end: 2 },
+            pv_slow_path: CodeRange { start: 3, end: 4 },
+            queue_nodes: 5,
+            preempt_count: u64::MAX,
+        };
+        assert_eq!(KernelFacts::from_bytes(&facts.to_bytes()), Some(facts));
+        let other = KernelFacts { version: 2, ..facts };
+        assert_eq!(KernelFacts::from_bytes(&other.to_bytes()), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! What is known of a Linux kernel that does not say itself what it does with locks: where it has what tells.
+
+use std::ops::Range;
+
+use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts};
+
+use serde::{Deserialize, Serialize};
+
+use super::{linux::is_in_image, symbols::lines};
+
+/// Size of a node of a queued lock's queue (`struct qnode`), in a kernel without PV queued spinlocks.
+const NODE: u64 = 16;
+/// The same with `CONFIG_PARAVIRT_SPINLOCKS`, which adds two words.
+const PV_NODE: u64 = 32;
+
+/// The slow path of queued spinlocks: a vCPU in it waits, or has just taken the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowPath {
+    /// Virtual addresses of its code.
+    pub code: Range<u64>,
+    /// Halts waiters, and keeps the pending bit for the first of the queue.
+    pub is_pv: bool,
+}
+
+/// Where a kernel has what tells of its locks. Addresses of per-CPU variables are relative to a CPU's base of GS.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelSymbols {
+    /// `entry_SYSCALL_64` as linked; None: the addresses are those of the running kernel.
+    entry: Option<u64>,
+    /// The preemption count.
+    pub preempt_count: Option<u64>,
+    /// Spinlocks count in the preemption count (`CONFIG_PREEMPT_COUNT`), so that zero says that none is held.
+    pub counts_locks: bool,
+    /// Each CPU's nodes in queues of queued spinlocks (`qnodes`).
+    pub queue_nodes: Option<u64>,
+    /// Size of a node.
+    pub node_size: u64,
+    /// The slow paths of queued spinlocks.
+    pub slow_paths: Vec<SlowPath>,
+}
+
+impl KernelSymbols {
+    /// Of the kernel with this System.map. None if that does not have the preemption count.
+    pub fn in_system_map(text: &str) -> Option<Self> {
+        /// Of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
+        const IN_PCPU_HOT: u64 = 8;
+        let mut sorted: Vec<_> = lines(text).collect();
+        sorted.sort_unstable();
+        let at = |wanted| sorted.iter().find(|(_, name)| *name == wanted).map(|(at, _)| *at);
+        let code = |wanted| {
+            let start = at(wanted)?;
+            let end = sorted.iter().map(|(at, _)| *at).find(|at| *at > start)?;
+            Some(start..end)
+        };
+        let own = at("__preempt_count");
+        let preempt_count = own.or_else(|| at("pcpu_hot").map(|hot| hot + IN_PCPU_HOT))?;
+        let pv = code("__pv_queued_spin_lock_slowpath");
+        let native = code("native_queued_spin_lock_slowpath");
+        let native = native.or_else(|| code("queued_spin_lock_slowpath"));
+        Some(Self {
+            entry: Some(at("entry_SYSCALL_64")?),
+            preempt_count: Some(preempt_count),
+            // Kernels that can be preempted count locks; others may count, but do not say so by a symbol.
+            counts_locks: at("preempt_schedule").is_some(),
+            queue_nodes: at("qnodes"),
+            node_size: if pv.is_some() { PV_NODE } else { NODE },
+            slow_paths: slow_paths(native, pv),
+        })
+    }
+
+    /// As a guest has told of its kernel.
+    pub fn reported(facts: &KernelFacts) -> Self {
+        let known = |address: u64| (address != 0).then_some(address);
+        let code = |code: CodeRange| (code.start < code.end).then_some(code.start..code.end);
+        let pv = code(facts.pv_slow_path);
+        Self {
+            entry: None,
+            preempt_count: known(facts.preempt_count),
+            counts_locks: facts.flags & COUNTS_LOCKS != 0,
+            queue_nodes: known(facts.queue_nodes),
+            node_size: if pv.is_some() { PV_NODE } else { NODE },
+            slow_paths: slow_paths(code(facts.native_slow_path), pv),
+        }
+    }
+
+    /// The symbols of the running kernel, which may have been moved (KASLR) by as much as its system call entry was.
+    /// That is at `entry` (None: not set yet).
+    pub fn loaded(&self, entry: impl FnOnce() -> Option<u64>) -> Option<Self> {
+        let Some(linked) = self.entry else { return Some(self.clone()) };
+        let moved = entry()?.wrapping_sub(linked);
+        // Since Linux 6.15 the base of GS is the distance from the image to the CPU's area, and per-CPU variables
+        // have addresses in the image. Before, they count from zero and do not move.
+        let per_cpu = |at: u64| if is_in_image(at) { at.wrapping_add(moved) } else { at };
+        let code = |path: &SlowPath| SlowPath {
+            code: path.code.start.wrapping_add(moved)..path.code.end.wrapping_add(moved),
+            ..*path
+        };
+        Some(Self {
+            entry: None,
+            preempt_count: self.preempt_count.map(per_cpu),
+            queue_nodes: self.queue_nodes.map(per_cpu),
+            slow_paths: self.slow_paths.iter().map(code).collect(),
+            ..*self
+        })
+    }
+}
+
+fn slow_paths(native: Option<Range<u64>>, pv: Option<Range<u64>>) -> Vec<SlowPath> {
+    let native = native.map(|code| SlowPath { code, is_pv: false });
+    native.into_iter().chain(pv.map(|code| SlowPath { code, is_pv: true })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of Linux 6.12 the map was refused, and of 7.x with KASLR the count was read beside its place, as zero.
+    #[test]
+    fn per_cpu_symbols_are_where_each_version_has_them() {
+        let map = "0000000000020940 D pcpu_hot\nffffffff81800040 T entry_SYSCALL_64\n\
+                   0000000000021000 D qnodes\n";
+        let found = KernelSymbols::in_system_map(map).unwrap();
+        let moved = found.loaded(|| Some(0xffff_ffff_9180_0040)).unwrap();
+        assert_eq!((moved.preempt_count, moved.queue_nodes), (Some(0x20948), Some(0x21000)));
+
+        let map = "ffffffff82a00008 D __preempt_count\nffffffff81800040 T entry_SYSCALL_64\n";
+        let found = KernelSymbols::in_system_map(map).unwrap();
+        for (entry, count) in [
+            (0xffff_ffff_8180_0040, 0xffff_ffff_82a0_0008),
+            (0xffff_ffff_9180_0040, 0xffff_ffff_92a0_0008),
+        ] {
+            assert_eq!(found.loaded(|| Some(entry)).unwrap().preempt_count, Some(count));
+        }
+        assert_eq!(found.loaded(|| None), None, "the kernel has not set its entry yet");
+        assert_eq!(KernelSymbols::in_system_map(map.lines().next().unwrap()), None);
+    }
+
+    #[test]
+    fn symbols_are_found_by_their_whole_names() {
+        let entry = "ffffffff81800040 T entry_SYSCALL_64\n";
+        let map = format!("1abb8 D x__preempt_count_x\n1abc0 D __preempt_count\n{entry}");
+        let found = KernelSymbols::in_system_map(&map).unwrap();
+        assert_eq!((found.preempt_count, found.counts_locks), (Some(0x1abc0), false));
+        let text = "ffffffffffffffff B The real System.map is elsewhere";
+        assert_eq!(KernelSymbols::in_system_map(text), None);
+    }
+
+    #[test]
+    fn a_slow_path_ends_at_the_next_symbol_and_moves_with_the_image() {
+        let map = "ffffffff81100000 T native_queued_spin_lock_slowpath\n\
+                   ffffffff81100300 T __pv_queued_spin_lock_slowpath\n\
+                   ffffffff81100300 T an_alias\n\
+                   ffffffff81100640 T next\n\
+                   1abc0 D __preempt_count\n\
+                   ffffffff81090000 T preempt_schedule\n\
+                   ffffffff81000040 T entry_SYSCALL_64\n";
+        let found = KernelSymbols::in_system_map(map).unwrap();
+        assert!(found.counts_locks);
+        assert_eq!(found.node_size, PV_NODE);
+        let loaded = found.loaded(|| Some(0xffff_ffff_a100_0040)).unwrap();
+        let [native, pv] = loaded.slow_paths.as_slice() else { panic!("{loaded:?}") };
+        assert_eq!(native.code, 0xffff_ffff_a110_0000..0xffff_ffff_a110_0300);
+        assert_eq!((pv.code.end, pv.is_pv), (0xffff_ffff_a110_0640, true));
+    }
+
+    #[test]
+    fn what_a_guest_does_not_tell_is_not_known() {
+        let facts = KernelFacts { preempt_count: 8, ..KernelFacts::default() };
+        let reported = KernelSymbols::reported(&facts);
+        assert_eq!(reported.loaded(|| None), Some(reported.clone()), "it is loaded");
+        let known = KernelSymbols { preempt_count: Some(8), node_size: NODE, ..Default::default() };
+        assert_eq!(reported, known);
+    }
+}

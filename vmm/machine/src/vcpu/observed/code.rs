@@ -1,0 +1,97 @@
+//! Where the machine code of a slow path keeps the lock.
+
+/// Longest function that is read: the slow paths have some 700 bytes.
+pub(super) const LONGEST: u64 = 4096;
+
+/// Number of RDI, which has a function's first argument (System V ABI).
+const RDI: u8 = 7;
+
+/// The registers that a function keeps for its caller, and so through the calls that it makes itself: RBX, RBP, R12
+/// to R15.
+const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
+
+/// Where a slow path has the lock that it was called with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LockRegister {
+    /// Number of the register.
+    register: u8,
+    /// Offset of the instruction after which it is there. Until then it is in RDI.
+    from: u64,
+}
+
+impl LockRegister {
+    /// Finds the copy of RDI to a register that calls keep in the code of a function. The functions in question make
+    /// one copy, and never use the register for anything else (Debian's 6.1, 6.12 and 7.3, GCC 12 and 14).
+    pub(super) fn find(code: &[u8]) -> Option<Self> {
+        // MOV r/m64, r64 (SDM vol. 2, REX.W 89 /r) between registers: REX with W and maybe B, the opcode, and a
+        // ModR/M byte with mod 3 and reg RDI.
+        let copies = code.windows(3).zip(3..).filter_map(|(bytes, from)| {
+            let [rex @ (0x48 | 0x49), 0x89, modrm] = bytes else { return None };
+            let register = (modrm & 7) | (rex & 1) << 3;
+            (modrm >> 3 == 0b11 << 3 | RDI).then_some(Self { register, from })
+        });
+        copies.into_iter().find(|copy| KEPT.contains(&copy.register))
+    }
+
+    /// The number of the register that has the lock at this offset in the function.
+    pub(super) const fn at(self, offset: u64) -> u8 {
+        if offset < self.from { RDI } else { self.register }
+    }
+
+    /// The number of the register that has it while a function is called.
+    pub(super) const fn kept(self) -> u8 {
+        self.register
+    }
+}
+
+/// Where a function spins: its PAUSE instructions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SpinLoops(Vec<u64>);
+
+impl SpinLoops {
+    /// Bytes that belong to a loop before and after its PAUSE: a load, a test and a branch.
+    const REACH: u64 = 12;
+
+    pub(super) fn find(code: &[u8]) -> Self {
+        // SDM vol. 2: F3 90.
+        let pauses = code.windows(2).zip(0..).filter(|(bytes, _)| **bytes == [0xf3, 0x90]);
+        Self(pauses.map(|(_, at)| at).collect())
+    }
+
+    /// Is the instruction at this offset in one of the loops?
+    pub(super) fn contain(&self, offset: u64) -> bool {
+        self.0.iter().any(|pause| pause.abs_diff(offset) <= Self::REACH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_of_the_first_argument_is_found() {
+        // push %r12; mov %rdi,%rbx; nop
+        let code = [0x41, 0x54, 0x48, 0x89, 0xfb, 0x90];
+        let found = LockRegister::find(&code).unwrap();
+        assert_eq!((found.at(0), found.at(4), found.at(5), found.kept()), (7, 7, 3, 3));
+        // mov %rdi,%r13
+        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().kept(), 13);
+    }
+
+    #[test]
+    fn the_loops_are_around_the_pauses() {
+        let mut code = [0x90; 64];
+        code[30] = 0xf3;
+        let loops = SpinLoops::find(&code);
+        assert!(loops.contain(30) && loops.contain(32) && loops.contain(20) && loops.contain(42));
+        assert!(!loops.contain(17) && !loops.contain(43));
+    }
+
+    #[test]
+    fn other_moves_are_not_taken_for_it() {
+        // mov %rdi,%rax (a call may change it); mov %rsi,%rbx; mov %rdi,(%rbx); mov %edi,%ebx
+        let code = [0x48, 0x89, 0xf8, 0x48, 0x89, 0xf3, 0x48, 0x89, 0x3b, 0x89, 0xfb];
+        assert_eq!(LockRegister::find(&code), None);
+        assert_eq!(LockRegister::find(&[]), None);
+    }
+}

@@ -1,0 +1,250 @@
+use std::cell::RefCell;
+
+use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts};
+
+use super::*;
+
+/// Virtual address of physical address 0.
+const MAP: u64 = 0xffff_8000_0000_0000;
+const NATIVE: u64 = MAP + 0x1000;
+const PV: u64 = MAP + 0x1100;
+/// Offset of the wait loop in each slow path.
+const LOOP: u64 = 0x40;
+const LOCK: u64 = MAP + 0x2000;
+const STACK_TOP: u64 = MAP + 0x3f00;
+/// Per-CPU areas: of each vCPU a page.
+const AREAS: u64 = MAP + 0x4000;
+const COUNT_AT: u64 = 0x100;
+const NODES_AT: u64 = 0x200;
+const ONE: VcpuId = VcpuId(1);
+const RBX: u8 = 3;
+
+/// Two vCPUs' memory, and the registers of the one that is stopped.
+struct Cpu {
+    memory: RefCell<Vec<u8>>,
+    rip: u64,
+    registers: [u64; 16],
+    id: VcpuId,
+    in_hlt: bool,
+}
+
+impl Cpu {
+    fn new() -> Self {
+        let cpu = Self {
+            memory: RefCell::new(vec![0; 0x8000]),
+            rip: MAP + 0x1800,
+            registers: [0; 16],
+            id: ONE,
+            in_hlt: false,
+        };
+        for path in [NATIVE, PV] {
+            // mov %rdi,%rbx; ... pause
+            cpu.set(path, &[0x48, 0x89, 0xfb]);
+            cpu.set(path + LOOP, &[0xf3, 0x90]);
+        }
+        let mut cpu = cpu;
+        cpu.registers[4] = STACK_TOP;
+        cpu
+    }
+
+    fn set(&self, address: u64, bytes: &[u8]) {
+        let at = (address - MAP) as usize;
+        self.memory.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn set_word(&self, address: u64, word: u32) {
+        self.set(address, &word.to_le_bytes());
+    }
+
+    fn area(id: VcpuId) -> u64 {
+        AREAS + u64::from(id.0) * PAGE
+    }
+
+    /// The first node of a vCPU.
+    fn node(id: VcpuId) -> u64 {
+        Self::area(id) + NODES_AT
+    }
+
+    fn in_loop(mut self, path: u64) -> Self {
+        self.rip = path + LOOP;
+        self.registers[usize::from(RBX)] = LOCK;
+        self
+    }
+}
+
+impl StoppedCpu for Cpu {
+    fn rip(&self) -> u64 {
+        self.rip
+    }
+
+    fn register(&self, number: u8) -> u64 {
+        self.registers[usize::from(number)]
+    }
+
+    fn gs_base(&self) -> u64 {
+        Self::area(self.id)
+    }
+
+    fn is_in_hlt(&self) -> bool {
+        self.in_hlt
+    }
+
+    fn syscall_entry(&self) -> Option<u64> {
+        None
+    }
+
+    fn translate(&self, address: u64) -> Option<u64> {
+        address.checked_sub(MAP).filter(|at| *at < self.memory.borrow().len() as u64)
+    }
+
+    fn read(&self, physical: u64, into: &mut [u8]) -> bool {
+        let at = physical as usize;
+        let found = self.memory.borrow().get(at..at + into.len()).map(<[u8]>::to_vec);
+        found.is_some_and(|bytes| {
+            into.copy_from_slice(&bytes);
+            true
+        })
+    }
+}
+
+fn kernel() -> ObservedKernel {
+    let facts = KernelFacts {
+        flags: COUNTS_LOCKS,
+        native_slow_path: CodeRange { start: NATIVE, end: PV },
+        pv_slow_path: CodeRange { start: PV, end: PV + 0x100 },
+        queue_nodes: NODES_AT,
+        preempt_count: COUNT_AT,
+        ..KernelFacts::default()
+    };
+    let two = VcpuCount::try_from(2).unwrap();
+    ObservedKernel::new(two, Some(KernelSymbols::reported(&facts)))
+}
+
+fn distance(activity: LockActivity) -> Option<u16> {
+    let LockActivity::Waiting { lock: LockId(LOCK), distance, .. } = activity else {
+        panic!("{activity:?}")
+    };
+    distance
+}
+
+#[test]
+fn a_preemption_count_of_zero_frees_a_vcpu_if_the_kernel_counts_locks() {
+    let (kernel, cpu) = (kernel(), Cpu::new());
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
+    // Bit 31 is no part of the count.
+    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1 << 31);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
+    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Guarded);
+
+    let facts = KernelFacts { preempt_count: COUNT_AT, ..KernelFacts::default() };
+    let uncounted = ObservedKernel::new(VcpuCount::ONE, Some(KernelSymbols::reported(&facts)));
+    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 0);
+    assert_eq!(uncounted.activity(ONE, &cpu), LockActivity::Unknown, "it may hold one");
+    assert_eq!(
+        ObservedKernel::new(VcpuCount::ONE, None).activity(ONE, &cpu),
+        LockActivity::Unknown
+    );
+}
+
+#[test]
+fn a_pending_waiter_is_next_while_it_spins() {
+    let kernel = kernel();
+    let mut cpu = Cpu::new().in_loop(NATIVE);
+    cpu.set_word(LOCK, 0x101);
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
+    // Elsewhere in the function the bit may be another's.
+    cpu.rip = NATIVE + 0x20;
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
+}
+
+#[test]
+fn the_queue_is_known_by_its_nodes() {
+    let kernel = kernel();
+    let mut cpu = Cpu::new().in_loop(NATIVE);
+    let (zero, own) = (Cpu::node(VcpuId(0)), Cpu::node(ONE));
+    // The tail is the stopped one.
+    cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 1);
+    cpu.set_word(own + 12, 1);
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it is alone in the queue");
+
+    // Another vCPU, which has been seen before, is ahead of it.
+    cpu.id = VcpuId(0);
+    cpu.set_word(zero + 12, 1);
+    let _ = kernel.activity(VcpuId(0), &cpu);
+    cpu.id = ONE;
+    cpu.set(zero, &own.to_le_bytes());
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(2));
+    cpu.set_word(own + 8, 1);
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it was let to the front");
+
+    // Its node is in use until it has let the next one on, and then the queue is empty.
+    cpu.set_word(LOCK, 1);
+    let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    assert_eq!(kernel.activity(ONE, &cpu), owns);
+
+    // It has a node, and is about to join.
+    cpu.set_word(own + 8, 0);
+    cpu.set_word(zero + 12, 0);
+    cpu.set_word(LOCK, QueuedWord::tail_of(0, 0) << 16 | 1);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
+}
+
+#[test]
+fn a_halted_waiter_is_known_by_its_node_and_the_register_that_calls_keep() {
+    let kernel = kernel();
+    let mut cpu = Cpu::new().in_loop(PV);
+    (cpu.rip, cpu.in_hlt) = (MAP + 0x1800, true);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free, "it is idle");
+    cpu.set_word(Cpu::node(ONE) + 12, 1);
+    cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 3);
+    let activity = kernel.activity(ONE, &cpu);
+    assert!(matches!(activity, LockActivity::Waiting { halted: true, .. }) && activity.is_next());
+    cpu.registers[usize::from(RBX)] = STACK_TOP;
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering, "for some lock");
+}
+
+#[test]
+fn a_holder_is_known_by_a_lock_that_others_await() {
+    let kernel = kernel();
+    let waiter = Cpu::new().in_loop(NATIVE);
+    waiter.set_word(LOCK, 0x101);
+    let _ = kernel.activity(ONE, &waiter);
+
+    let holder = Cpu::new();
+    holder.set_word(Cpu::area(ONE) + COUNT_AT, 1);
+    assert_eq!(kernel.activity(ONE, &holder), LockActivity::Guarded);
+    holder.set(STACK_TOP + 0x40, &LOCK.to_le_bytes());
+    holder.set_word(LOCK, 0x101);
+    let holds = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    assert_eq!(kernel.activity(ONE, &holder), holds);
+    // Nobody waits for it now, or it is free.
+    for word in [1, 0] {
+        holder.set_word(LOCK, word);
+        assert_eq!(kernel.activity(ONE, &holder), LockActivity::Guarded);
+    }
+}
+
+/// Whatever a guest says of its kernel, and whatever its registers have.
+#[test]
+fn nothing_a_guest_tells_is_believed_blindly() {
+    let odd = [0, 1, MAP, MAP + 0x7ffd, u64::MAX, u64::MAX - 7, 1 << 63];
+    for at in odd {
+        let code = CodeRange { start: at, end: at.wrapping_add(0x2000) };
+        let facts = KernelFacts {
+            native_slow_path: code,
+            pv_slow_path: code,
+            queue_nodes: at,
+            preempt_count: at,
+            ..KernelFacts::default()
+        };
+        let two = VcpuCount::try_from(2).unwrap();
+        let kernel = ObservedKernel::new(two, Some(KernelSymbols::reported(&facts)));
+        for value in odd {
+            let mut cpu = Cpu::new();
+            (cpu.rip, cpu.registers) = (value, [value; 16]);
+            let _ = kernel.activity(ONE, &cpu);
+            let _ = kernel.activity(VcpuId(7), &cpu);
+        }
+    }
+}
