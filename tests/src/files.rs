@@ -127,6 +127,7 @@ pub mod code {
         pub const EVENT: u16 = 0x618;
         pub const STDIN_AVAIL: u16 = 0x61c;
         pub const OUTPUT_PAGE: u16 = 0x624;
+        pub const KERNEL_FACTS: u16 = 0x640;
         pub const STDOUT_PAGE: u16 = 0x628;
         pub const STDERR_PAGE: u16 = 0x62c;
         pub const DOORBELL: u16 = 0x634;

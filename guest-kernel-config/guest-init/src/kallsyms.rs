@@ -1,12 +1,11 @@
 //! What `/proc/kallsyms` tells of where the kernel has its locks.
 
-use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts, VERSION};
+use hypercalls::kernel_facts::{
+    COUNTS_LOCKS, CodeRange, KernelFacts, PREEMPT_COUNT_IN_PCPU_HOT, VERSION,
+};
 
 /// Longest line that is parsed: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
 const LONGEST: usize = 640;
-
-/// Of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
-const IN_PCPU_HOT: u64 = 8;
 
 /// Reads the file, in pieces of any length.
 pub struct Reader {
@@ -75,21 +74,30 @@ impl Note for KernelFacts {
     fn note(&mut self, line: &[u8]) {
         let mut words = line.split(|byte| byte.is_ascii_whitespace());
         let address = words.next().and_then(hexadecimal);
-        let (Some(address), Some(name)) = (address, words.nth(1)) else { return };
+        // Zero: the kernel shows no addresses to this process.
+        let Some(address) = address.filter(|address| *address != 0) else { return };
+        let Some(name) = words.nth(1) else { return };
         for path in [&mut self.native_slow_path, &mut self.pv_slow_path] {
             if path.end == 0 && path.start != 0 && address > path.start {
                 path.end = address;
             }
         }
         let begins = CodeRange { start: address, end: 0 };
+        // The first of a name is the kernel's own: modules come last.
         match name {
-            b"native_queued_spin_lock_slowpath" | b"queued_spin_lock_slowpath" => {
+            b"native_queued_spin_lock_slowpath" | b"queued_spin_lock_slowpath"
+                if self.native_slow_path.start == 0 =>
+            {
                 self.native_slow_path = begins;
             }
-            b"__pv_queued_spin_lock_slowpath" => self.pv_slow_path = begins,
-            b"qnodes" => self.queue_nodes = address,
-            b"__preempt_count" => self.preempt_count = address,
-            b"pcpu_hot" => self.preempt_count = address + IN_PCPU_HOT,
+            b"__pv_queued_spin_lock_slowpath" if self.pv_slow_path.start == 0 => {
+                self.pv_slow_path = begins;
+            }
+            b"qnodes" if self.queue_nodes == 0 => self.queue_nodes = address,
+            b"__preempt_count" if self.preempt_count == 0 => self.preempt_count = address,
+            b"pcpu_hot" if self.preempt_count == 0 => {
+                self.preempt_count = address.wrapping_add(PREEMPT_COUNT_IN_PCPU_HOT);
+            }
             // Of kernels that can be preempted, which count locks.
             b"preempt_schedule" => self.flags |= COUNTS_LOCKS,
             _ => {}
@@ -112,7 +120,7 @@ mod tests {
         ffffffff9e1002e0 T __pv_queued_spin_lock_slowpath\n\
         ffffffff9e100640 t x__pv_queued_spin_lock_slowpath\n\
         ffffffff9e200000 T preempt_schedule\n\
-        ffffffffc0000000 t qnodes_of_a_module\t[m]\n";
+        ffffffffc0000000 t qnodes\t[m]\n";
 
     fn read(pieces: impl Iterator<Item = &'static [u8]>) -> Option<KernelFacts> {
         let mut reader = Reader::default();
@@ -133,6 +141,7 @@ mod tests {
             pv_slow_path: CodeRange { start: 0xffff_ffff_9e10_02e0, end: 0xffff_ffff_9e10_0640 },
             queue_nodes: 0x21000,
             preempt_count: 0x20948,
+            ..KernelFacts::default()
         };
         assert_eq!(whole, expected);
         let mut reader = Reader::default();
@@ -148,7 +157,7 @@ mod tests {
 
     #[test]
     fn hidden_addresses_are_not_known() {
-        let text = b"0000000000000000 A pcpu_hot_\n0000000000000000 A qnodes\n";
+        let text = b"0000000000000000 A pcpu_hot\n0000000000000000 A qnodes\n";
         assert_eq!(read([text.as_slice()].into_iter()), None);
         assert_eq!(
             read([[b'f'; 2000].as_slice(), b"\n\nx\nffff\n", &[0xff; 99]].into_iter()),

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod contention;
 pub mod errors;
 pub mod json;
 pub mod kallsyms;

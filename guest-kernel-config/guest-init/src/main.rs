@@ -23,6 +23,7 @@ mod report;
 mod shell;
 mod stdin;
 mod syscall;
+mod tracer;
 
 use core::ffi::CStr;
 

@@ -51,7 +51,7 @@ impl OutputPage {
 
 /// The page frame of a virtual address, from `/proc/self/pagemap` (Documentation/admin-guide/mm/
 /// pagemap.rst of the kernel: bit 63: present, bits 0-54: the frame).
-fn frame_of(address: u64) -> Option<u32> {
+pub fn frame_of(address: u64) -> Option<u32> {
     let pagemap = fs::open(c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty()).ok()?;
     let mut entry = [0; 8];
     fs::seek(&pagemap, fs::SeekFrom::Start(address / SIZE as u64 * 8)).ok()?;

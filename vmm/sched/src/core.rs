@@ -449,6 +449,7 @@ impl Core {
     fn account_spinning(&mut self, vcpu: VcpuIndex, activity: &LockActivity, now: Nanos) {
         let &Vcpu { member, since: began, .. } = &self.vcpus[vcpu.ix()];
         if let LockActivity::Waiting { since, halted: false, .. } = *activity
+            && since != Nanos::ZERO
             && self.runs(vcpu)
         {
             self.accounting.spun(vcpu, member.vm, activity, since.max(began), now);

@@ -44,8 +44,8 @@ pub enum LockActivity {
     Free,
     /// The vCPU's kernel has disabled preemption, maybe for a lock: a guess without telemetry.
     Guarded,
-    /// Draws a ticket. The vCPU may or may not have one already, and the telemetry lines of the
-    /// other vCPUs do not tell which.
+    /// Draws a ticket, or takes or releases a queued lock: the vCPU may or may not have it already, and the telemetry
+    /// lines of the other vCPUs do not tell. Or it waits for a lock that is not known.
     Entering,
     /// Holds one lock, or several of which the outer ones are not known.
     Holding {
@@ -67,8 +67,8 @@ pub enum LockActivity {
     Waiting {
         /// The lock it waits for.
         lock: LockId,
-        /// The vCPU's ticket, modulo 2^16: it is served when the head reaches it. For a lock without tickets
-        /// what is known of its place, which several waiters may share.
+        /// The vCPU's ticket, modulo 2^16: it is served when the head reaches it. For a queued lock an
+        /// odd number that stands for the place, as far as that is known; several waiters may share it.
         ticket: u16,
         /// Releases until it is served; 0: it is served and has not noticed yet. None: the lock's
         /// word could not be read.
@@ -132,11 +132,11 @@ impl LockActivity {
         self
     }
 
-    /// The ticket that its lock was serving when it was seen waiting.
+    /// The ticket that its lock was serving when it was seen waiting. None: its lock has no tickets.
     pub const fn head(&self) -> Option<u16> {
         match *self {
-            // Tickets advance by 2: the low bit of a head is the slow-path flag.
-            LockActivity::Waiting { ticket, distance: Some(distance), .. } => {
+            // Tickets advance by 2: the low bit of a head is the slow-path flag. An odd one stands for a rank.
+            LockActivity::Waiting { ticket, distance: Some(distance), .. } if ticket % 2 == 0 => {
                 Some(ticket.wrapping_sub(distance.wrapping_mul(2)))
             }
             _ => None,

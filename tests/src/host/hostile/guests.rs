@@ -8,13 +8,15 @@ use crate::files::{
     self,
     code::{
         self, out,
-        port::{EVENT, EXIT, HALT, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDOUT_PAGE, YIELD},
+        port::{
+            EVENT, EXIT, HALT, KERNEL_FACTS, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDOUT_PAGE, YIELD,
+        },
         times,
     },
 };
 
 /// All ports of the contract.
-pub const CONTRACT: std::ops::Range<u16> = 0x600..0x640;
+pub const CONTRACT: std::ops::Range<u16> = 0x600..0x648;
 /// Ports that can end a machine: the keyboard controller's and ACPI's.
 pub const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
 
@@ -182,6 +184,7 @@ fn misuse() -> Vec<u8> {
         code.extend(out(KICK, id));
     }
     for frame in [0xf_ffff, u32::MAX, 1 << 18] {
+        code.extend(out(KERNEL_FACTS, frame));
         code.extend(out(OUTPUT_PAGE, frame));
         for bytes in [0, 4096, 4097, u32::MAX] {
             code.extend(out(STDOUT_PAGE, bytes));

@@ -42,9 +42,7 @@ fn targeted(suite: &mut Suite<'_>, policy: &str, target: &str) -> anyhow::Result
         0 if locks == PvLocks::Ticket => {
             TestResult::not_ok(format!("{target} was never found by the kernel's telemetry"), notes)
         }
-        0 => TestResult::skipped(format!(
-            "{target} was never found: the kernel's locks can be observed from outside only"
-        )),
+        0 => TestResult::skipped(format!("{target} was never found")),
         count => {
             let guessed = result.guessed();
             notes.push(format!("{count} preemptions of {target}{guessed}, for 2 ms each"));
@@ -86,7 +84,7 @@ pub(super) fn progress(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let stuck = STUCK.min(suite.load.long / 2);
     let longest = result.longest.as_secs_f64() * 1e3;
     let away = match result.counted("injected") {
-        0 => "turns ended anywhere".to_owned(),
+        0 => "no holder was found to be kept away".to_owned(),
         count => format!("{count} holders were away for {HOLD}{}", result.guessed()),
     };
     let notes = vec![format!("the longest addition took {longest:.1} ms, while {away}")];

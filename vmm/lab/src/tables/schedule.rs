@@ -14,18 +14,22 @@ use report::replay;
 pub fn in_a_line(report: &SchedReport) -> String {
     let totals = &report.totals;
     let mut text = format!(
-        "schedule: {}, {} of lock holders, {} of the next in line, {} of waiters further back; {} spun for preempted vCPUs",
+        "schedule: {}, {} of lock holders, {} of the next in line, {} of waiters further back",
         count(totals.preemptions, "preemption"),
         totals.lhp,
         totals.lwp,
         totals.queued,
-        Nanos(totals.wasted_spin_ns),
     );
     // Writing to a String cannot fail.
+    if report.counts_waste {
+        let _ = write!(text, "; {} spun for preempted vCPUs", Nanos(totals.wasted_spin_ns));
+    } else {
+        text += ", as observed";
+    }
     if totals.entering > 0 {
         let _ = write!(
             text,
-            "; {} while drawing a ticket: at most this many more of holders or of the next in line",
+            "; {} of waiters whose lock is not known, or that took one just then: at most this many more of holders or of the next in line",
             totals.entering
         );
     }

@@ -55,7 +55,7 @@ pub struct SchedReport {
     pub totals: Totals,
     /// Hits and misses, for a policy that aims at certain preemptions.
     pub hits: Option<Hits>,
-    /// Are the sums of wasted spinning counted?
+    /// Are the sums of wasted spinning counted? Not of guests that do not say when a wait began.
     pub counts_waste: bool,
     /// What guests say of their locks, and what was observed of them, if that was compared.
     pub cross_check: Option<CrossTable>,

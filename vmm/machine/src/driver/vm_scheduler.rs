@@ -6,7 +6,7 @@ use std::{
 };
 
 use halts::HaltScheduler;
-use hypercalls::telemetry::Point;
+use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
 
 use super::{
     idle_watcher,
@@ -166,14 +166,16 @@ impl VcpuScheduler for VmScheduler {
         };
         let mut look = self.driver.look(vcpu, mode);
         let is_told = look.activity != LockActivity::Unknown;
+        let lines = self.driver.lines[self.vm].get();
+        let traced = |id| lines.and_then(|lines| lines.traced_lock(id));
         match &self.driver.cross_check {
             Some(table) if is_told => {
-                let observed = stopped.observed_activity();
+                let observed = stopped.observed_activity(&traced);
                 let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
                 table.count(&look.activity, &observed);
             }
             _ if is_told => {}
-            _ => look.activity = stopped.observed_activity(),
+            _ => look.activity = stopped.observed_activity(&traced),
         }
         if stopped.is_in_hlt() {
             look.activity = look.activity.in_hlt();
@@ -224,6 +226,12 @@ impl VcpuScheduler for VmScheduler {
     fn observes(&self, id: VcpuId) -> bool {
         let is_told = self.driver.sample(self.index(id)) != LockActivity::Unknown;
         !is_told || self.driver.cross_check.is_some()
+    }
+
+    fn set_traced_lines(&self, lines: LineFrames) {
+        if let Some(view) = self.driver.lines[self.vm].get() {
+            view.set_traced(lines);
+        }
     }
 
     fn leave(&self, id: VcpuId) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts};
+use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts, PREEMPT_COUNT_IN_PCPU_HOT};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,10 +40,9 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Of the kernel with this System.map. None if that does not have the preemption count.
+    /// Of the kernel with this System.map. None if that does not have the preemption count, or
+    /// not the entry by which it is seen where the kernel was loaded.
     pub fn in_system_map(text: &str) -> Option<Self> {
-        /// Of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
-        const IN_PCPU_HOT: u64 = 8;
         let mut sorted: Vec<_> = lines(text).collect();
         sorted.sort_unstable();
         let at = |wanted| sorted.iter().find(|(_, name)| *name == wanted).map(|(at, _)| *at);
@@ -53,7 +52,8 @@ impl KernelSymbols {
             Some(start..end)
         };
         let own = at("__preempt_count");
-        let preempt_count = own.or_else(|| at("pcpu_hot").map(|hot| hot + IN_PCPU_HOT))?;
+        let preempt_count =
+            own.or_else(|| at("pcpu_hot").map(|hot| hot.wrapping_add(PREEMPT_COUNT_IN_PCPU_HOT)))?;
         let pv = code("__pv_queued_spin_lock_slowpath");
         let native = code("native_queued_spin_lock_slowpath");
         let native = native.or_else(|| code("queued_spin_lock_slowpath"));

@@ -1,7 +1,7 @@
 //! The word of one of mainline Linux's queued spinlocks (`struct qspinlock`, asm-generic/qspinlock_types.h).
 
 use hypercalls::telemetry::{
-    QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD,
+    QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD,
 };
 
 use sched::event::LockId;
@@ -43,14 +43,11 @@ impl QueuedWord {
         self.tail() >> 2 == cpu + 1
     }
 
-    /// May it be the word of a queued lock with a queue, in a machine of so many CPUs? A word of something else
-    /// hardly looks so.
-    pub const fn looks_queued(self, cpus: u32) -> bool {
-        let tail_cpu = self.tail() >> 2;
-        matches!(self.0 & 0xff, 0 | 1 | 3)
-            && self.0 & 0xfe00 == 0
-            && 1 <= tail_cpu
-            && tail_cpu <= cpus
+    /// May it be the word of a queued lock that is held or awaited, in a machine of so many CPUs? A word of something
+    /// else hardly looks so.
+    pub const fn looks_used(self, cpus: u32) -> bool {
+        let is_owner = matches!(self.0 & 0xff, 0 | 1 | 3) && self.0 & 0xfe00 == 0;
+        self.0 != 0 && is_owner && self.tail() >> 2 <= cpus
     }
 }
 
@@ -65,7 +62,8 @@ pub enum Rank {
     Head,
     /// Behind these, or about to join the queue.
     Behind,
-    /// Has not decided yet to join the queue: it may just have set the pending bit.
+    /// Has not decided yet to join the queue: it may just have set the pending bit, or have taken the lock out of
+    /// turn. With test-and-set locks, every waiter.
     Joining,
 }
 
@@ -81,12 +79,13 @@ impl Rank {
         }
     }
 
-    /// Stands for a ticket: that of a waiter which is served earlier is lower. The owner's is 0.
+    /// Stands for a ticket: that of a waiter which is served earlier is lower. Odd, unlike those of ticketlocks: several
+    /// waiters may have the same, and none can be calculated from another.
     pub const fn ticket(self) -> u16 {
         match self {
-            Self::Pending | Self::PvHead => QUEUED_PENDING,
-            Self::Head => QUEUED_HEAD,
-            Self::Behind | Self::Joining => QUEUED_BEHIND,
+            Self::Pending | Self::PvHead => 1,
+            Self::Head => 3,
+            Self::Behind | Self::Joining => 5,
         }
     }
 
@@ -97,19 +96,20 @@ impl Rank {
         match self {
             Self::Pending | Self::PvHead => Some(held.unwrap_or(1)),
             Self::Head => Some(held? + pending?),
+            // It may take the lock out of turn.
+            Self::Joining if !word?.has_queue() && !word?.has_pending() => None,
             Self::Behind | Self::Joining => {
                 Some(1 + held? + pending?).filter(|releases| *releases > 1)
             }
         }
     }
 
-    /// May the waiter own a lock with this word, and not have said so yet? The owner and the waiter that is pending
-    /// are two.
+    /// May the waiter own a lock with this word, and not have said so yet?
     pub const fn may_own(self, word: QueuedWord) -> bool {
         match self {
             Self::Pending | Self::Head => word.is_held() && !word.has_pending(),
-            Self::PvHead => word.is_held(),
-            Self::Behind | Self::Joining => false,
+            Self::PvHead | Self::Joining => word.is_held(),
+            Self::Behind => false,
         }
     }
 }
@@ -161,16 +161,16 @@ mod tests {
         assert!(Rank::Pending.may_own(HELD) && Rank::Pending.may_own(QUEUE));
         assert!(!Rank::Pending.may_own(PENDING) && !Rank::Pending.may_own(FREE));
         assert!(Rank::PvHead.may_own(SLEEPS) && !Rank::Behind.may_own(QUEUE));
+        assert!(Rank::Joining.may_own(QUEUE), "it may have stolen it");
     }
 
     #[test]
     fn a_word_of_something_else_does_not_look_like_a_lock() {
-        assert!(SLEEPS.looks_queued(1) && QueuedWord(0x12_0101).looks_queued(4));
+        assert!(SLEEPS.looks_used(1) && QueuedWord(0x12_0101).looks_used(4) && HELD.looks_used(1));
         assert_eq!(QueuedWord(0x12_0101).tail(), QueuedWord::tail_of(3, 2));
-        for other in
-            [HELD, PENDING, QueuedWord(0x14_0001), QueuedWord(0x4_0002), QueuedWord(0x4_0201)]
-        {
-            assert!(!other.looks_queued(4), "{other:?}");
+        let others = [FREE, QueuedWord(0x14_0001), QueuedWord(0x4_0002), QueuedWord(0x4_0201)];
+        for other in others {
+            assert!(!other.looks_used(4), "{other:?}");
         }
     }
 

@@ -3,10 +3,10 @@
 use std::{fmt, io};
 
 use halts::HaltScheduler;
-use hypercalls::telemetry::Point;
+use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
 
 use base::units::VcpuId;
-use sched::event::LockActivity;
+use sched::event::{LockActivity, LockId};
 
 /// What a scheduler can ask about a vCPU outside its guest.
 pub trait Stopped {
@@ -14,8 +14,8 @@ pub trait Stopped {
     fn is_in_user_mode(&self) -> Option<bool>;
 
     /// What it does with locks by what can be observed from outside, in a guest that does not say so itself
-    /// ([`observed`](super::observed)).
-    fn observed_activity(&self) -> LockActivity;
+    /// ([`observed`](super::observed)). `traced`: the lock that a vCPU waits for by a program in the guest.
+    fn observed_activity(&self, traced: &dyn Fn(VcpuId) -> Option<LockId>) -> LockActivity;
 
     /// Is the vCPU in KVM's own HLT, with no kick received yet?
     fn is_in_hlt(&self) -> bool;
@@ -81,6 +81,9 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// Does it have to observe what the vCPU does with locks, as the guest has not said so yet or as that is compared?
     /// Called by the vCPU's thread.
     fn observes(&self, id: VcpuId) -> bool;
+
+    /// A program in the guest tells in these lines which locks its vCPUs wait for. Called by a vCPU's thread.
+    fn set_traced_lines(&self, lines: LineFrames);
 
     /// The thread leaves for good.
     fn leave(&self, id: VcpuId);

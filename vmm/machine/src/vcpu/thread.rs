@@ -15,10 +15,10 @@ use super::{
     observed::StoppedCpu,
     step::{self, Next},
 };
-use base::units::CpuList;
+use base::units::{CpuList, VcpuId};
 use confine::Class;
 use kvm::{KvmError, Vcpu, signal, vcpu::KernelRegisters};
-use sched::event::LockActivity;
+use sched::event::{LockActivity, LockId};
 
 /// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
 const STACK_BYTES: usize = 256 << 10;
@@ -125,7 +125,7 @@ impl Stopped for InterruptedVcpu<'_> {
         self.vcpu.is_in_user_mode()
     }
 
-    fn observed_activity(&self) -> LockActivity {
+    fn observed_activity(&self, traced: &dyn Fn(VcpuId) -> Option<LockId>) -> LockActivity {
         let kernel = &self.board.kernel;
         if !kernel.is_known() {
             return LockActivity::Unknown;
@@ -133,7 +133,8 @@ impl Stopped for InterruptedVcpu<'_> {
         match self.vcpu.kernel_registers() {
             Ok(None) => LockActivity::Free,
             Ok(Some(registers)) => {
-                kernel.activity(self.vcpu.id(), &InRingZero { stopped: self, registers })
+                let cpu = InRingZero { stopped: self, registers };
+                kernel.activity(self.vcpu.id(), &cpu, traced)
             }
             Err(_) => LockActivity::Unknown,
         }

@@ -41,14 +41,14 @@ pub struct Hits {
     /// Attempts that preempted a vCPU of the kind aimed at.
     pub hits: u64,
     /// The part of the hits that is a guess: the vCPU's kernel had disabled preemption, maybe for a lock.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub guesses: u64,
     /// Attempts that found a vCPU of another kind and did not hold it off.
     pub misses: u64,
 }
 
-/// Attempts where guesses are not needed are written as before there were any.
-fn is_none(guesses: &u64) -> bool {
+/// Without guesses a record is as it was before there were any.
+fn is_zero(guesses: &u64) -> bool {
     *guesses == 0
 }
 

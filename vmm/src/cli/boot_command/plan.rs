@@ -286,7 +286,11 @@ fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<
 
 /// Where a kernel has its preemption count.
 fn kernel_symbols(map: &Path) -> Result<KernelSymbols, Usage> {
-    system_map::read(map, KernelSymbols::in_system_map, "it has no __preempt_count or pcpu_hot")
+    system_map::read(
+        map,
+        KernelSymbols::in_system_map,
+        "it has no __preempt_count or pcpu_hot, or no entry_SYSCALL_64",
+    )
 }
 
 /// A file that the user named; a usage error if it cannot be read.

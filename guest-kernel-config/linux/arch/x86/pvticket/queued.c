@@ -3,7 +3,7 @@
  * What a CPU says in its line of mainline's queued spinlocks. See lines.c.
  *
  * The locks are mainline's in all that they do. Where a CPU that waits has got
- * to, its slow path tells (pvticket_queued_rank()): which of the waiters is next
+ * to, its slow path tells (pvticket_queued_rank(), pvticket_queued_joins()): which of the waiters is next
  * is not in the lock's word alone.
  */
 #include <linux/export.h>
@@ -15,7 +15,7 @@
 #include "contract.h"
 #include "lines.h"
 
-/* The lock's byte where the first waiter sleeps: qspinlock_paravirt.h */
+/* The lock's byte while the first waiter sleeps: _Q_SLOW_VAL of mainline's slow path */
 #define LOCKED_SLOW	3
 
 /* Its address, marked as that of a queued lock. */
@@ -85,7 +85,8 @@ EXPORT_SYMBOL(queued_trylock_traced);
 /*
  * The first waiter sleeps until this CPU has kicked it, which the line says
  * before it says that the lock is not held. Interrupts are off so that no
- * handler yields in between.
+ * handler yields in between. (One that falls asleep between the look at the
+ * lock's byte and the release is kicked, too, and the line does not say so.)
  */
 static noinline void release_and_kick(struct pvticket_line *line,
 				      arch_spinlock_t *lock)
@@ -130,15 +131,16 @@ static void tell_rank(struct pvticket_line *line, u16 rank)
 		WRITE_ONCE(line->wait, wait_word(PVTICKET_WAIT_SPINNING, rank));
 }
 
-void __pvticket_queued_rank(u16 rank)
+__visible void __lockfunc queued_rank_traced(u16 rank)
 {
 	struct pvticket_line *line = line_to_write();
 
 	if (line)
 		tell_rank(line, rank);
 }
+PV_CALLEE_SAVE_REGS_THUNK(queued_rank_traced);
 
-void __pvticket_queued_joins(const void *node)
+__visible void __lockfunc queued_joins_traced(const void *node)
 {
 	struct pvticket_line *line = line_to_write();
 
@@ -147,6 +149,7 @@ void __pvticket_queued_joins(const void *node)
 		tell_rank(line, PVTICKET_QUEUED_BEHIND);
 	}
 }
+PV_CALLEE_SAVE_REGS_THUNK(queued_joins_traced);
 
 static int __init queued_init(void)
 {

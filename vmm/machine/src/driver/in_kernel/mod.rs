@@ -23,7 +23,7 @@ use bpf::{
     SchedulerFault, Settings,
 };
 use halts::HaltScheduler;
-use hypercalls::telemetry::Point;
+use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
 use thiserror::Error;
 
 use super::{
@@ -377,6 +377,8 @@ impl VcpuScheduler for BpfVmScheduler {
         // Its vCPUs are not stopped by a thread that could.
         false
     }
+
+    fn set_traced_lines(&self, _: LineFrames) {}
 
     fn leave(&self, _: VcpuId) {
         // The scheduler forgets a thread when it ends.

@@ -5,13 +5,19 @@ mod queued;
 
 use std::{
     mem::offset_of,
-    sync::atomic::Ordering::{Acquire, Relaxed},
+    sync::{
+        OnceLock,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
 };
 
-use hypercalls::telemetry::{Line, NAMED, Wait};
+use hypercalls::{
+    kernel_facts::LineFrames,
+    telemetry::{Line, NAMED, Wait},
+};
 use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
-use crate::guest::queued_lock;
+use crate::guest::queued_lock::{self, Rank};
 use base::units::{Gpa, Nanos, VcpuId};
 use kvm::{
     sys::{ram::Ram, tsc},
@@ -33,6 +39,8 @@ pub struct TelemetryView {
     /// offset.
     clocks: Box<[TscClock]>,
     kept: LineUpkeep,
+    /// Where a program in the guest writes lines that tell which lock each vCPU waits for, and nothing else.
+    traced: OnceLock<LineFrames>,
 }
 
 /// Whether a guest maintains its lines.
@@ -53,7 +61,7 @@ impl TelemetryView {
         clocks: Box<[TscClock]>,
         kept: LineUpkeep,
     ) -> Self {
-        Self { memory, base, translate, clocks, kept }
+        Self { memory, base, translate, clocks, kept, traced: OnceLock::new() }
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -80,19 +88,54 @@ impl TelemetryView {
         line::activity(&LineInMemory { lines: self, vcpu, now })
     }
 
+    /// [`Self::activity`]; of a vCPU that does not say what it does, the wait that a program in the guest tells of.
+    pub fn activity_or_wait(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
+        match (self.activity(vcpu, now), self.traced_lock(vcpu)) {
+            (LockActivity::Unknown, Some(lock)) => LockActivity::Waiting {
+                lock,
+                ticket: Rank::Behind.ticket(),
+                distance: None,
+                since: Nanos::ZERO,
+                halted: false,
+            },
+            (told, _) => told,
+        }
+    }
+
+    /// A program in the guest tells in these lines what vCPUs wait for. Only the first ones count.
+    pub fn set_traced(&self, lines: LineFrames) {
+        let _ = self.traced.set(lines);
+    }
+
+    /// The lock that a vCPU waits for by such a line.
+    pub fn traced_lock(&self, vcpu: VcpuId) -> Option<LockId> {
+        const PAGE: u64 = 4096;
+        let offset = u64::from(vcpu.0) * size_of::<Line>() as u64;
+        let frame = *self.traced.get()?.get(usize::try_from(offset / PAGE).ok()?)?;
+        let line = u64::from(frame) * PAGE + offset % PAGE;
+        let at = |field: usize| GuestAddress(line + field as u64);
+        let wait: u32 = self.memory.load(at(offset_of!(Line, wait)), Acquire).ok()?;
+        let lock: u64 = self.memory.load(at(offset_of!(Line, wait_lock)), Acquire).ok()?;
+        let is_waiting = Wait::parse(wait).0 == Wait::Spinning;
+        is_waiting.then(|| queued_lock::address(LockId(lock))).flatten()
+    }
+
     /// The activity of a vCPU outside the guest. If it was stopped while it drew a ticket or took a lock, finds
     /// out which one it drew, or whether it took it, where the lines of all `vcpus` of its machine tell.
     pub fn stopped(
         &self,
         vcpu: VcpuId,
-        vcpus: impl Iterator<Item = VcpuId>,
+        vcpus: impl Iterator<Item = VcpuId> + Clone,
         now: Nanos,
     ) -> LockActivity {
         let seen = self.activity(vcpu, now);
+        let others = vcpus.filter(|other| *other != vcpu);
+        if seen.is_holder() {
+            return self.stopped_with_queued(vcpu, others, seen);
+        }
         if !matches!(seen, LockActivity::Entering | LockActivity::Waiting { .. }) {
             return seen;
         }
-        let others = vcpus.filter(|other| *other != vcpu);
         let named = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
         match (seen, queued_lock::address(named)) {
             (seen, Some(lock)) => self.stopped_at_queued(vcpu, named, lock, others, seen),

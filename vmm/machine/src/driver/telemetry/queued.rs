@@ -9,7 +9,7 @@ use hypercalls::telemetry::{Line, NAMED, Wait};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::TelemetryView;
-use crate::guest::queued_lock::{QueuedWord, Rank};
+use crate::guest::queued_lock::{self, QueuedWord, Rank};
 use base::units::VcpuId;
 use sched::event::{LockActivity, LockId};
 
@@ -48,13 +48,21 @@ impl TelemetryView {
         vcpu: VcpuId,
         named: LockId,
         lock: LockId,
-        others: impl Iterator<Item = VcpuId>,
+        others: impl Iterator<Item = VcpuId> + Clone,
         seen: LockActivity,
     ) -> LockActivity {
         let Some(word) = self.word(named).map(QueuedWord) else { return seen };
         let own = self.claims(vcpu, named, word);
-        let mut rest = Claims::default();
-        others.for_each(|other| rest.add(self.claims(other, named, word)));
+        let all_claims = || {
+            let mut rest = Claims::default();
+            others.clone().for_each(|other| rest.add(self.claims(other, named, word)));
+            rest
+        };
+        let rest = all_claims();
+        // An owner that runs may have released the lock meanwhile, and another one may have taken it.
+        if self.word(named) != Some(word.0) || rest.owns != all_claims().owns {
+            return seen;
+        }
         if own.may_own && word.is_held() && !rest.owns {
             if rest.may_own {
                 return seen;
@@ -76,15 +84,27 @@ impl TelemetryView {
         LockActivity::Waiting { lock, ticket, distance, since, halted }
     }
 
-    /// Is the vCPU, which waits in the queue of a queued lock, the first of it, as the one before it has said?
-    pub(super) fn was_let_ahead(&self, vcpu: VcpuId) -> bool {
-        /// Offset of `locked` in `struct mcs_spinlock`.
-        const LOCKED: u64 = 8;
-        let node: u64 = self.load(vcpu, offset_of!(Line, queue_node));
-        let at = (self.translate)(node).filter(|at| at.0.is_multiple_of(8));
-        let at = at.and_then(|at| at.0.checked_add(LOCKED));
-        let locked = at.and_then(|at| self.memory.load(GuestAddress(at), Acquire).ok());
-        locked.is_some_and(|locked: u32| locked != 0)
+    /// What a stopped vCPU does that was `seen` holding a lock: if the innermost is a queued one that another vCPU says it
+    /// holds, one of the two has released it just now.
+    pub(super) fn stopped_with_queued(
+        &self,
+        vcpu: VcpuId,
+        mut others: impl Iterator<Item = VcpuId>,
+        seen: LockActivity,
+    ) -> LockActivity {
+        let held: u32 = self.load(vcpu, offset_of!(Line, held));
+        let depth = (held as usize).checked_sub(1).filter(|depth| *depth < NAMED);
+        let Some(depth) = depth else { return seen };
+        let named = LockId(self.load(vcpu, offset_of!(Line, held_lock) + depth * 8));
+        let word = self.word(named).map(QueuedWord);
+        let Some((lock, word)) = queued_lock::address(named).zip(word) else { return seen };
+        if !others.any(|other| self.claims(other, named, word).owns) {
+            return seen;
+        }
+        match Wait::parse(self.load(vcpu, offset_of!(Line, wait))).0 {
+            Wait::Kicking => LockActivity::Kicking { lock, ticket: Rank::Pending.ticket() },
+            _ => LockActivity::Entering,
+        }
     }
 
     /// What the line of a vCPU says of the queued lock of this name, with this word.
@@ -108,5 +128,16 @@ impl TelemetryView {
             rank,
             is_queued: matches!(rank, Some(Rank::PvHead | Rank::Head | Rank::Behind)),
         }
+    }
+
+    /// Is the vCPU, which waits in the queue of a queued lock, the first of it, as the one before it has said?
+    pub(super) fn was_let_ahead(&self, vcpu: VcpuId) -> bool {
+        /// Offset of `locked` in `struct mcs_spinlock`.
+        const LOCKED: u64 = 8;
+        let node: u64 = self.load(vcpu, offset_of!(Line, queue_node));
+        let at = (self.translate)(node).filter(|at| at.0.is_multiple_of(8));
+        let at = at.and_then(|at| at.0.checked_add(LOCKED));
+        let locked = at.and_then(|at| self.memory.load(GuestAddress(at), Acquire).ok());
+        locked.is_some_and(|locked: u32| locked != 0)
     }
 }

@@ -262,6 +262,48 @@ fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
     }
 }
 
+/// A PV release is a locked instruction, too: the vCPU has not said yet that it holds the lock no longer.
+#[test]
+fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
+    let lines = lines();
+    let other = VcpuId(0);
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let hold = |vcpu| {
+        lines.store(vcpu, offset_of!(Line, held_lock), QUEUED);
+        lines.store(vcpu, offset_of!(Line, held), 1_u32);
+    };
+    hold(VCPU);
+    set_word(&lines, 1);
+    assert!(seen().is_holder());
+    hold(other);
+    assert_eq!(seen(), LockActivity::Entering, "it may be either");
+    lines.store(VCPU, offset_of!(Line, wait_lock), QUEUED);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(QUEUED_PENDING));
+    let LockActivity::Kicking { lock: LockId(LOCK), .. } = seen() else { panic!("{:?}", seen()) };
+    lines.store(other, offset_of!(Line, held), 0_u32);
+    assert!(seen().is_holder(), "it has not released it yet");
+    set_word(&lines, 0);
+    assert!(seen().is_next(), "the first waiter sleeps until the kick");
+}
+
+/// Lock stealing, and test-and-set locks: taken before the queue is joined.
+#[test]
+fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
+    let lines = lines();
+    let other = VcpuId(0);
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    wait_for_queued(&lines, VCPU, QUEUED_JOINING);
+    set_word(&lines, 0x4_0001);
+    let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    assert_eq!(seen(), owns);
+    wait_for_queued(&lines, other, QUEUED_JOINING);
+    assert!(!seen().is_holder(), "it may be the other's");
+    lines.store(other, offset_of!(Line, held_lock), QUEUED);
+    lines.store(other, offset_of!(Line, held), 1_u32);
+    set_word(&lines, 1);
+    assert!(matches!(seen(), LockActivity::Waiting { distance: None, .. }), "its turn is open");
+}
+
 /// A vCPU is stopped most often right after a locked instruction: the one that took the lock.
 #[test]
 fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
@@ -308,6 +350,9 @@ fn a_waiter_that_has_just_become_the_next_one_is_found() {
     let lines = lines();
     let other = VcpuId(0);
     let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    // The third vCPU owns it.
+    lines.store(VcpuId(1), offset_of!(Line, held_lock), QUEUED);
+    lines.store(VcpuId(1), offset_of!(Line, held), 1_u32);
     wait_for_queued(&lines, VCPU, QUEUED_JOINING);
     set_word(&lines, 0x001);
     assert!(!seen().is_next(), "it has not set the bit");

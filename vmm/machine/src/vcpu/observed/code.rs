@@ -6,8 +6,8 @@ pub(super) const LONGEST: u64 = 4096;
 /// Number of RDI, which has a function's first argument (System V ABI).
 const RDI: u8 = 7;
 
-/// The registers that a function keeps for its caller, and so through the calls that it makes itself: RBX, RBP, R12
-/// to R15.
+/// The registers that a function keeps for its caller, so that they survive the calls that it makes itself: RBX, RBP,
+/// R12 to R15.
 const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
 
 /// Where a slow path has the lock that it was called with.
@@ -20,8 +20,9 @@ pub(super) struct LockRegister {
 }
 
 impl LockRegister {
-    /// Finds the copy of RDI to a register that calls keep in the code of a function. The functions in question make
-    /// one copy, and never use the register for anything else (Debian's 6.1, 6.12 and 7.3, GCC 12 and 14).
+    /// Finds the copy of RDI in the code of a function: to a register that calls keep or, in a function that makes no
+    /// calls, to any. The functions in question make one such copy, and use the register for nothing else (6.1,
+    /// 6.12 and 7.3, of Debian and of our configuration, GCC 12 and 14).
     pub(super) fn find(code: &[u8]) -> Option<Self> {
         // MOV r/m64, r64 (SDM vol. 2, REX.W 89 /r) between registers: REX with W and maybe B, the opcode, and a
         // ModR/M byte with mod 3 and reg RDI.
@@ -30,7 +31,8 @@ impl LockRegister {
             let register = (modrm & 7) | (rex & 1) << 3;
             (modrm >> 3 == 0b11 << 3 | RDI).then_some(Self { register, from })
         });
-        copies.into_iter().find(|copy| KEPT.contains(&copy.register))
+        let copies: Vec<_> = copies.collect();
+        copies.iter().find(|copy| copy.is_kept()).or(copies.first()).copied()
     }
 
     /// The number of the register that has the lock at this offset in the function.
@@ -38,9 +40,13 @@ impl LockRegister {
         if offset < self.from { RDI } else { self.register }
     }
 
+    fn is_kept(self) -> bool {
+        KEPT.contains(&self.register)
+    }
+
     /// The number of the register that has it while a function is called.
-    pub(super) const fn kept(self) -> u8 {
-        self.register
+    pub(super) fn kept(self) -> Option<u8> {
+        self.is_kept().then_some(self.register)
     }
 }
 
@@ -73,9 +79,14 @@ mod tests {
         // push %r12; mov %rdi,%rbx; nop
         let code = [0x41, 0x54, 0x48, 0x89, 0xfb, 0x90];
         let found = LockRegister::find(&code).unwrap();
-        assert_eq!((found.at(0), found.at(4), found.at(5), found.kept()), (7, 7, 3, 3));
+        assert_eq!((found.at(0), found.at(4), found.at(5), found.kept()), (7, 7, 3, Some(3)));
         // mov %rdi,%r13
-        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().kept(), 13);
+        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().kept(), Some(13));
+        // mov %rdi,%rdx, in a function that calls none; one that calls has another copy.
+        let (leaf, calls) = ([0x48, 0x89, 0xfa], [0x48, 0x89, 0xfa, 0x48, 0x89, 0xfd]);
+        let found = LockRegister::find(&leaf).unwrap();
+        assert_eq!((found.at(3), found.kept()), (2, None));
+        assert_eq!(LockRegister::find(&calls).unwrap().kept(), Some(5));
     }
 
     #[test]
@@ -89,8 +100,8 @@ mod tests {
 
     #[test]
     fn other_moves_are_not_taken_for_it() {
-        // mov %rdi,%rax (a call may change it); mov %rsi,%rbx; mov %rdi,(%rbx); mov %edi,%ebx
-        let code = [0x48, 0x89, 0xf8, 0x48, 0x89, 0xf3, 0x48, 0x89, 0x3b, 0x89, 0xfb];
+        // mov %rsi,%rbx; mov %rdi,(%rbx); mov %edi,%ebx
+        let code = [0x48, 0x89, 0xf3, 0x48, 0x89, 0x3b, 0x89, 0xfb];
         assert_eq!(LockRegister::find(&code), None);
         assert_eq!(LockRegister::find(&[]), None);
     }

@@ -3,7 +3,7 @@
 //!
 //! | observed | taken for |
 //! |---|---|
-//! | ring 3, or HLT without a node in use | neither holds nor awaits a lock |
+//! | ring 3, or HLT with no node in use | neither holds nor awaits a lock |
 //! | a node in use, or the instruction pointer in a slow path | waits; the node, the others' nodes and the lock's word tell whether it is next |
 //! | the preemption count is 0, in a kernel that counts locks | neither holds nor awaits a lock |
 //! | it is not 0, or not counted, and a register or the stack has the address of a lock that others were seen to await and that is held | holds that lock |
@@ -113,9 +113,23 @@ impl ObservedKernel {
         let _ = self.symbols.set(symbols);
     }
 
-    /// What a vCPU that was stopped in ring 0 does with locks.
-    pub fn activity(&self, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
-        let seen = self.loaded(cpu).map(|kernel| self.observe(kernel, id, cpu));
+    /// What a vCPU that was stopped in ring 0 does with locks. `traced`: the lock that a vCPU waits for by a program in
+    /// the guest.
+    pub fn activity(
+        &self,
+        id: VcpuId,
+        cpu: &impl StoppedCpu,
+        traced: &dyn Fn(VcpuId) -> Option<LockId>,
+    ) -> LockActivity {
+        (0..self.nodes.cpus())
+            .map(VcpuId)
+            .filter_map(traced)
+            .for_each(|lock| self.note_awaited(lock));
+        if cpu.gs_base() & KERNEL_HALF == 0 {
+            // The first instructions of an entry, or a CPU that starts.
+            return LockActivity::Unknown;
+        }
+        let seen = self.loaded(cpu).map(|kernel| self.observe(kernel, id, traced(id), cpu));
         let activity = seen.unwrap_or_default();
         if let LockActivity::Waiting { lock, .. } = activity {
             self.note_awaited(lock);
@@ -128,28 +142,34 @@ impl ObservedKernel {
             return Some(loaded);
         }
         let symbols = self.symbols.get()?.loaded(|| cpu.syscall_entry())?;
-        let code: Vec<_> = symbols.slow_paths.iter().map(|path| code_of(path, cpu)).collect();
+        // Not mapped where the CPU is now, for example with the page tables of user space: at another stop.
+        let code = symbols.slow_paths.iter().map(|path| code_of(path, cpu));
+        let code: Vec<_> = code.collect::<Option<_>>()?;
         let registers = code.iter().map(|code| LockRegister::find(code)).collect();
         let loops = code.iter().map(|code| SpinLoops::find(code)).collect();
         Some(self.loaded.get_or_init(|| LoadedKernel { symbols, registers, loops }))
     }
 
-    fn observe(&self, kernel: &LoadedKernel, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
-        if cpu.gs_base() & KERNEL_HALF == 0 {
-            // The first instructions of an entry, or a CPU that starts.
-            return LockActivity::Unknown;
-        }
+    fn observe(
+        &self,
+        kernel: &LoadedKernel,
+        id: VcpuId,
+        traced: Option<LockId>,
+        cpu: &impl StoppedCpu,
+    ) -> LockActivity {
         let symbols = &kernel.symbols;
         let places = symbols.queue_nodes.map(|nodes| cpu.gs_base().wrapping_add(nodes));
         let queued = places.map(|at| self.nodes.queued(id, at, symbols.node_size, cpu));
         let queued = queued.unwrap_or_default();
         let is_inside = |path: &SlowPath| path.code.contains(&cpu.rip());
         if let Some(ix) = symbols.slow_paths.iter().position(is_inside) {
-            return kernel.in_slow_path(ix, id, queued, cpu);
+            return kernel.in_slow_path(ix, id, queued, self.nodes.cpus(), cpu);
         }
         match queued {
-            Queued::Unknown | Queued::No => self.outside(symbols, cpu),
-            _ => kernel.interrupted(id, queued, self.nodes.cpus(), cpu),
+            Queued::No => self.outside(symbols, cpu),
+            Queued::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
+            Queued::Unknown => self.outside(symbols, cpu),
+            _ => kernel.interrupted(id, queued, traced, self.nodes.cpus(), cpu),
         }
     }
 
@@ -176,8 +196,8 @@ impl ObservedKernel {
     /// A lock that others wait for and that this vCPU has at hand.
     fn held_lock(&self, cpu: &impl StoppedCpu) -> Option<LockId> {
         let registers = (0..16).map(|number| cpu.register(number));
-        let stack = load::<STACK>(cpu, stack_page_part(cpu));
-        let stack = stack.iter().flat_map(|bytes| bytes.as_chunks().0);
+        let mut stack = [0; STACK];
+        let stack = stack_of(cpu, &mut stack).as_chunks().0.iter();
         let stack = stack.map(|word| u64::from_le_bytes(*word));
         let at_hand = |lock: &u64| registers.clone().chain(stack.clone()).any(|word| word == *lock);
         let is_held = |lock: &u64| {
@@ -196,8 +216,8 @@ impl ObservedKernel {
     }
 }
 
-/// The code of a slow path, read once; empty if it cannot be read.
-fn code_of(path: &SlowPath, cpu: &impl StoppedCpu) -> Vec<u8> {
+/// The code of a slow path, read once; None if it cannot be read.
+fn code_of(path: &SlowPath, cpu: &impl StoppedCpu) -> Option<Vec<u8>> {
     let length = path.code.end.saturating_sub(path.code.start).min(LONGEST);
     let mut code = vec![0; length as usize];
     let mut at = path.code.start;
@@ -205,20 +225,24 @@ fn code_of(path: &SlowPath, cpu: &impl StoppedCpu) -> Vec<u8> {
     while !rest.is_empty() {
         let in_page = ((PAGE - at % PAGE) as usize).min(rest.len());
         let (part, next) = rest.split_at_mut(in_page);
-        if !cpu.translate(at).is_some_and(|physical| cpu.read(physical, part)) {
-            return Vec::new();
+        if !cpu.read(cpu.translate(at)?, part) {
+            return None;
         }
         (at, rest) = (at + in_page as u64, next);
     }
-    code
+    Some(code)
 }
 
-/// The address from which [`STACK`] bytes are read: the stack pointer, unless they would cross a page.
-fn stack_page_part(cpu: &impl StoppedCpu) -> u64 {
+/// The stack from its top on, up to the end of the page; empty if it cannot be read.
+fn stack_of<'a>(cpu: &impl StoppedCpu, space: &'a mut [u8; STACK]) -> &'a [u8] {
     const RSP: u8 = 4;
     let top = cpu.register(RSP) & !7;
-    let page_end = (top & !(PAGE - 1)).wrapping_add(PAGE);
-    top.min(page_end.wrapping_sub(STACK as u64))
+    let length = STACK.min((PAGE - top % PAGE) as usize);
+    let part = &mut space[..length];
+    match cpu.translate(top) {
+        Some(at) if cpu.read(at, part) => part,
+        _ => &[],
+    }
 }
 
 fn word_of(lock: LockId, cpu: &impl StoppedCpu) -> Option<QueuedWord> {
@@ -235,22 +259,27 @@ impl LoadedKernel {
         ix: usize,
         id: VcpuId,
         queued: Queued,
+        cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let path = &self.symbols.slow_paths[ix];
         let offset = cpu.rip() - path.code.start;
         let lock = self.registers[ix].map(|register| LockId(cpu.register(register.at(offset))));
-        let Some((lock, word)) = lock.and_then(|lock| Some((lock, word_of(lock, cpu)?))) else {
-            return LockActivity::Entering;
-        };
+        // At the end of the function the register is the caller's again.
+        let word = lock.and_then(|lock| word_of(lock, cpu)).filter(|word| word.looks_used(cpus));
+        let Some((lock, word)) = lock.zip(word) else { return LockActivity::Entering };
         match queued {
             // Its node is in use until it has taken the lock and let the next one to the front.
             Queued::First if !word.has_queue() && word.is_held() => {
                 LockActivity::Holding { lock: Some(lock), depth: 1 }
             }
-            // Not in the queue, and spins: it has set the pending bit. (Elsewhere the bit may be another's.)
-            Queued::No | Queued::Unknown
-                if word.has_pending() && !path.is_pv && self.loops[ix].contain(offset) =>
+            // Not in the queue, and spins while the lock is held: it has set the pending bit. (Elsewhere in the function,
+            // and while the pending waiter takes the lock, the bit may be another's.)
+            Queued::No
+                if word.has_pending()
+                    && word.is_held()
+                    && !path.is_pv
+                    && self.loops[ix].contain(offset) =>
             {
                 waiting(lock, Rank::Pending, word, false)
             }
@@ -267,13 +296,16 @@ impl LoadedKernel {
         &self,
         id: VcpuId,
         queued: Queued,
+        traced: Option<LockId>,
         cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let paths = self.symbols.slow_paths.iter().zip(&self.registers);
         let locks = paths.filter_map(|(path, register)| {
-            let lock = LockId(cpu.register(register.as_ref()?.kept()));
-            let word = word_of(lock, cpu).filter(|word| word.looks_queued(cpus))?;
+            let kept = || Some(LockId(cpu.register(register.as_ref()?.kept()?)));
+            let lock = traced.or_else(kept)?;
+            let word =
+                word_of(lock, cpu).filter(|word| word.has_queue() && word.looks_used(cpus))?;
             Some((lock, word, rank(queued, id, word, path.is_pv)?))
         });
         // The PV slow path is the last one.

@@ -1,7 +1,10 @@
 //! The nodes by which CPUs stand in the queues of queued spinlocks (`struct qnode`, kernel/locking/qspinlock.c): four
 //! for each CPU, as interrupts may come into a wait.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use super::{PAGE, StoppedCpu};
 use base::units::{VcpuCount, VcpuId};
@@ -84,7 +87,7 @@ impl Nodes {
     /// The guest-physical address of a vCPU's nodes, which do not move.
     fn place(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Option<u64> {
         let place = self.0.get(id.0 as usize)?;
-        if place.virt.load(Relaxed) == virt {
+        if place.virt.load(Acquire) == virt {
             return Some(place.physical.load(Relaxed));
         }
         let physical = cpu.translate(virt)?;
@@ -92,7 +95,7 @@ impl Nodes {
             return None;
         }
         place.physical.store(physical, Relaxed);
-        place.virt.store(virt, Relaxed);
+        place.virt.store(virt, Release);
         Some(physical)
     }
 }
@@ -108,7 +111,7 @@ fn word(at: u64, cpu: &impl StoppedCpu) -> Option<u32> {
 
 /// Is one of a vCPU's nodes right before the node at `virt`?
 fn is_before(place: &NodePlace, virt: u64, size: u64, cpu: &impl StoppedCpu) -> bool {
-    if place.virt.load(Relaxed) == 0 {
+    if place.virt.load(Acquire) == 0 {
         return false;
     }
     let physical = place.physical.load(Relaxed);

@@ -14,28 +14,35 @@
 void queued_lock_traced(arch_spinlock_t *lock);
 int queued_trylock_traced(arch_spinlock_t *lock);
 void queued_unlock_traced(arch_spinlock_t *lock);
-/* The same, keeping all registers of the caller but RAX. */
-void __raw_callee_save_queued_unlock_traced(arch_spinlock_t *lock);
+void queued_rank_traced(u16 rank);
+void queued_joins_traced(const void *node);
 
-void __pvticket_queued_rank(u16 rank);
+/*
+ * Calls a function that keeps all registers but RAX: mainline's slow path has to
+ * stay as it is, with no register to save where nobody asks for telemetry.
+ */
+#define PVTICKET_QUEUED_CALL(function, argument)			\
+	asm volatile("call __raw_callee_save_" #function		\
+		     : ASM_CALL_CONSTRAINT				\
+		     : "D" ((unsigned long)(argument))			\
+		     : "rax", "memory", "cc")
 
 /* This CPU, which waits in the slow path, has got so far: PVTICKET_QUEUED_* */
 static __always_inline void pvticket_queued_rank(u16 rank)
 {
 	if (static_branch_unlikely(&pvticket_telemetry_key))
-		__pvticket_queued_rank(rank);
+		PVTICKET_QUEUED_CALL(queued_rank_traced, rank);
 }
 
-void __pvticket_queued_joins(const void *node);
-
 /*
- * It is about to join the queue, with this node, in which the one before it will
- * say that it is the first (struct mcs_spinlock).
+ * It cannot take the lock out of turn any more, and is about to join the queue
+ * with this node, in which the one before it will say that it is the first
+ * (struct mcs_spinlock).
  */
 static __always_inline void pvticket_queued_joins(const void *node)
 {
 	if (static_branch_unlikely(&pvticket_telemetry_key))
-		__pvticket_queued_joins(node);
+		PVTICKET_QUEUED_CALL(queued_joins_traced, node);
 }
 
 static __always_inline void pvticket_queued_lock(arch_spinlock_t *lock)
@@ -56,11 +63,7 @@ static __always_inline int pvticket_queued_trylock(arch_spinlock_t *lock)
 static __always_inline void pvticket_queued_unlock(arch_spinlock_t *lock)
 {
 	if (static_branch_unlikely(&pvticket_telemetry_key)) {
-		/* An ordinary call would cost every caller registers. */
-		asm volatile("call __raw_callee_save_queued_unlock_traced"
-			     : ASM_CALL_CONSTRAINT
-			     : "D" (lock)
-			     : "rax", "memory", "cc");
+		PVTICKET_QUEUED_CALL(queued_unlock_traced, lock);
 		return;
 	}
 	queued_spin_unlock(lock);

@@ -1,0 +1,289 @@
+//! Programs in BPF that write into telemetry lines which spinlock each CPU waits for, at mainline's tracepoints
+//! `contention_begin` and `contention_end` (trace/events/lock.h, since Linux 5.19). Instructions: Documentation/bpf/
+//! standardization/instruction-set.rst of the kernel.
+//!
+//! Of queued spinlocks the tracepoints see those that wait in the queue, which with PV locks are all; not the one that
+//! has set the pending bit. A program that interrupts itself on one CPU is left out by the kernel.
+
+use alloc::{vec, vec::Vec};
+use core::mem::offset_of;
+
+use hypercalls::telemetry::{Line, QUEUED_BEHIND, QUEUED_LOCK, Wait};
+
+/// One instruction: opcode, registers, offset and immediate value, as the kernel reads it (`struct bpf_insn`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Instruction(u64);
+
+/// A register. R1 has the context at the start, R0 the result of a call, which overwrites R1 to R5; R10 is the stack.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+enum Register {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R6 = 6,
+    R10 = 10,
+}
+
+use Register::{R0, R1, R2, R3, R4, R6, R10};
+
+/// Of a value in memory.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+enum Width {
+    Word = 0x00,
+    Double = 0x18,
+}
+
+use Width::{Double, Word};
+
+impl Instruction {
+    const fn new(code: u8, to: Register, from: u8, offset: i16, value: i32) -> Self {
+        let registers = to as u64 | (from as u64) << 4;
+        let offset = (offset as u16 as u64) << 16;
+        Self(code as u64 | registers << 8 | offset | (value as u32 as u64) << 32)
+    }
+
+    const fn copy(to: Register, from: Register) -> Self {
+        Self::new(0xbf, to, from as u8, 0, 0)
+    }
+
+    const fn set(to: Register, value: i32) -> Self {
+        Self::new(0xb7, to, 0, 0, value)
+    }
+
+    const fn add(to: Register, value: i32) -> Self {
+        Self::new(0x07, to, 0, 0, value)
+    }
+
+    const fn or(to: Register, value: i32) -> Self {
+        Self::new(0x47, to, 0, 0, value)
+    }
+
+    const fn load(width: Width, to: Register, at: Register, offset: i16) -> Self {
+        Self::new(0x61 | width as u8, to, at as u8, offset, 0)
+    }
+
+    const fn store(width: Width, at: Register, offset: i16, from: Register) -> Self {
+        Self::new(0x63 | width as u8, at, from as u8, offset, 0)
+    }
+
+    /// Skips so many instructions if the register is not this value.
+    const fn skip_unless(register: Register, value: i32, count: i16) -> Self {
+        Self::new(0x55, register, 0, count, value)
+    }
+
+    const fn skip_if_zero(register: Register, count: i16) -> Self {
+        Self::new(0x15, register, 0, count, 0)
+    }
+
+    const fn skip_unless_equal(one: Register, other: Register, count: i16) -> Self {
+        Self::new(0x5d, one, other as u8, count, 0)
+    }
+
+    const fn call(helper: i32) -> Self {
+        Self::new(0x85, R0, 0, 0, helper)
+    }
+
+    const EXIT: Self = Self::new(0x95, R0, 0, 0, 0);
+}
+
+/// Numbers of the kernel's helpers (`bpf_map_lookup_elem`, `bpf_get_smp_processor_id`).
+const LOOK_UP: i32 = 1;
+const THIS_CPU: i32 = 8;
+
+/// Value of `contention_begin`'s flags for a spinlock (`LCB_F_SPIN`; with others, it is another lock).
+const SPINLOCK: i32 = 1;
+
+/// Offset in a line; lines are small.
+const WAIT: i16 = offset_of!(Line, wait) as i16;
+const LOCK: i16 = offset_of!(Line, wait_lock) as i16;
+/// Of the wait that an interrupt came into: its lock, and its word.
+const OUTER_LOCK: i16 = offset_of!(Line, reserved3) as i16;
+const OUTER_WAIT: i16 = OUTER_LOCK + 8;
+
+/// Number of instructions of [`look_up`].
+const LOOK_UP_LENGTH: usize = 9;
+
+/// Loads the address of this CPU's line, in the array with this descriptor, to R0; skips `rest` instructions if there is
+/// none. Keeps R6.
+fn look_up(lines: i32, rest: i16) -> [Instruction; LOOK_UP_LENGTH] {
+    /// The immediate value is the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+    const OF_MAP: u8 = 1;
+    [
+        Instruction::call(THIS_CPU),
+        Instruction::store(Word, R10, -4, R0),
+        Instruction::copy(R2, R10),
+        Instruction::add(R2, -4),
+        // A 64-bit immediate value takes two.
+        Instruction::new(0x18, R1, OF_MAP, 0, lines),
+        Instruction(0),
+        Instruction::call(LOOK_UP),
+        Instruction::skip_if_zero(R0, rest),
+        Instruction::load(Double, R3, R6, 0),
+    ]
+}
+
+/// At `contention_begin(lock, flags)`: the line with this lock, if it is a spinlock.
+pub fn begin(lines: i32) -> Vec<Instruction> {
+    let body = [
+        Instruction::or(R3, QUEUED_LOCK as i32),
+        Instruction::load(Double, R4, R0, LOCK),
+        Instruction::store(Double, R0, OUTER_LOCK, R4),
+        Instruction::load(Word, R4, R0, WAIT),
+        Instruction::store(Word, R0, OUTER_WAIT, R4),
+        // The lock and the word belong together: in between nothing is said.
+        Instruction::set(R4, Wait::Nothing as i32),
+        Instruction::store(Word, R0, WAIT, R4),
+        Instruction::store(Double, R0, LOCK, R3),
+        Instruction::set(R4, Wait::Spinning.word(QUEUED_BEHIND) as i32),
+        Instruction::store(Word, R0, WAIT, R4),
+    ];
+    let rest = body.len() as i16 + 1;
+    let mut program = vec![
+        Instruction::copy(R6, R1),
+        Instruction::load(Double, R2, R6, 8),
+        Instruction::skip_unless(R2, SPINLOCK, LOOK_UP_LENGTH as i16 + rest - 1),
+    ];
+    program.extend(look_up(lines, rest));
+    program.extend(body);
+    finish(program)
+}
+
+/// At `contention_end(lock, error)`: the line as it was before, if its wait was for this lock.
+pub fn end(lines: i32) -> Vec<Instruction> {
+    let restore = [
+        Instruction::set(R4, Wait::Nothing as i32),
+        Instruction::store(Word, R0, WAIT, R4),
+        Instruction::load(Double, R3, R0, OUTER_LOCK),
+        Instruction::store(Double, R0, LOCK, R3),
+        Instruction::load(Word, R3, R0, OUTER_WAIT),
+        Instruction::store(Word, R0, OUTER_WAIT, R4),
+        Instruction::store(Word, R0, WAIT, R3),
+    ];
+    let body = [
+        Instruction::or(R3, QUEUED_LOCK as i32),
+        Instruction::load(Double, R4, R0, LOCK),
+        Instruction::skip_unless_equal(R3, R4, restore.len() as i16),
+    ];
+    let mut program = vec![Instruction::copy(R6, R1)];
+    program.extend(look_up(lines, (body.len() + restore.len()) as i16 + 1));
+    program.extend(body);
+    program.extend(restore);
+    finish(program)
+}
+
+fn finish(mut program: Vec<Instruction>) -> Vec<Instruction> {
+    program.extend([Instruction::set(R0, 0), Instruction::EXIT]);
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: i32 = 5;
+    const SIZE: usize = size_of::<Line>();
+
+    /// Runs a program on a line, for the lock and the second argument of its tracepoint: what the kernel's interpreter
+    /// does with the instructions that are used here.
+    fn run(program: &[Instruction], line: &mut [u8; SIZE], context: [u64; 2]) {
+        const LINE: u64 = 1 << 32;
+        const CONTEXT: u64 = 2 << 32;
+        const STACK: u64 = 3 << 32;
+        let mut stack = [0_u8; 16];
+        let mut context_bytes = [0_u8; 16];
+        context_bytes[..8].copy_from_slice(&context[0].to_le_bytes());
+        context_bytes[8..].copy_from_slice(&context[1].to_le_bytes());
+        let mut registers = [0_u64; 11];
+        (registers[1], registers[10]) = (CONTEXT, STACK + 16);
+        let mut at = 0;
+        loop {
+            let Instruction(word) = program[at];
+            let (code, to, from) =
+                (word as u8, (word >> 8 & 15) as usize, (word >> 12 & 15) as usize);
+            let (offset, value) = ((word >> 16) as u16 as i16, (word >> 32) as u32 as i32);
+            let mut skip = 0;
+            let place = |base: u64| base.wrapping_add_signed(offset.into());
+            match code {
+                0xbf => registers[to] = registers[from],
+                0xb7 => registers[to] = value as u64,
+                0x07 => registers[to] = registers[to].wrapping_add_signed(value.into()),
+                0x47 => registers[to] |= value as u64,
+                0x18 => {
+                    assert_eq!((from, value, program[at + 1]), (1, LINES, Instruction(0)));
+                    skip = 1;
+                }
+                0x85 if value == THIS_CPU => registers[0] = 3,
+                0x85 => {
+                    assert_eq!((value, registers[2]), (LOOK_UP, STACK + 12));
+                    assert_eq!(stack[12..], 3_u32.to_le_bytes());
+                    registers[0] = LINE;
+                }
+                0x55 if registers[to] != value as u64 => skip = offset,
+                0x15 if registers[to] == value as u64 => skip = offset,
+                0x5d if registers[to] != registers[from] => skip = offset,
+                0x55 | 0x15 | 0x5d => {}
+                0x61 | 0x79 => {
+                    let address = place(registers[from]);
+                    let memory: &[u8] = match address >> 32 {
+                        1 => line,
+                        2 => &context_bytes,
+                        _ => &stack,
+                    };
+                    let (ix, count) = (address as u32 as usize, if code == 0x61 { 4 } else { 8 });
+                    let mut bytes = [0; 8];
+                    bytes[..count].copy_from_slice(&memory[ix..ix + count]);
+                    registers[to] = u64::from_le_bytes(bytes);
+                }
+                0x63 | 0x7b => {
+                    let address = place(registers[to]);
+                    let memory: &mut [u8] = if address >> 32 == 1 { line } else { &mut stack };
+                    let (ix, count) = (address as u32 as usize, if code == 0x63 { 4 } else { 8 });
+                    memory[ix..ix + count].copy_from_slice(&registers[from].to_le_bytes()[..count]);
+                }
+                0x95 => {
+                    assert_eq!(at, program.len() - 1, "it ends at its end");
+                    return;
+                }
+                _ => panic!("{word:x}"),
+            }
+            at += 1 + skip as usize;
+        }
+    }
+
+    /// The wait that a line tells of, with the lock.
+    fn wait(line: &[u8; SIZE]) -> (Wait, u64) {
+        let word = u32::from_le_bytes(line[4..8].try_into().unwrap());
+        (Wait::parse(word).0, u64::from_le_bytes(line[8..16].try_into().unwrap()))
+    }
+
+    #[test]
+    fn a_wait_is_told_from_its_begin_to_its_end() {
+        let (begin, end) = (begin(LINES), end(LINES));
+        let mut line = [0; SIZE];
+        run(&begin, &mut line, [0x1000, SPINLOCK as u64]);
+        assert_eq!(wait(&line), (Wait::Spinning, 0x1003));
+        // In an interrupt, for another lock.
+        run(&begin, &mut line, [0x2000, SPINLOCK as u64]);
+        assert_eq!(wait(&line), (Wait::Spinning, 0x2003));
+        run(&end, &mut line, [0x2000, 0]);
+        assert_eq!(wait(&line), (Wait::Spinning, 0x1003));
+        run(&end, &mut line, [0x9000, 0]);
+        assert_eq!(wait(&line), (Wait::Spinning, 0x1003), "a mutex");
+        run(&end, &mut line, [0x1000, 0]);
+        assert_eq!(wait(&line).0, Wait::Nothing);
+    }
+
+    #[test]
+    fn other_locks_are_left_out() {
+        let mut line = [0; SIZE];
+        for flags in [0, 2, 3, 5, 16] {
+            run(&begin(LINES), &mut line, [0x1000, flags]);
+            assert_eq!(wait(&line).0, Wait::Nothing, "{flags}");
+        }
+    }
+}
