@@ -101,10 +101,6 @@ const SPINLOCK: i32 = 1;
 /// Offset in a line; lines are small.
 const WAIT: i16 = offset_of!(Line, wait) as i16;
 const LOCK: i16 = offset_of!(Line, wait_lock) as i16;
-/// Of the wait that an interrupt came into: its lock, and its word.
-const OUTER_LOCK: i16 = offset_of!(Line, reserved3) as i16;
-const OUTER_WAIT: i16 = OUTER_LOCK + 8;
-
 /// Number of instructions of [`look_up`].
 const LOOK_UP_LENGTH: usize = 9;
 
@@ -131,10 +127,6 @@ fn look_up(lines: i32, rest: i16) -> [Instruction; LOOK_UP_LENGTH] {
 pub fn begin(lines: i32) -> Vec<Instruction> {
     let body = [
         Instruction::or(R3, QUEUED_LOCK as i32),
-        Instruction::load(Double, R4, R0, LOCK),
-        Instruction::store(Double, R0, OUTER_LOCK, R4),
-        Instruction::load(Word, R4, R0, WAIT),
-        Instruction::store(Word, R0, OUTER_WAIT, R4),
         // The lock and the word belong together: in between nothing is said.
         Instruction::set(R4, Wait::Nothing as i32),
         Instruction::store(Word, R0, WAIT, R4),
@@ -153,26 +145,19 @@ pub fn begin(lines: i32) -> Vec<Instruction> {
     finish(program)
 }
 
-/// At `contention_end(lock, error)`: the line as it was before, if its wait was for this lock.
+/// At `contention_end(lock, error)`: the line without a wait, if that was for this lock. Whatever was left out, the next
+/// wait sets it right. A wait that an interrupt's came into is not told from there on.
 pub fn end(lines: i32) -> Vec<Instruction> {
-    let restore = [
-        Instruction::set(R4, Wait::Nothing as i32),
-        Instruction::store(Word, R0, WAIT, R4),
-        Instruction::load(Double, R3, R0, OUTER_LOCK),
-        Instruction::store(Double, R0, LOCK, R3),
-        Instruction::load(Word, R3, R0, OUTER_WAIT),
-        Instruction::store(Word, R0, OUTER_WAIT, R4),
-        Instruction::store(Word, R0, WAIT, R3),
-    ];
     let body = [
         Instruction::or(R3, QUEUED_LOCK as i32),
         Instruction::load(Double, R4, R0, LOCK),
-        Instruction::skip_unless_equal(R3, R4, restore.len() as i16),
+        Instruction::skip_unless_equal(R3, R4, 2),
+        Instruction::set(R4, Wait::Nothing as i32),
+        Instruction::store(Word, R0, WAIT, R4),
     ];
     let mut program = vec![Instruction::copy(R6, R1)];
-    program.extend(look_up(lines, (body.len() + restore.len()) as i16 + 1));
+    program.extend(look_up(lines, body.len() as i16 + 1));
     program.extend(body);
-    program.extend(restore);
     finish(program)
 }
 
@@ -270,12 +255,14 @@ mod tests {
         // In an interrupt, for another lock.
         run(&begin, &mut line, [0x2000, SPINLOCK as u64]);
         assert_eq!(wait(&line), (Wait::Spinning, 0x2003));
-        run(&end, &mut line, [0x2000, 0]);
-        assert_eq!(wait(&line), (Wait::Spinning, 0x1003));
         run(&end, &mut line, [0x9000, 0]);
-        assert_eq!(wait(&line), (Wait::Spinning, 0x1003), "a mutex");
+        assert_eq!(wait(&line), (Wait::Spinning, 0x2003), "a mutex");
+        run(&end, &mut line, [0x2000, 0]);
+        assert_eq!(wait(&line).0, Wait::Nothing);
         run(&end, &mut line, [0x1000, 0]);
         assert_eq!(wait(&line).0, Wait::Nothing);
+        run(&begin, &mut line, [0x1000, SPINLOCK as u64]);
+        assert_eq!(wait(&line), (Wait::Spinning, 0x1003), "the next wait is told again");
     }
 
     #[test]

@@ -60,11 +60,11 @@ pub fn start() -> Option<LineFrames> {
     let lines = make_lines()?;
     let frames = frames(&lines)?;
     let fd = lines.as_raw_fd();
-    for (name, program) in
-        [(c"contention_begin", contention::begin(fd)), (c"contention_end", contention::end(fd))]
-    {
-        attach(name, &program)?;
-    }
+    // The end first: one without a begin does no harm, but the other way round a wait would be told that is over.
+    let end = attach(c"contention_end", &contention::end(fd))?;
+    let begin = attach(c"contention_begin", &contention::begin(fd))?;
+    // Attached for as long as this process lives.
+    mem::forget((end, begin));
     // The kernel keeps it as long as the programs are attached.
     drop(lines);
     Some(frames)
@@ -101,8 +101,8 @@ fn frames(lines: &OwnedFd) -> Option<LineFrames> {
     Some(frames)
 }
 
-/// Loads a program and attaches it to this tracepoint for as long as this process lives.
-fn attach(name: &CStr, program: &[Instruction]) -> Option<()> {
+/// Loads a program and attaches it to this tracepoint, until the descriptor is closed.
+fn attach(name: &CStr, program: &[Instruction]) -> Option<OwnedFd> {
     const RAW_TRACEPOINT: u32 = 17;
     let attributes = ProgramAttributes {
         prog_type: RAW_TRACEPOINT,
@@ -119,7 +119,5 @@ fn attach(name: &CStr, program: &[Instruction]) -> Option<()> {
         ..AttachAttributes::default()
     };
     // SAFETY: the attributes of this command; the pointer is to a string.
-    let attached = unsafe { syscall::bpf(RAW_TRACEPOINT_OPEN, &attributes) }.ok()?;
-    mem::forget(attached);
-    Some(())
+    unsafe { syscall::bpf(RAW_TRACEPOINT_OPEN, &attributes) }.ok()
 }

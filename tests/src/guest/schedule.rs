@@ -253,8 +253,12 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     let file = folder.path().join("stats");
     let boot = Boot::direct().kernel(files::cached(files::STOCK_KERNEL)?).mem("1G");
     let boot = boot.cpus(4).slots(2).policy("lhp:50,5ms").stats(&file);
-    let bench = boot.command(["bench", "eventfd", "--json", "--seconds", "3"]);
-    let ran = bench.run()?.exits(0)?;
+    let script = "bench eventfd --json --seconds 3 && grep -h tp_name /proc/1/fdinfo/*";
+    let ran = boot.script(script).run()?.exits(0)?;
+    // The programs by which init has the kernel tell of waiters.
+    for tracepoint in ["contention_begin", "contention_end"] {
+        ensure!(ran.text()?.contains(tracepoint), "no program at {tracepoint}\n{}", ran.show());
+    }
     let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
     let schedule = &stats["schedule"];
     let count = |name: &str| schedule[name].as_u64().with_context(|| ran.show());

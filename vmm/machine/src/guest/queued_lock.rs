@@ -97,7 +97,7 @@ impl Rank {
             Self::Pending | Self::PvHead => Some(held.unwrap_or(1)),
             Self::Head => Some(held? + pending?),
             // It may take the lock out of turn.
-            Self::Joining if !word?.has_queue() && !word?.has_pending() => None,
+            Self::Joining if !word?.has_pending() => None,
             Self::Behind | Self::Joining => {
                 Some(1 + held? + pending?).filter(|releases| *releases > 1)
             }

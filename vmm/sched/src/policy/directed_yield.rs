@@ -46,7 +46,7 @@ impl DirectedYield {
         let head = activity.head();
         let is_next = |seen: &LockActivity, lock| match *seen {
             LockActivity::Waiting { lock: wanted, ticket, .. } => {
-                wanted == lock && head.is_some_and(|head| ticket.wrapping_sub(head) <= 2)
+                wanted == lock && head.map_or(seen.is_next(), |head| ticket.wrapping_sub(head) <= 2)
             }
             _ => false,
         };

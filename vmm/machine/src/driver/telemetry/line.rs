@@ -82,13 +82,16 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
             let since = line.wait_since();
             LockActivity::Outside { lock, queued, since }
         }
-        Wait::Kicking => LockActivity::Kicking { lock: plain(line.wait_lock()), ticket },
+        Wait::Kicking => match queued_lock::address(line.wait_lock()) {
+            Some(lock) => LockActivity::Kicking { lock, ticket: Rank::from_raw(ticket).ticket() },
+            None => LockActivity::Kicking { lock: line.wait_lock(), ticket },
+        },
     }
 }
 
 /// Those of the vCPU's `held` locks that are still held: a preemption may fall between the release of
 /// the innermost lock and the store that publishes it.
-fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
+pub(super) fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
     let depth = held.checked_sub(1)?;
     let ix = usize::try_from(depth).unwrap_or(usize::MAX);
     let lock = match ix {

@@ -131,7 +131,7 @@ impl TelemetryView {
         let seen = self.activity(vcpu, now);
         let others = vcpus.filter(|other| *other != vcpu);
         if seen.is_holder() {
-            return self.stopped_with_queued(vcpu, others, seen);
+            return self.stopped_with_queued(vcpu, others, seen, now);
         }
         if !matches!(seen, LockActivity::Entering | LockActivity::Waiting { .. }) {
             return seen;

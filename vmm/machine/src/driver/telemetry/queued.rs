@@ -8,9 +8,9 @@ use std::{mem::offset_of, sync::atomic::Ordering::Acquire};
 use hypercalls::telemetry::{Line, NAMED, Wait};
 use vm_memory::{Bytes, GuestAddress};
 
-use super::TelemetryView;
+use super::{LineInMemory, TelemetryView, line};
 use crate::guest::queued_lock::{self, QueuedWord, Rank};
-use base::units::VcpuId;
+use base::units::{Nanos, VcpuId};
 use sched::event::{LockActivity, LockId};
 
 /// What lines say of one lock.
@@ -32,8 +32,10 @@ impl Claims {
         self.may_own |= other.may_own;
         self.is_queued |= other.is_queued;
         self.rank = match (self.rank, other.rank) {
-            // The first two that do not stand in the queue.
-            (Some(Rank::Pending), _) | (_, Some(Rank::Pending)) => Some(Rank::Pending),
+            // Those that may have set the pending bit.
+            (Some(Rank::Pending | Rank::PvHead), _) | (_, Some(Rank::Pending | Rank::PvHead)) => {
+                Some(Rank::Pending)
+            }
             (Some(Rank::Joining), _) | (_, Some(Rank::Joining)) => Some(Rank::Joining),
             (rank, other) => rank.or(other),
         };
@@ -60,7 +62,9 @@ impl TelemetryView {
         };
         let rest = all_claims();
         // An owner that runs may have released the lock meanwhile, and another one may have taken it.
-        if self.word(named) != Some(word.0) || rest.owns != all_claims().owns {
+        let again = all_claims();
+        let is_steady = (rest.owns, rest.may_own) == (again.owns, again.may_own);
+        if self.word(named) != Some(word.0) || !is_steady {
             return seen;
         }
         if own.may_own && word.is_held() && !rest.owns {
@@ -84,22 +88,27 @@ impl TelemetryView {
         LockActivity::Waiting { lock, ticket, distance, since, halted }
     }
 
-    /// What a stopped vCPU does that was `seen` holding a lock: if the innermost is a queued one that another vCPU says it
-    /// holds, one of the two has released it just now.
+    /// What a stopped vCPU does that was `seen` holding a lock at `now`: if the innermost is a queued one that another
+    /// vCPU says it holds, one of the two has released it just now. The outer locks are held all the same.
     pub(super) fn stopped_with_queued(
         &self,
         vcpu: VcpuId,
         mut others: impl Iterator<Item = VcpuId>,
         seen: LockActivity,
+        now: Nanos,
     ) -> LockActivity {
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
         let depth = (held as usize).checked_sub(1).filter(|depth| *depth < NAMED);
         let Some(depth) = depth else { return seen };
         let named = LockId(self.load(vcpu, offset_of!(Line, held_lock) + depth * 8));
-        let word = self.word(named).map(QueuedWord);
-        let Some((lock, word)) = queued_lock::address(named).zip(word) else { return seen };
+        let Some(lock) = queued_lock::address(named) else { return seen };
+        let Some(word) = self.word(named).map(QueuedWord) else { return seen };
         if !others.any(|other| self.claims(other, named, word).owns) {
             return seen;
+        }
+        let line = LineInMemory { lines: self, vcpu, now };
+        if let Some(outer) = line::holding(&line, held - 1) {
+            return outer;
         }
         match Wait::parse(self.load(vcpu, offset_of!(Line, wait))).0 {
             Wait::Kicking => LockActivity::Kicking { lock, ticket: Rank::Pending.ticket() },

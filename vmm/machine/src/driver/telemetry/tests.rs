@@ -279,11 +279,46 @@ fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
     assert_eq!(seen(), LockActivity::Entering, "it may be either");
     lines.store(VCPU, offset_of!(Line, wait_lock), QUEUED);
     lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(QUEUED_PENDING));
-    let LockActivity::Kicking { lock: LockId(LOCK), .. } = seen() else { panic!("{:?}", seen()) };
+    let kicking = seen();
+    assert!(matches!(kicking, LockActivity::Kicking { lock: LockId(LOCK), .. }), "{kicking:?}");
+    wait_for_queued(&lines, VcpuId(1), QUEUED_PV_HEAD);
+    let first = lines.activity(VcpuId(1), Nanos(5));
+    assert!(kicking.goes_before(&first), "{first:?} sleeps until the kick");
     lines.store(other, offset_of!(Line, held), 0_u32);
     assert!(seen().is_holder(), "it has not released it yet");
     set_word(&lines, 0);
-    assert!(seen().is_next(), "the first waiter sleeps until the kick");
+    assert!(
+        seen().is_next() && seen().goes_before(&first),
+        "the first waiter sleeps until the kick"
+    );
+    // It holds another lock around it.
+    set_word(&lines, 1);
+    hold(other);
+    lines.memory.store(1_u32, GuestAddress(LOCK + 4), Relaxed).unwrap();
+    lines.store(VCPU, offset_of!(Line, held_lock), QUEUED + 4);
+    lines.store(VCPU, offset_of!(Line, held_lock) + 8, QUEUED);
+    lines.store(VCPU, offset_of!(Line, held), 2_u32);
+    let outer = LockActivity::Holding { lock: Some(LockId(LOCK + 4)), depth: 1 };
+    assert_eq!(seen(), outer);
+}
+
+/// Lines that a program in the guest writes, in pages anywhere in its memory or not in it.
+#[test]
+fn traced_lines_are_found_by_their_pages() {
+    let lines = lines();
+    assert_eq!(lines.traced_lock(VCPU), None);
+    lines.set_traced([2, 3, 0xffff_ffff, 0]);
+    for (vcpu, line) in [(VcpuId(2), 0x2100), (VcpuId(33), 0x3080)] {
+        let at = |field: usize| GuestAddress(line + field as u64);
+        assert_eq!(lines.traced_lock(vcpu), None, "{vcpu:?} waits for nothing");
+        lines.memory.store(QUEUED, at(offset_of!(Line, wait_lock)), Relaxed).unwrap();
+        let wait = Wait::Spinning.word(QUEUED_BEHIND);
+        lines.memory.store(wait, at(offset_of!(Line, wait)), Relaxed).unwrap();
+        assert_eq!(lines.traced_lock(vcpu), Some(LockId(LOCK)), "{vcpu:?}");
+    }
+    for vcpu in [VcpuId(64), VcpuId(127), VcpuId(128), VcpuId(u32::MAX)] {
+        assert_eq!(lines.traced_lock(vcpu), None, "{vcpu:?} has no line");
+    }
 }
 
 /// Lock stealing, and test-and-set locks: taken before the queue is joined.

@@ -301,18 +301,24 @@ impl LoadedKernel {
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let paths = self.symbols.slow_paths.iter().zip(&self.registers);
-        let locks = paths.filter_map(|(path, register)| {
-            let kept = || Some(LockId(cpu.register(register.as_ref()?.kept()?)));
-            let lock = traced.or_else(kept)?;
+        let at_hand = paths.filter_map(|(path, register)| {
+            Some((LockId(cpu.register(register.as_ref()?.kept()?)), path.is_pv))
+        });
+        // The PV slow path is the last one; it is the one that halts. A program in the guest does not tell in which its
+        // vCPU is.
+        let found = match traced {
+            Some(lock) => {
+                let is_at_hand = at_hand.clone().any(|(other, is_pv)| other == lock && is_pv);
+                Some((lock, cpu.is_in_hlt() || is_at_hand))
+            }
+            None => at_hand.last(),
+        };
+        let waits = found.and_then(|(lock, is_pv)| {
             let word =
                 word_of(lock, cpu).filter(|word| word.has_queue() && word.looks_used(cpus))?;
-            Some((lock, word, rank(queued, id, word, path.is_pv)?))
+            Some(waiting(lock, rank(queued, id, word, is_pv)?, word, cpu.is_in_hlt()))
         });
-        // The PV slow path is the last one.
-        match locks.last() {
-            Some((lock, word, rank)) => waiting(lock, rank, word, cpu.is_in_hlt()),
-            None => LockActivity::Entering,
-        }
+        waits.unwrap_or(LockActivity::Entering)
     }
 }
 
