@@ -16,7 +16,7 @@ pub const VERSION: u32 = 1;
 pub const COUNTS_LOCKS: u32 = 1 << 0;
 
 /// Offset of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
-pub const PREEMPT_COUNT_IN_PCPU_HOT: u64 = 8;
+const PREEMPT_COUNT_IN_PCPU_HOT: u64 = 8;
 
 /// Code of the running kernel.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,39 @@ pub type LineFrames = [u32; LINE_FRAMES];
 pub const SIZE: usize = size_of::<KernelFacts>();
 
 impl KernelFacts {
+    /// Takes note of a symbol. To be called in the order of addresses, but for those of modules, which come last: a
+    /// slow path ends at the next address, and the first of a name is the kernel's own. An address of zero says
+    /// nothing: a kernel that hides its addresses shows zeros.
+    pub fn note(&mut self, address: u64, name: &[u8]) {
+        if address == 0 {
+            return;
+        }
+        for path in [&mut self.native_slow_path, &mut self.pv_slow_path] {
+            if path.end == 0 && path.start != 0 && address > path.start {
+                path.end = address;
+            }
+        }
+        let begins = CodeRange { start: address, end: 0 };
+        match name {
+            b"native_queued_spin_lock_slowpath" | b"queued_spin_lock_slowpath"
+                if self.native_slow_path.start == 0 =>
+            {
+                self.native_slow_path = begins;
+            }
+            b"__pv_queued_spin_lock_slowpath" if self.pv_slow_path.start == 0 => {
+                self.pv_slow_path = begins;
+            }
+            b"qnodes" if self.queue_nodes == 0 => self.queue_nodes = address,
+            b"__preempt_count" if self.preempt_count == 0 => self.preempt_count = address,
+            b"pcpu_hot" if self.preempt_count == 0 => {
+                self.preempt_count = address.wrapping_add(PREEMPT_COUNT_IN_PCPU_HOT);
+            }
+            // Kernels that can be preempted count locks; others may count, but do not say so by a symbol.
+            b"preempt_schedule" => self.flags |= COUNTS_LOCKS,
+            _ => {}
+        }
+    }
+
     /// As they are in memory, in little-endian order.
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];

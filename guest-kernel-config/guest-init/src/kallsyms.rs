@@ -1,8 +1,6 @@
 //! What `/proc/kallsyms` tells of where the kernel has its locks.
 
-use hypercalls::kernel_facts::{
-    COUNTS_LOCKS, CodeRange, KernelFacts, PREEMPT_COUNT_IN_PCPU_HOT, VERSION,
-};
+use hypercalls::kernel_facts::{KernelFacts, VERSION};
 
 /// Longest line that is parsed: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
 const LONGEST: usize = 640;
@@ -28,16 +26,22 @@ impl Reader {
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
             let (rest, next) = (&piece[..end], &piece[end + 1..]);
             if self.length == 0 {
-                self.facts.note(rest);
+                self.note(rest);
             } else {
                 self.keep(rest);
                 let (line, length) = (self.line, self.length);
-                self.facts.note(&line[..length]);
+                self.note(&line[..length]);
                 self.length = 0;
             }
             piece = next;
         }
         self.keep(piece);
+    }
+
+    fn note(&mut self, line: &[u8]) {
+        if let Some((address, name)) = symbol(line) {
+            self.facts.note(address, name);
+        }
     }
 
     fn keep(&mut self, begin: &[u8]) {
@@ -65,44 +69,10 @@ impl Reader {
     }
 }
 
-trait Note {
-    fn note(&mut self, line: &[u8]);
-}
-
-impl Note for KernelFacts {
-    /// A line: address, type and name. Lines are in the order of addresses, but for those of modules, which come last.
-    fn note(&mut self, line: &[u8]) {
-        let mut words = line.split(|byte| byte.is_ascii_whitespace());
-        let address = words.next().and_then(hexadecimal);
-        // Zero: the kernel shows no addresses to this process.
-        let Some(address) = address.filter(|address| *address != 0) else { return };
-        let Some(name) = words.nth(1) else { return };
-        for path in [&mut self.native_slow_path, &mut self.pv_slow_path] {
-            if path.end == 0 && path.start != 0 && address > path.start {
-                path.end = address;
-            }
-        }
-        let begins = CodeRange { start: address, end: 0 };
-        // The first of a name is the kernel's own: modules come last.
-        match name {
-            b"native_queued_spin_lock_slowpath" | b"queued_spin_lock_slowpath"
-                if self.native_slow_path.start == 0 =>
-            {
-                self.native_slow_path = begins;
-            }
-            b"__pv_queued_spin_lock_slowpath" if self.pv_slow_path.start == 0 => {
-                self.pv_slow_path = begins;
-            }
-            b"qnodes" if self.queue_nodes == 0 => self.queue_nodes = address,
-            b"__preempt_count" if self.preempt_count == 0 => self.preempt_count = address,
-            b"pcpu_hot" if self.preempt_count == 0 => {
-                self.preempt_count = address.wrapping_add(PREEMPT_COUNT_IN_PCPU_HOT);
-            }
-            // Of kernels that can be preempted, which count locks.
-            b"preempt_schedule" => self.flags |= COUNTS_LOCKS,
-            _ => {}
-        }
-    }
+/// A line: address, type and name.
+fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
+    let mut words = line.split(|byte| byte.is_ascii_whitespace());
+    Some((hexadecimal(words.next()?)?, words.nth(1)?))
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
@@ -111,6 +81,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange};
+
     use super::*;
 
     const TEXT: &[u8] = b"0000000000020940 A pcpu_hot\n\

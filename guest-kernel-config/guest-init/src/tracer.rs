@@ -13,15 +13,15 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap},
 };
 
-use crate::{output_page::frame_of, syscall};
+use crate::{
+    output_page::{self, frame_of},
+    syscall,
+};
 
 /// Commands of bpf(2).
 const MAP_CREATE: u32 = 0;
 const PROG_LOAD: u32 = 5;
 const RAW_TRACEPOINT_OPEN: u32 = 17;
-
-/// A page of lines.
-const PAGE: usize = 4096;
 
 /// `union bpf_attr` for `BPF_MAP_CREATE`; what is not here is zero.
 #[derive(Default)]
@@ -95,7 +95,7 @@ fn frames(lines: &OwnedFd) -> Option<LineFrames> {
         unsafe { mmap(core::ptr::null_mut(), SIZE as usize, protection, flags, lines.as_fd(), 0) };
     let at = at.ok()? as usize;
     let mut frames = [0; LINE_FRAMES];
-    for (frame, page) in frames.iter_mut().zip((at..).step_by(PAGE)) {
+    for (frame, page) in frames.iter_mut().zip((at..).step_by(output_page::SIZE)) {
         *frame = frame_of(page as u64)?;
     }
     Some(frames)

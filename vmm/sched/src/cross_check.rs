@@ -142,7 +142,7 @@ impl fmt::Display for CrossTable {
     }
 }
 
-/// A share, in brackets; nothing if there is no whole.
+/// A percentage, in brackets; empty if the whole is zero.
 struct Percent(u64, u64);
 
 impl fmt::Display for Percent {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts, PREEMPT_COUNT_IN_PCPU_HOT};
+use hypercalls::kernel_facts::{COUNTS_LOCKS, CodeRange, KernelFacts};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,27 +45,11 @@ impl KernelSymbols {
     pub fn in_system_map(text: &str) -> Option<Self> {
         let mut sorted: Vec<_> = lines(text).collect();
         sorted.sort_unstable();
-        let at = |wanted| sorted.iter().find(|(_, name)| *name == wanted).map(|(at, _)| *at);
-        let code = |wanted| {
-            let start = at(wanted)?;
-            let end = sorted.iter().map(|(at, _)| *at).find(|at| *at > start)?;
-            Some(start..end)
-        };
-        let own = at("__preempt_count");
-        let preempt_count =
-            own.or_else(|| at("pcpu_hot").map(|hot| hot.wrapping_add(PREEMPT_COUNT_IN_PCPU_HOT)))?;
-        let pv = code("__pv_queued_spin_lock_slowpath");
-        let native = code("native_queued_spin_lock_slowpath");
-        let native = native.or_else(|| code("queued_spin_lock_slowpath"));
-        Some(Self {
-            entry: Some(at("entry_SYSCALL_64")?),
-            preempt_count: Some(preempt_count),
-            // Kernels that can be preempted count locks; others may count, but do not say so by a symbol.
-            counts_locks: at("preempt_schedule").is_some(),
-            queue_nodes: at("qnodes"),
-            node_size: if pv.is_some() { PV_NODE } else { NODE },
-            slow_paths: slow_paths(native, pv),
-        })
+        let mut facts = KernelFacts::default();
+        sorted.iter().for_each(|(address, name)| facts.note(*address, name.as_bytes()));
+        let entry = sorted.iter().find(|(_, name)| *name == "entry_SYSCALL_64")?.0;
+        let symbols = Self { entry: Some(entry), ..Self::reported(&facts) };
+        symbols.preempt_count.is_some().then_some(symbols)
     }
 
     /// As a guest has told of its kernel.

@@ -4,7 +4,8 @@ use hypercalls::telemetry::{
     QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD,
 };
 
-use sched::event::LockId;
+use base::units::Nanos;
+use sched::event::{LockActivity, LockId};
 
 /// What the word says: its byte 0 is the owner, bit 8 is set while a waiter that is not in the queue is next, bits
 /// 31-16 are the last of the queue (with fewer than 16384 CPUs).
@@ -77,6 +78,26 @@ impl Rank {
             QUEUED_JOINING => Self::Joining,
             _ => Self::Behind,
         }
+    }
+
+    /// As [`Rank::from_raw`], of a waiter that may have been let to the front of the queue and not have noticed yet.
+    pub fn told(raw: u16, was_let_ahead: impl FnOnce() -> bool) -> Self {
+        match Self::from_raw(raw) {
+            Self::Behind if was_let_ahead() => Self::Head,
+            rank => rank,
+        }
+    }
+
+    /// What a waiter of this rank does, whose lock has this word. `since`: when the wait began.
+    pub fn waiting(
+        self,
+        lock: LockId,
+        word: Option<QueuedWord>,
+        since: Nanos,
+        halted: bool,
+    ) -> LockActivity {
+        let (ticket, distance) = (self.ticket(), self.distance(word));
+        LockActivity::Waiting { lock, ticket, distance, since, halted }
     }
 
     /// Stands for a ticket: that of a waiter which is served earlier is lower. Odd, unlike those of ticketlocks: several

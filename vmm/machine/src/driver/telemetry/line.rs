@@ -64,17 +64,18 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
             let named = line.wait_lock();
             let word = line.wait_word(named);
             let (since, halted) = (line.wait_since(), wait == Wait::Halted);
-            let (lock, ticket, distance) = match queued_lock::address(named) {
-                Some(lock) => {
-                    let rank = match Rank::from_raw(ticket) {
-                        Rank::Behind if line.was_let_ahead() => Rank::Head,
-                        rank => rank,
-                    };
-                    (lock, rank.ticket(), rank.distance(word.map(QueuedWord)))
+            match queued_lock::address(named) {
+                Some(lock) => Rank::told(ticket, || line.was_let_ahead()).waiting(
+                    lock,
+                    word.map(QueuedWord),
+                    since,
+                    halted,
+                ),
+                None => {
+                    let distance = word.map(|word| ticket.wrapping_sub(head(word)) / INC);
+                    LockActivity::Waiting { lock: named, ticket, distance, since, halted }
                 }
-                None => (named, ticket, word.map(|word| ticket.wrapping_sub(head(word)) / INC)),
-            };
-            LockActivity::Waiting { lock, ticket, distance, since, halted }
+            }
         }
         Wait::Outside => {
             let lock = line.wait_lock();

@@ -90,15 +90,13 @@ impl TelemetryView {
 
     /// [`Self::activity`]; of a vCPU that does not say what it does, the wait that a program in the guest tells of.
     pub fn activity_or_wait(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
-        match (self.activity(vcpu, now), self.traced_lock(vcpu)) {
-            (LockActivity::Unknown, Some(lock)) => LockActivity::Waiting {
-                lock,
-                ticket: Rank::Behind.ticket(),
-                distance: None,
-                since: Nanos::ZERO,
-                halted: false,
-            },
-            (told, _) => told,
+        match self.activity(vcpu, now) {
+            LockActivity::Unknown => {
+                self.traced_lock(vcpu).map_or_else(LockActivity::default, |lock| {
+                    Rank::Behind.waiting(lock, None, Nanos::ZERO, false)
+                })
+            }
+            told => told,
         }
     }
 

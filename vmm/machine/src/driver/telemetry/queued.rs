@@ -84,8 +84,7 @@ impl TelemetryView {
             Some(Rank::Behind) if word.ends_with(vcpu.0) && !rest.is_queued => Rank::Head,
             _ => return seen,
         };
-        let (ticket, distance) = (rank.ticket(), rank.distance(Some(word)));
-        LockActivity::Waiting { lock, ticket, distance, since, halted }
+        rank.waiting(lock, Some(word), since, halted)
     }
 
     /// What a stopped vCPU does that was `seen` holding a lock at `now`: if the innermost is a queued one that another
@@ -125,10 +124,7 @@ impl TelemetryView {
         let named_locks = (held as usize).min(NAMED);
         let held_lock = |depth| self.load::<u64>(vcpu, offset_of!(Line, held_lock) + depth * 8);
         let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == named.0;
-        let rank = is_waiting.then(|| match Rank::from_raw(raw) {
-            Rank::Behind if self.was_let_ahead(vcpu) => Rank::Head,
-            rank => rank,
-        });
+        let rank = is_waiting.then(|| Rank::told(raw, || self.was_let_ahead(vcpu)));
         let is_entering = wait == Wait::Entering && wait_lock == named.0;
         let takes = is_entering || rank.is_some_and(|rank| rank.may_own(word));
         Claims {

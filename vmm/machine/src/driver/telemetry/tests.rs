@@ -358,8 +358,8 @@ fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
     lines.store(other, offset_of!(Line, held_lock), QUEUED);
     lines.store(other, offset_of!(Line, held), 1_u32);
     assert_eq!(seen(), LockActivity::Free, "another one has it");
-    let its = lines.stopped(other, (0..3).map(VcpuId), Nanos(5));
-    assert_eq!(its, owns);
+    let owner = lines.stopped(other, (0..3).map(VcpuId), Nanos(5));
+    assert_eq!(owner, owns);
     set_word(&lines, 0);
     assert_eq!(lines.stopped(other, (0..3).map(VcpuId), Nanos(5)), LockActivity::Free);
 

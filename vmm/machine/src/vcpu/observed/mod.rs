@@ -281,10 +281,10 @@ impl LoadedKernel {
                     && !path.is_pv
                     && self.loops[ix].contain(offset) =>
             {
-                waiting(lock, Rank::Pending, word, false)
+                Rank::Pending.waiting(lock, Some(word), Nanos::ZERO, false)
             }
             _ => match rank(queued, id, word, path.is_pv) {
-                Some(rank) => waiting(lock, rank, word, false),
+                Some(rank) => rank.waiting(lock, Some(word), Nanos::ZERO, false),
                 None => LockActivity::Entering,
             },
         }
@@ -316,7 +316,8 @@ impl LoadedKernel {
         let waits = found.and_then(|(lock, is_pv)| {
             let word =
                 word_of(lock, cpu).filter(|word| word.has_queue() && word.looks_used(cpus))?;
-            Some(waiting(lock, rank(queued, id, word, is_pv)?, word, cpu.is_in_hlt()))
+            let rank = rank(queued, id, word, is_pv)?;
+            Some(rank.waiting(lock, Some(word), Nanos::ZERO, cpu.is_in_hlt()))
         });
         waits.unwrap_or(LockActivity::Entering)
     }
@@ -336,11 +337,6 @@ fn rank(queued: Queued, id: VcpuId, word: QueuedWord, is_pv: bool) -> Option<Ran
 
 const fn head_rank(is_pv: bool) -> Rank {
     if is_pv { Rank::PvHead } else { Rank::Head }
-}
-
-fn waiting(lock: LockId, rank: Rank, word: QueuedWord, halted: bool) -> LockActivity {
-    let (ticket, distance) = (rank.ticket(), rank.distance(Some(word)));
-    LockActivity::Waiting { lock, ticket, distance, since: Nanos::ZERO, halted }
 }
 
 #[cfg(test)]

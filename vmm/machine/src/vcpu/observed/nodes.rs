@@ -69,9 +69,10 @@ impl Nodes {
             _ => return Queued::Unknown,
         };
         let offset = (in_use - 1) * size;
-        let locked = word(physical + offset + LOCKED, cpu);
-        if locked.is_none_or(|locked| locked != 0) {
-            return if locked.is_some() { Queued::First } else { Queued::Unknown };
+        match word(physical + offset + LOCKED, cpu) {
+            None => return Queued::Unknown,
+            Some(0) => {}
+            Some(_) => return Queued::First,
         }
         let is_behind =
             self.0.iter().enumerate().any(|(ix, other)| {

@@ -131,7 +131,7 @@ fn distance(activity: LockActivity) -> Option<u16> {
 fn a_preemption_count_of_zero_frees_a_vcpu_if_the_kernel_counts_locks() {
     let (kernel, cpu) = (kernel(), Cpu::new());
     assert_eq!(kernel.activity(ONE, &cpu, &|_| None), LockActivity::Free);
-    // Bit 31 is no part of the count.
+    // Bit 31 does not belong to the count.
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1 << 31);
     assert_eq!(kernel.activity(ONE, &cpu, &|_| None), LockActivity::Free);
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1);
