@@ -137,14 +137,17 @@ soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --locked --quiet --release --package pvticket
 
+# The folder of the build is another one.
+KERNEL_PATHS = $(foreach name,KERNEL_SRC KERNEL_CONFIG,$(if $($(name)),$(name)='$(abspath $($(name)))'))
+
 kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache (KERNEL=6.12 or 7: of another Linux)
-	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel
+	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel $(KERNEL_PATHS)
 
 kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlocks
-	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock
+	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock $(KERNEL_PATHS)
 
 kernels: setup ## Build both, from one unpacked source (KERNEL=6.12 or 7: of another Linux)
-	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock'
+	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock' $(KERNEL_PATHS)
 
 # The tests boot the 6.1 as a guest, too.
 host: setup ## Fetch the emulated host's kernel (HOST_KERNEL=7: a 7.x, too), and a QEMU where this system's is old

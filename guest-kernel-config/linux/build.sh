@@ -23,6 +23,7 @@ read -ra flavours <<<"${FLAVOUR:-pvticket}"
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
 kernels=$cache/kernel
 version=${KERNEL:-6.1}
+own_config=${KERNEL_CONFIG:-}
 recipe=2
 # For apt, where the system has no lists of packages.
 options=
@@ -52,6 +53,7 @@ fail() {
 choose_flavour() {
     flavour=$1
     fragments=("$here/config/base.config" "$here/config/linux-$version.config" "$here/config/$flavour.config")
+    [ -z "$own_config" ] || fragments+=("$own_config")
     case $flavour in
     pvticket | stock-pvqspinlock) ;;
     *) fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock" ;;
@@ -258,6 +260,13 @@ does_not_apply() {
     echo "patches/${1##*/} does not fit this tree ($hunk): change the patch until it does, and run this again"
 }
 
+# What the fragments ask for: of each symbol the last line.
+wanted_config() {
+    cat "${fragments[@]}" | awk '
+        /^(# )?CONFIG_/ && match($0, /CONFIG_[A-Za-z0-9_]+/) { last[substr($0, RSTART, RLENGTH)] = $0 }
+        END { for (symbol in last) print last[symbol] }'
+}
+
 # If a line of a fragment did not survive, the kernel would not be the one asked for.
 check_config() {
     local line bad=0
@@ -268,7 +277,7 @@ check_config() {
             line=${line#\# }
             ! grep -q "^${line% is not set}=" "$1" || { echo "configuration: still set: ${line% is not set}"; bad=1; } ;;
         esac
-    done < <(cat "${fragments[@]}")
+    done < <(wanted_config)
     return $bad
 }
 
@@ -369,6 +378,8 @@ make_flavour() {
         [ -n "${KERNEL_SRC:-}" ] || provide_package
         build
     fi
+    # Of a configuration of one's own, the path has been said.
+    [ -z "$own_config" ] || return 0
     if [ "$version" = 6.1 ]; then
         link "$flavour"
         [ "$flavour" != pvticket ] || link current
@@ -378,6 +389,7 @@ make_flavour() {
 }
 
 choose_version
+[ -z "$own_config" ] || [ -r "$own_config" ] || fail "KERNEL_CONFIG=$own_config: cannot be read"
 for name in "${flavours[@]}"; do choose_flavour "$name"; done
 trap 'clean_up $?' EXIT
 command -v gcc >/dev/null || check_tools

@@ -1,5 +1,6 @@
 //! Programs in BPF that write into telemetry lines which spinlock each CPU waits for, at mainline's tracepoints
-//! `contention_begin` and `contention_end` (trace/events/lock.h, since Linux 5.19). Instructions: Documentation/bpf/
+//! `contention_begin` and `contention_end` (trace/events/lock.h, since Linux 5.19), and which one it took after a wait,
+//! where there is `contended_release` (Linux 7.3 has it), without which nobody could tell how long it holds it. Instructions: Documentation/bpf/
 //! standardization/instruction-set.rst of the kernel.
 //!
 //! Of queued spinlocks the tracepoints see those that wait in the queue, which with PV locks are all; not the one that
@@ -25,10 +26,11 @@ enum Register {
     R3,
     R4,
     R6 = 6,
+    R7,
     R10 = 10,
 }
 
-use Register::{R0, R1, R2, R3, R4, R6, R10};
+use Register::{R0, R1, R2, R3, R4, R6, R7, R10};
 
 /// Of a value in memory.
 #[derive(Debug, Clone, Copy)]
@@ -91,8 +93,9 @@ impl Instruction {
     const EXIT: Self = Self::new(0x95, R0, 0, 0, 0);
 }
 
-/// Numbers of the kernel's helpers (`bpf_map_lookup_elem`, `bpf_get_smp_processor_id`).
+/// Numbers of the kernel's helpers (`bpf_map_lookup_elem`, `bpf_ktime_get_ns`, `bpf_get_smp_processor_id`).
 const LOOK_UP: i32 = 1;
+const MONOTONIC_TIME: i32 = 5;
 const THIS_CPU: i32 = 8;
 
 /// Value of `contention_begin`'s flags for a spinlock (`LCB_F_SPIN`; with others, it is another lock).
@@ -101,6 +104,11 @@ const SPINLOCK: i32 = 1;
 /// Offset in a line; lines are small.
 const WAIT: i16 = offset_of!(Line, wait) as i16;
 const LOCK: i16 = offset_of!(Line, wait_lock) as i16;
+const HELD: i16 = offset_of!(Line, held) as i16;
+const TAKEN_LOCK: i16 = offset_of!(Line, held_lock) as i16;
+const TAKEN_AT: i16 = offset_of!(Line, taken) as i16;
+const RELEASED_LOCK: i16 = TAKEN_LOCK + size_of::<u64>() as i16;
+const RELEASED_AT: i16 = offset_of!(Line, released_at) as i16;
 /// Number of instructions of [`look_up`].
 const LOOK_UP_LENGTH: usize = 9;
 
@@ -146,19 +154,54 @@ pub fn begin(lines: i32) -> Vec<Instruction> {
 }
 
 /// At `contention_end(lock, error)`: the line without a wait, if that was for this lock. Whatever was left out, the next
-/// wait sets it right. A wait that an interrupt's came into is not told from there on.
-pub fn end(lines: i32) -> Vec<Instruction> {
-    let body = [
-        Instruction::or(R3, QUEUED_LOCK as i32),
-        Instruction::load(Double, R4, R0, LOCK),
-        Instruction::skip_unless_equal(R3, R4, 2),
-        Instruction::set(R4, Wait::Nothing as i32),
-        Instruction::store(Word, R0, WAIT, R4),
-    ];
+/// wait sets it right. A wait that an interrupt's came into is not told from there on. With `holds`, the line then says
+/// that the CPU holds the lock, and since when.
+pub fn end(lines: i32, holds: bool) -> Vec<Instruction> {
+    let mut body =
+        vec![Instruction::set(R4, Wait::Nothing as i32), Instruction::store(Word, R0, WAIT, R4)];
+    if holds {
+        body.extend([
+            // Not held while the lock and its time do not belong together.
+            Instruction::store(Word, R0, HELD, R4),
+            Instruction::store(Double, R0, TAKEN_LOCK, R3),
+            Instruction::copy(R7, R0),
+            Instruction::call(MONOTONIC_TIME),
+            Instruction::store(Double, R7, TAKEN_AT, R0),
+            Instruction::set(R4, 1),
+            Instruction::store(Word, R7, HELD, R4),
+        ]);
+    }
+    let body = [if_line_has(LOCK, body.len() as i16).to_vec(), body].concat();
     let mut program = vec![Instruction::copy(R6, R1)];
     program.extend(look_up(lines, body.len() as i16 + 1));
     program.extend(body);
     finish(program)
+}
+
+/// At `contended_release(lock)`, before the lock is released to a waiter: the line says so, and no longer that the CPU
+/// holds this lock. Of locks other than spinlocks, too, whose addresses are those of no spinlock.
+pub fn release(lines: i32) -> Vec<Instruction> {
+    let not_held = [Instruction::set(R4, 0), Instruction::store(Word, R0, HELD, R4)];
+    let said = [
+        Instruction::copy(R7, R0),
+        Instruction::store(Double, R7, RELEASED_LOCK, R3),
+        Instruction::call(MONOTONIC_TIME),
+        Instruction::store(Double, R7, RELEASED_AT, R0),
+    ];
+    let body = [&if_line_has(TAKEN_LOCK, not_held.len() as i16)[..], &not_held, &said].concat();
+    let mut program = vec![Instruction::copy(R6, R1)];
+    program.extend(look_up(lines, body.len() as i16 + 1));
+    program.extend(body);
+    finish(program)
+}
+
+/// Marks the lock in R3 as a queued spinlock, and skips so many instructions unless the line has it there.
+fn if_line_has(field: i16, count: i16) -> [Instruction; 3] {
+    [
+        Instruction::or(R3, QUEUED_LOCK as i32),
+        Instruction::load(Double, R4, R0, field),
+        Instruction::skip_unless_equal(R3, R4, count),
+    ]
 }
 
 fn finish(mut program: Vec<Instruction>) -> Vec<Instruction> {
@@ -172,6 +215,9 @@ mod tests {
 
     const LINES: i32 = 5;
     const SIZE: usize = size_of::<Line>();
+
+    /// What the kernel's clock says.
+    const NOW: u64 = 77;
 
     /// Runs a program on a line, for the lock and the second argument of its tracepoint: what the kernel's interpreter
     /// does with the instructions that are used here.
@@ -203,6 +249,10 @@ mod tests {
                     skip = 1;
                 }
                 0x85 if value == THIS_CPU => registers[0] = 3,
+                0x85 if value == MONOTONIC_TIME => {
+                    registers[..6].fill(u64::MAX);
+                    registers[0] = NOW;
+                }
                 0x85 => {
                     assert_eq!((value, registers[2]), (LOOK_UP, STACK + 12));
                     assert_eq!(stack[12..], 3_u32.to_le_bytes());
@@ -248,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_from_its_begin_to_its_end() {
-        let (begin, end) = (begin(LINES), end(LINES));
+        let (begin, end) = (begin(LINES), end(LINES, false));
         let mut line = [0; SIZE];
         run(&begin, &mut line, [0x1000, SPINLOCK as u64]);
         assert_eq!(wait(&line), (Wait::Spinning, 0x1003));
@@ -263,6 +313,29 @@ mod tests {
         assert_eq!(wait(&line).0, Wait::Nothing);
         run(&begin, &mut line, [0x1000, SPINLOCK as u64]);
         assert_eq!(wait(&line), (Wait::Spinning, 0x1003), "the next wait is told again");
+    }
+
+    #[test]
+    fn a_lock_is_held_from_the_end_of_a_wait_to_its_release_to_a_waiter() {
+        let (begin, end, release) = (begin(LINES), end(LINES, true), release(LINES));
+        let mut line = [0; SIZE];
+        let number = |line: &[u8; SIZE], at: i16| {
+            u64::from_le_bytes(line[at as usize..at as usize + 8].try_into().unwrap())
+        };
+        let held = |line: &[u8; SIZE]| line[HELD as usize];
+        run(&end, &mut line, [0x1000, 0]);
+        assert_eq!(held(&line), 0, "it did not wait");
+        run(&begin, &mut line, [0x1000, SPINLOCK as u64]);
+        assert_eq!(held(&line), 0);
+        run(&end, &mut line, [0x1000, 0]);
+        assert_eq!((wait(&line).0, held(&line)), (Wait::Nothing, 1));
+        assert_eq!((number(&line, TAKEN_LOCK), number(&line, TAKEN_AT)), (0x1003, NOW));
+        run(&release, &mut line, [0x9000, 0]);
+        assert_eq!(held(&line), 1, "a mutex");
+        assert_eq!((number(&line, RELEASED_LOCK), number(&line, RELEASED_AT)), (0x9003, NOW));
+        run(&release, &mut line, [0x1000, 0]);
+        assert_eq!(held(&line), 0);
+        assert_eq!(number(&line, RELEASED_LOCK), 0x1003);
     }
 
     #[test]

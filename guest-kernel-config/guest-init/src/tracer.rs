@@ -1,4 +1,4 @@
-//! Has the kernel write which spinlock each CPU waits for, by programs at its tracepoints (`bpf(2)`).
+//! Has the kernel write which spinlock each CPU waits for or took after a wait, by programs at its tracepoints (`bpf(2)`).
 
 use core::{ffi::CStr, mem};
 
@@ -60,11 +60,12 @@ pub fn start() -> Option<LineFrames> {
     let lines = make_lines()?;
     let frames = frames(&lines)?;
     let fd = lines.as_raw_fd();
-    // The end first: one without a begin does no harm, but the other way round a wait would be told that is over.
-    let end = attach(c"contention_end", &contention::end(fd))?;
+    // Against the order in which a lock passes them: otherwise one would be told to be held or awaited that no longer is.
+    let release = attach(c"contended_release", &contention::release(fd));
+    let end = attach(c"contention_end", &contention::end(fd, release.is_some()))?;
     let begin = attach(c"contention_begin", &contention::begin(fd))?;
     // Attached for as long as this process lives.
-    mem::forget((end, begin));
+    mem::forget((release, end, begin));
     // The kernel keeps it as long as the programs are attached.
     drop(lines);
     Some(frames)

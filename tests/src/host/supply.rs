@@ -82,13 +82,18 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let source = folder.path().join("linux");
     fs::create_dir_all(source.join("arch/x86"))?;
     fs::write(source.join("Kbuild"), "")?;
-    let hash = || -> anyhow::Result<String> {
+    let build = |own: &Path| {
         let build = Program::new("bash").args([configs.join("linux/build.sh")]);
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
-        let ran = build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()?.exits(1)?;
+        let build = build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket");
+        build.env("KERNEL_CONFIG", own).run()?.exits(1)
+    };
+    let hash_with = |own: &Path| -> anyhow::Result<String> {
+        let ran = build(own)?;
         let (_, rest) = ran.text()?.split_once("/.build-").with_context(|| ran.show())?;
         Ok(rest.split('/').next().unwrap_or_default().to_owned())
     };
+    let hash = || hash_with(Path::new(""));
     let first = hash()?;
     ensure!(first.len() == 16 && hash()? == first, "equal inputs: {first} and another one");
     let patch = fs::read_dir(configs.join("linux/patches"))?.flatten().map(|entry| entry.path());
@@ -115,7 +120,9 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let now = hash()?;
     fs::write(&other, "")?;
     ensure!(hash()? == now, "the configuration of another flavour counts");
-    Ok(())
+    ensure!(hash_with(&other)? != now, "a configuration of one's own does not count");
+    let missing = folder.path().join("missing.config");
+    build(&missing)?.complains(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
 }
 
 /// `fetch.sh` for these packages, with a cache of its own.

@@ -134,26 +134,46 @@ fn boot(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     Ok(TestResult::ok(vec![first_boot(suite.guests)?]))
 }
 
-/// The kernel comes up with one vCPU and native locks, runs a command, and has an eventfd: an error if not. From now on its boots
+/// The kernel comes up with one vCPU and native locks, runs a command, has an eventfd, and is for several CPUs: an error if not. From now on its boots
 /// may take a multiple of this one. Returns its release and how long it took.
 pub fn first_boot(guests: &mut Guests) -> anyhow::Result<String> {
     let try_eventfd = bench_script(Duration::from_millis(20));
     let script = format!(
-        "uname -r; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {LACKING}"
+        "uname -rv; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {LACKING}"
     );
     let boot = Boot::new(1, PvBackend::Off).script(&script, Duration::ZERO);
     let (ended, took) = guests.timed(&boot)?;
-    let release = ended.stdout.trim();
+    let uname = Uname::parse(&ended.stdout);
     if ended.is_lacking() {
         let why = "the kernel has no eventfd, which the tests need (CONFIG_EVENTFD)";
         return Err(CannotTell(why.into()).into());
     }
-    if !ended.is_good() || release.is_empty() {
+    let Some(Uname { release, is_smp }) = uname.filter(|_| ended.is_good()) else {
         let why = format!("the kernel does not boot with one vCPU: {}", ended.reason());
         return Err(CannotTell(why).into());
+    };
+    if !is_smp {
+        let why = "the kernel is for one CPU, which never waits for a spinlock (CONFIG_SMP)";
+        return Err(CannotTell(why.into()).into());
     }
     guests.expect(took);
     Ok(format!("Linux {release}, to the end of a command in {:.1} s", took.as_secs_f64()))
+}
+
+/// What `uname -rv` prints.
+#[derive(Debug, PartialEq, Eq)]
+struct Uname<'a> {
+    release: &'a str,
+    /// The kernel's version names its kind (init/Makefile of Linux).
+    is_smp: bool,
+}
+
+impl<'a> Uname<'a> {
+    fn parse(printed: &'a str) -> Option<Self> {
+        let mut words = printed.split_whitespace();
+        let release = words.next()?;
+        Some(Self { release, is_smp: words.any(|word| word == "SMP") })
+    }
 }
 
 /// All vCPUs come up; which PV locks the kernel has is seen by what it says.
@@ -206,4 +226,22 @@ fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
     };
     suite.rates.extend(all);
     Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_kind_is_in_its_version() {
+        let debian = "6.12.48-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.12.48-1 (2025-09-20)\n";
+        for (printed, release, is_smp) in [
+            (debian, "6.12.48-amd64", true),
+            ("7.3.4 #2 SMP Fri Nov 27 20:00:00 UTC 2026", "7.3.4", true),
+            ("6.1.192-SMP #3 PREEMPT Fri Nov 27 20:00:00 UTC 2026\n", "6.1.192-SMP", false),
+        ] {
+            assert_eq!(Uname::parse(printed), Some(Uname { release, is_smp }), "{printed}");
+        }
+        assert_eq!(Uname::parse("\n"), None);
+    }
 }

@@ -13,13 +13,13 @@ use std::{
 use halts::{HaltScheduler, Halts, Host, Kicked};
 
 use super::{schedule::LOCKED_IN_BACKGROUND, *};
-use crate::vcpu::{Stopped, VcpuScheduler};
+use crate::vcpu::{Stopped, TracedLocks, VcpuScheduler};
 use base::{
     rng::SplitMix64,
     units::{Nanos, SlotId, Ticket, VcpuCount, VcpuId},
 };
 use kvm::signal;
-use sched::{Event, LockActivity, LockId, VcpuIndex, core::State};
+use sched::{Event, LockActivity, VcpuIndex, core::State};
 
 /// Number of vCPUs of each of two machines.
 const VCPUS: u32 = 4;
@@ -38,7 +38,7 @@ impl Stopped for Nowhere {
         None
     }
 
-    fn observed_activity(&self, _: &dyn Fn(VcpuId) -> Option<LockId>) -> LockActivity {
+    fn observed_activity(&self, _: &dyn TracedLocks) -> LockActivity {
         LockActivity::Unknown
     }
 
@@ -55,7 +55,7 @@ impl Stopped for InHlt {
         Some(false)
     }
 
-    fn observed_activity(&self, _: &dyn Fn(VcpuId) -> Option<LockId>) -> LockActivity {
+    fn observed_activity(&self, _: &dyn TracedLocks) -> LockActivity {
         LockActivity::Unknown
     }
 

@@ -166,8 +166,7 @@ impl VcpuScheduler for VmScheduler {
         };
         let mut look = self.driver.look(vcpu, mode);
         let is_told = look.activity != LockActivity::Unknown;
-        let lines = self.driver.lines[self.vm].get();
-        let traced = |id| lines.and_then(|lines| lines.traced_lock(id));
+        let traced = self.driver.lines[self.vm].get();
         match &self.driver.cross_check {
             Some(table) if is_told => {
                 let observed = stopped.observed_activity(&traced);

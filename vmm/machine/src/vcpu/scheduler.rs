@@ -8,14 +8,24 @@ use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
 use base::units::VcpuId;
 use sched::event::{LockActivity, LockId};
 
+/// What a program in the guest's kernel tells of locks, at tracepoints in its slow paths.
+pub trait TracedLocks {
+    /// The lock that a vCPU waits for.
+    fn awaited(&self, vcpu: VcpuId) -> Option<LockId>;
+
+    /// The lock that a vCPU took after a wait, if it is the last one to have done so and no release to a waiter was
+    /// seen since. Others may have taken and released it since, without a wait.
+    fn held(&self, vcpu: VcpuId) -> Option<LockId>;
+}
+
 /// What a scheduler can ask about a vCPU outside its guest.
 pub trait Stopped {
     /// Was the guest in ring 3? None: KVM does not say.
     fn is_in_user_mode(&self) -> Option<bool>;
 
     /// What it does with locks by what can be observed from outside, in a guest that does not say so itself
-    /// ([`observed`](super::observed)). `traced`: the lock that a vCPU waits for by a program in the guest.
-    fn observed_activity(&self, traced: &dyn Fn(VcpuId) -> Option<LockId>) -> LockActivity;
+    /// ([`observed`](super::observed)).
+    fn observed_activity(&self, traced: &dyn TracedLocks) -> LockActivity;
 
     /// Is the vCPU in KVM's own HLT, with no kick received yet?
     fn is_in_hlt(&self) -> bool;

@@ -11,14 +11,14 @@ use std::{
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{
-    Board, Cause, End, Failure, Stopped,
+    Board, Cause, End, Failure, Stopped, TracedLocks,
     observed::StoppedCpu,
     step::{self, Next},
 };
-use base::units::{CpuList, VcpuId};
+use base::units::CpuList;
 use confine::Class;
 use kvm::{KvmError, Vcpu, signal, vcpu::KernelRegisters};
-use sched::event::{LockActivity, LockId};
+use sched::event::LockActivity;
 
 /// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
 const STACK_BYTES: usize = 256 << 10;
@@ -125,7 +125,7 @@ impl Stopped for InterruptedVcpu<'_> {
         self.vcpu.is_in_user_mode()
     }
 
-    fn observed_activity(&self, traced: &dyn Fn(VcpuId) -> Option<LockId>) -> LockActivity {
+    fn observed_activity(&self, traced: &dyn TracedLocks) -> LockActivity {
         let kernel = &self.board.kernel;
         if !kernel.is_known() {
             return LockActivity::Unknown;

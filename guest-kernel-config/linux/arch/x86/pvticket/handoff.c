@@ -32,6 +32,7 @@
 #include <linux/string.h>
 #include <asm/pvticket_abi.h>
 
+#include "lines.h"
 #include "pvticket.h"
 
 struct pvticket_handoff pvticket_handoff __ro_after_init;

@@ -44,6 +44,9 @@ DECLARE_PER_CPU_READ_MOSTLY(struct pvticket_line *, pvticket_own_line);
 /* Has each CPU keep its line, if the VMM wants it; before the second CPU starts. */
 void pvticket_lines_init(void);
 
+/* Has the VMM been given telemetry? */
+bool pvticket_has_telemetry(void);
+
 /* Where to write, if at all. */
 static __always_inline struct pvticket_line *line_to_write(void)
 {

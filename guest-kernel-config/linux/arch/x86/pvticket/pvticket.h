@@ -78,8 +78,6 @@ void pvticket_lock_spinning(struct arch_spinlock *lock, ticket_t want);
 /* Wake whoever halted for this ticket. The lock is only a key. */
 void pvticket_unlock_kick(struct arch_spinlock *lock, ticket_t next);
 
-/* Has the VMM been given telemetry? */
-bool pvticket_has_telemetry(void);
 /* Is the CPU with that ticket of the lock off its CPU, as far as can be told? */
 bool pvticket_is_off_cpu(const struct arch_spinlock *lock, ticket_t ticket);
 void __pvticket_halting(ticket_t want);

@@ -2,9 +2,9 @@
 /*
  * What a CPU says in its line of mainline's queued spinlocks. See lines.c.
  *
- * The locks are mainline's in all that they do. Where a CPU that waits has got
- * to, its slow path tells (pvticket_queued_rank(), pvticket_queued_joins()): which of the waiters is next
- * is not in the lock's word alone.
+ * The locks are mainline's in all that they do. Which of the waiters is next is
+ * not in the lock's word alone, so the slow path tells where a CPU that waits
+ * has got to (pvticket_queued_rank(), pvticket_queued_joins()).
  */
 #include <linux/export.h>
 #include <linux/init.h>
@@ -15,7 +15,7 @@
 #include "contract.h"
 #include "lines.h"
 
-/* The lock's byte while the first waiter sleeps: _Q_SLOW_VAL of mainline's slow path */
+/* The lock's byte while the first waiter sleeps: mainline's _Q_SLOW_VAL */
 #define LOCKED_SLOW	3
 
 /* Its address, marked as that of a queued lock. */

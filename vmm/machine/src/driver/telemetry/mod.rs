@@ -2,6 +2,7 @@
 
 pub(super) mod line;
 mod queued;
+mod traced;
 
 use std::{
     mem::offset_of,
@@ -39,7 +40,7 @@ pub struct TelemetryView {
     /// offset.
     clocks: Box<[TscClock]>,
     kept: LineUpkeep,
-    /// Where a program in the guest writes lines that tell which lock each vCPU waits for, and nothing else.
+    /// Where a program in the guest writes lines of its own; see [`traced`].
     traced: OnceLock<LineFrames>,
 }
 
@@ -92,30 +93,12 @@ impl TelemetryView {
     pub fn activity_or_wait(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
         match self.activity(vcpu, now) {
             LockActivity::Unknown => {
-                self.traced_lock(vcpu).map_or_else(LockActivity::default, |lock| {
+                self.traced_awaited(vcpu).map_or_else(LockActivity::default, |lock| {
                     Rank::Behind.waiting(lock, None, Nanos::ZERO, false)
                 })
             }
             told => told,
         }
-    }
-
-    /// A program in the guest tells in these lines what vCPUs wait for. Only the first ones count.
-    pub fn set_traced(&self, lines: LineFrames) {
-        let _ = self.traced.set(lines);
-    }
-
-    /// The lock that a vCPU waits for by such a line.
-    pub fn traced_lock(&self, vcpu: VcpuId) -> Option<LockId> {
-        const PAGE: u64 = 4096;
-        let offset = u64::from(vcpu.0) * size_of::<Line>() as u64;
-        let frame = *self.traced.get()?.get(usize::try_from(offset / PAGE).ok()?)?;
-        let line = u64::from(frame) * PAGE + offset % PAGE;
-        let at = |field: usize| GuestAddress(line + field as u64);
-        let wait: u32 = self.memory.load(at(offset_of!(Line, wait)), Acquire).ok()?;
-        let lock: u64 = self.memory.load(at(offset_of!(Line, wait_lock)), Acquire).ok()?;
-        let is_waiting = Wait::parse(wait).0 == Wait::Spinning;
-        is_waiting.then(|| queued_lock::address(LockId(lock))).flatten()
     }
 
     /// The activity of a vCPU outside the guest. If it was stopped while it drew a ticket or took a lock, finds

@@ -6,6 +6,7 @@
 //! | ring 3, or HLT with no node in use | neither holds nor awaits a lock |
 //! | a node in use, or the instruction pointer in a slow path | waits; the node, the others' nodes and the lock's word tell whether it is next |
 //! | the preemption count is 0, in a kernel that counts locks | neither holds nor awaits a lock |
+//! | it is not 0, or not counted, and a program in the guest saw it take a lock that is held and awaited | holds that lock |
 //! | it is not 0, or not counted, and a register or the stack has the address of a lock that others were seen to await and that is held | holds that lock |
 //! | it is not 0 | has disabled preemption, maybe for a lock |
 //!
@@ -22,6 +23,7 @@ use std::sync::{
 use code::{LONGEST, LockRegister, SpinLoops};
 use nodes::{Nodes, Queued};
 
+use super::TracedLocks;
 use crate::guest::{
     kernel_symbols::{KernelSymbols, SlowPath},
     queued_lock::{QueuedWord, Rank},
@@ -113,23 +115,21 @@ impl ObservedKernel {
         let _ = self.symbols.set(symbols);
     }
 
-    /// What a vCPU that was stopped in ring 0 does with locks. `traced`: the lock that a vCPU waits for by a program in
-    /// the guest.
+    /// What a vCPU that was stopped in ring 0 does with locks.
     pub fn activity(
         &self,
         id: VcpuId,
         cpu: &impl StoppedCpu,
-        traced: &dyn Fn(VcpuId) -> Option<LockId>,
+        traced: &dyn TracedLocks,
     ) -> LockActivity {
         (0..self.nodes.cpus())
-            .map(VcpuId)
-            .filter_map(traced)
+            .filter_map(|other| traced.awaited(VcpuId(other)))
             .for_each(|lock| self.note_awaited(lock));
         if cpu.gs_base() & KERNEL_HALF == 0 {
             // The first instructions of an entry, or a CPU that starts.
             return LockActivity::Unknown;
         }
-        let seen = self.loaded(cpu).map(|kernel| self.observe(kernel, id, traced(id), cpu));
+        let seen = self.loaded(cpu).map(|kernel| self.observe(kernel, id, traced, cpu));
         let activity = seen.unwrap_or_default();
         if let LockActivity::Waiting { lock, .. } = activity {
             self.note_awaited(lock);
@@ -154,7 +154,7 @@ impl ObservedKernel {
         &self,
         kernel: &LoadedKernel,
         id: VcpuId,
-        traced: Option<LockId>,
+        traced: &dyn TracedLocks,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let symbols = &kernel.symbols;
@@ -166,15 +166,19 @@ impl ObservedKernel {
             return kernel.in_slow_path(ix, id, queued, self.nodes.cpus(), cpu);
         }
         match queued {
-            Queued::No => self.outside(symbols, cpu),
             Queued::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
-            Queued::Unknown => self.outside(symbols, cpu),
-            _ => kernel.interrupted(id, queued, traced, self.nodes.cpus(), cpu),
+            Queued::No | Queued::Unknown => self.outside(symbols, traced.held(id), cpu),
+            _ => kernel.interrupted(id, queued, traced.awaited(id), self.nodes.cpus(), cpu),
         }
     }
 
     /// What a vCPU does that does not wait for a lock.
-    fn outside(&self, symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
+    fn outside(
+        &self,
+        symbols: &KernelSymbols,
+        traced: Option<LockId>,
+        cpu: &impl StoppedCpu,
+    ) -> LockActivity {
         if cpu.is_in_hlt() {
             return LockActivity::Free;
         }
@@ -186,7 +190,8 @@ impl ObservedKernel {
         if symbols.counts_locks && count == Some(0) {
             return LockActivity::Free;
         }
-        match self.held_lock(cpu) {
+        let traced = traced.filter(|lock| is_contended(*lock, cpu));
+        match traced.or_else(|| self.held_lock(cpu)) {
             Some(lock) => LockActivity::Holding { lock: Some(lock), depth: 1 },
             None if count.is_some_and(|count| count != 0) => LockActivity::Guarded,
             None => LockActivity::Unknown,
@@ -200,12 +205,8 @@ impl ObservedKernel {
         let stack = stack_of(cpu, &mut stack).as_chunks().0.iter();
         let stack = stack.map(|word| u64::from_le_bytes(*word));
         let at_hand = |lock: &u64| registers.clone().chain(stack.clone()).any(|word| word == *lock);
-        let is_held = |lock: &u64| {
-            let word = word_of(LockId(*lock), cpu);
-            word.is_some_and(|word| word.is_held() && (word.has_queue() || word.has_pending()))
-        };
         let awaited = self.awaited.iter().map(|lock| lock.load(Relaxed)).filter(|lock| *lock != 0);
-        awaited.filter(at_hand).find(is_held).map(LockId)
+        awaited.filter(at_hand).map(LockId).find(|lock| is_contended(*lock, cpu))
     }
 
     fn note_awaited(&self, lock: LockId) {
@@ -252,6 +253,12 @@ fn word_of(lock: LockId, cpu: &impl StoppedCpu) -> Option<QueuedWord> {
     load(cpu, lock.0).map(u32::from_le_bytes).map(QueuedWord)
 }
 
+/// Is it held, and awaited?
+fn is_contended(lock: LockId, cpu: &impl StoppedCpu) -> bool {
+    let word = word_of(lock, cpu);
+    word.is_some_and(|word| word.is_held() && (word.has_queue() || word.has_pending()))
+}
+
 impl LoadedKernel {
     /// A vCPU with its instruction pointer in a slow path.
     fn in_slow_path(
@@ -291,7 +298,7 @@ impl LoadedKernel {
     }
 
     /// A vCPU with a node in use and its instruction pointer elsewhere: a PV slow path has halted it, or is about to,
-    /// or an interrupt has come into its wait. The lock may still be where the slow path keeps it.
+    /// or an interrupt has come into its wait. The lock may still be where the slow path keeps it, or `traced`.
     fn interrupted(
         &self,
         id: VcpuId,
