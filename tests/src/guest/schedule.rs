@@ -35,8 +35,8 @@ tests![
     two_machines_run_the_same_command,
     a_stock_kernels_locks_are_observed,
     without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free,
-    what_is_observed_of_queued_locks_agrees_with_telemetry,
-    what_is_observed_of_native_queued_locks_agrees_with_telemetry => Long("20 s: the same with PV in make test"),
+    what_is_observed_of_queued_locks_agrees_with_telemetry => Long("20 s, and a kernel that make test does not build"),
+    what_is_observed_of_native_queued_locks_agrees_with_telemetry => Long("20 s, and a kernel that make test does not build"),
 ];
 
 /// Two vCPUs per slot, on two slots.
