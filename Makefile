@@ -72,7 +72,7 @@ all-code: setup
 
 all-machines: setup
 	@$(MAKE) --no-print-directory kernels host busybox test-tools
-	-@$(MAKE) --no-print-directory kernels KERNEL=6.12
+	-@$(MAKE) --no-print-directory kernels KERNEL=6.1
 	-@$(MAKE) --no-print-directory kernels KERNEL=7
 	-@$(MAKE) --no-print-directory host HOST_KERNEL=7
 	-@$(MAKE) --no-print-directory clang
@@ -140,13 +140,13 @@ build: setup ## Build the binary, its embedded guests included
 # The folder of the build is another one.
 KERNEL_PATHS = $(foreach name,KERNEL_SRC KERNEL_CONFIG,$(if $($(name)),$(name)='$(abspath $($(name)))'))
 
-kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache (KERNEL=6.12 or 7: of another Linux)
+kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache (KERNEL=6.1 or 7: of another Linux)
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel $(KERNEL_PATHS)
 
 kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlocks
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock $(KERNEL_PATHS)
 
-kernels: setup ## Build both, from one unpacked source (KERNEL=6.12 or 7: of another Linux)
+kernels: setup ## Build both, from one unpacked source (KERNEL=6.1 or 7: of another Linux)
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock' $(KERNEL_PATHS)
 
 # The tests boot the 6.1 as a guest, too.

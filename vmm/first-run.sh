@@ -13,7 +13,7 @@ set -eu
 
 pvticket=${PVTICKET:-target/x86_64-unknown-linux-gnu/release/pvticket}
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pvticket}
-kernel=$cache/kernel/current/vmlinux
+kernel=$cache/kernel/pvticket-6.12/vmlinux
 steps=5
 
 . "$(dirname "$0")/../guest-kernel-config/apt.sh"

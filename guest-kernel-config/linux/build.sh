@@ -5,8 +5,9 @@
 # one unpacked source, and puts it into the cache:
 #
 #   $XDG_CACHE_HOME/pvticket/kernel/<hash>/{vmlinux,bzImage,System.map,config,build.log}
-#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>     (Linux 6.12 and 7: <flavour>-6.12, <flavour>-7)
-#   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket of Linux 6.1)
+#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>-<version>  -> <hash>     (6.1, 6.12 or 7: what pvticket boots)
+#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>     (of the usual version, 6.12)
+#   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket of that)
 #
 # The hash covers everything that decides the result: source, our files, patches, header, configuration,
 # flavour, compiler, and the recipe's number: raise it when a change of this script changes what is
@@ -22,7 +23,9 @@ header=$here/../../hypercalls/include/pvticket_abi.h
 read -ra flavours <<<"${FLAVOUR:-pvticket}"
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
 kernels=$cache/kernel
-version=${KERNEL:-6.1}
+# The version without another name, as GuestKernel's default in vmm/base/src/guest_kernel.rs.
+usual=6.12
+version=${KERNEL:-$usual}
 own_config=${KERNEL_CONFIG:-}
 recipe=2
 # For apt, where the system has no lists of packages.
@@ -128,12 +131,21 @@ find_package() {
     pushd "$lists" >/dev/null
     if [ -n "$package" ]; then
         own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root || true
+        [ "$version" != 6.12 ] || [ -n "$(offered)" ] || lists_of_trixie || true
     else
         lists_of_newest || true
     fi
     deb=$(offered)
     [ -n "$deb" ] || ! grep -q '^[EW]: ' apt.log || fail "no package lists for ${package:-linux-source-7}: $(apt_reason apt.log)"
     popd >/dev/null
+}
+
+# Makes lists of Debian 13, whose own Linux is 6.12: Debian 12 has it among its security updates only.
+lists_of_trixie() {
+    local from
+    # shellcheck disable=SC1091
+    from=$(mirror "$(. /etc/os-release && echo "$VERSION_CODENAME")")
+    lists_of_suite trixie "$from"
 }
 
 # Makes lists of the backports to Debian 13, which have Linux 7, and sets package to the newest there.
@@ -185,7 +197,7 @@ identify_source() {
     fi
     deb=$(cached_package)
     [ -n "$deb" ] || find_package
-    [ -n "$deb" ] || fail "apt knows no package ${package:-linux-source-7} (do its sources have Debian 12, and its mirror trixie-backports?);" \
+    [ -n "$deb" ] || fail "apt knows no package ${package:-linux-source-7} (do its sources have Debian 12 or 13, and its mirror trixie and trixie-backports?);" \
         "or give a Linux tree as KERNEL_SRC=dir"
     [ -n "$package" ] || { package=${deb##*/} && package=${package%%_*}; }
     deb_sum=$(expected_sum "$deb")
@@ -380,11 +392,10 @@ make_flavour() {
     fi
     # Of a configuration of one's own, the path has been said.
     [ -z "$own_config" ] || return 0
-    if [ "$version" = 6.1 ]; then
+    link "$flavour-$version"
+    if [ "$version" = "$usual" ]; then
         link "$flavour"
         [ "$flavour" != pvticket ] || link current
-    else
-        link "$flavour-$version"
     fi
 }
 

@@ -48,16 +48,16 @@ pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The kernel of `pvticket setup kernel` as an ELF file.
-pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
+/// The kernel of `pvticket setup kernel` as an ELF file, by the name that the product looks for.
+pub const BUILT_KERNEL: &str = "kernel/pvticket-6.12/vmlinux";
 /// That kernel as a bzImage.
-pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
+pub const BUILT_BZIMAGE: &str = "kernel/pvticket-6.12/bzImage";
 /// That kernel's symbols.
-pub const SYSTEM_MAP: &str = "kernel/current/System.map";
+pub const SYSTEM_MAP: &str = "kernel/pvticket-6.12/System.map";
 /// The kernel of `pvticket setup kernel-stock` as an ELF file.
-pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock/vmlinux";
+pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock-6.12/vmlinux";
 /// That kernel's symbols.
-pub const STOCK_MAP: &str = "kernel/stock-pvqspinlock/System.map";
+pub const STOCK_MAP: &str = "kernel/stock-pvqspinlock-6.12/System.map";
 /// The archive with PostgreSQL, of `pvticket setup guest-disk`.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.

@@ -232,7 +232,7 @@ fn a_timeline_counts_the_locks_that_a_kernel_takes() -> anyhow::Result<()> {
     ensure!(tracks == 2, "{tracks} tracks of two runs, native and PV");
     let ran = pvticket(["trace"]).args([&file]).run()?.exits(0)?;
     ensure!(
-        ran.text()?.contains("linux lock, pv-ticket, 2 vCPUs on 2 CPUs under rr"),
+        ran.text()?.contains("linux 6.12 lock, pv-ticket, 2 vCPUs on 2 CPUs under rr"),
         "{}",
         ran.show()
     );

@@ -245,7 +245,7 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
 fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let large = folder.path().join("vmlinux");
-    fs::copy(files::cached("kernel/current/vmlinux")?, &large)?;
+    fs::copy(files::cached(files::BUILT_KERNEL)?, &large)?;
     let file = fs::File::options().write(true).open(&large)?;
     file.set_len(file.metadata()?.len() + (300 << 20))?;
     Boot::on("emulated")

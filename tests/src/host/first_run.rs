@@ -147,7 +147,7 @@ fn nothing_that_it_builds_itself_is_advised() -> anyhow::Result<()> {
         Ok(ran.text()?.contains(what))
     };
     ensure!(!says("next:")?, "advice to build the kernel before it is built");
-    let kernel = folder.path().join("kernel/current");
+    let kernel = folder.path().join("kernel/pvticket-6.12");
     fs::create_dir_all(&kernel)?;
     fs::write(kernel.join("vmlinux"), b"")?;
     ensure!(says("next:   build")?, "no advice");
@@ -321,7 +321,7 @@ fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
         (
             "bash",
             "guest-kernel-config/linux/build.sh",
-            "kernel: no package lists for linux-source-6.1: ",
+            "kernel: no package lists for linux-source-6.12: ",
         ),
         (
             "sh",
@@ -347,7 +347,7 @@ fn a_full_disk_is_named() -> anyhow::Result<()> {
     let package = files::put(&folder, "cut-off.deb", b"!<arch>")?;
     let source = cache.join("source");
     fs::create_dir_all(&source)?;
-    fs::write(source.join("linux-source-6.1_6.1.9999-1_all.deb"), "cut off")?;
+    fs::write(source.join("linux-source-6.12_6.12.9999-1_all.deb"), "cut off")?;
     for (shell, name, what) in [
         ("bash", "guest-kernel-config/linux/build.sh", "kernel: the disk of "),
         ("sh", "guest-kernel-config/host/fetch.sh", "host: the disk of "),

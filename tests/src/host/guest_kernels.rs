@@ -16,13 +16,13 @@ use crate::{
 };
 
 tests![
-    linux_6_12_boots_with_every_backend => Long("100 s: eleven boots of another guest kernel"),
+    linux_6_1_boots_with_every_backend => Long("100 s: eleven boots of another guest kernel"),
     linux_7_boots_with_every_backend => Long("100 s: eleven boots of another guest kernel"),
-    linux_6_12_passes_locktorture => Long("30 s: another guest kernel"),
+    linux_6_1_passes_locktorture => Long("30 s: another guest kernel"),
     linux_7_passes_locktorture => Long("30 s: another guest kernel"),
-    linux_6_12_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
+    linux_6_1_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
     linux_7_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
-    the_preempt_count_is_found_in_linux_6_12 => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_1 => Long("30 s: another guest kernel"),
     the_preempt_count_is_found_in_linux_7 => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
     a_guest_kernel_that_is_not_built_is_named,
@@ -31,8 +31,8 @@ tests![
 ];
 
 /// The other versions, by the names of their files in the cache.
-const LINUX_6_12: Version =
-    Version { name: "6.12", release: "6.12.", part: "kernel-6.12", counts_locks: false };
+const LINUX_6_1: Version =
+    Version { name: "6.1", release: "6.1.", part: "kernel-6.1", counts_locks: false };
 const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7", counts_locks: true };
 
 /// A Linux version of which there are guest kernels.
@@ -116,8 +116,8 @@ fn boots_with_every_backend(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn linux_6_12_boots_with_every_backend() -> anyhow::Result<()> {
-    boots_with_every_backend(&LINUX_6_12)
+fn linux_6_1_boots_with_every_backend() -> anyhow::Result<()> {
+    boots_with_every_backend(&LINUX_6_1)
 }
 
 fn linux_7_boots_with_every_backend() -> anyhow::Result<()> {
@@ -136,8 +136,8 @@ fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn linux_6_12_passes_locktorture() -> anyhow::Result<()> {
-    passes_locktorture(&LINUX_6_12)
+fn linux_6_1_passes_locktorture() -> anyhow::Result<()> {
+    passes_locktorture(&LINUX_6_1)
 }
 
 fn linux_7_passes_locktorture() -> anyhow::Result<()> {
@@ -167,8 +167,8 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn linux_6_12_says_what_it_does_with_locks() -> anyhow::Result<()> {
-    says_what_it_does_with_locks(&LINUX_6_12)
+fn linux_6_1_says_what_it_does_with_locks() -> anyhow::Result<()> {
+    says_what_it_does_with_locks(&LINUX_6_1)
 }
 
 fn linux_7_says_what_it_does_with_locks() -> anyhow::Result<()> {
@@ -194,8 +194,8 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn the_preempt_count_is_found_in_linux_6_12() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_6_12)
+fn the_preempt_count_is_found_in_linux_6_1() -> anyhow::Result<()> {
+    the_preempt_count_is_found(&LINUX_6_1)
 }
 
 fn the_preempt_count_is_found_in_linux_7() -> anyhow::Result<()> {
@@ -204,7 +204,7 @@ fn the_preempt_count_is_found_in_linux_7() -> anyhow::Result<()> {
 
 /// Each lock of each kernel is the one that was asked for: a cell fails if the guest reports another.
 fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
-    for version in [LINUX_6_12, LINUX_7] {
+    for version in [LINUX_6_1, LINUX_7] {
         version.kernel("pvticket")?;
         version.kernel("stock-pvqspinlock")?;
     }
@@ -229,17 +229,19 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
 
 fn a_guest_kernel_that_is_not_built_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let part = "run `pvticket setup kernel-6.12`";
-    let boot = pvticket(["boot", "--guest-kernel", "6.12", "--", "true"]);
+    let part = "run `pvticket setup kernel-6.1`";
+    let boot = pvticket(["boot", "--guest-kernel", "6.1", "--", "true"]);
     boot.env("PVTICKET_CACHE", folder.path()).run()?.fails(1, &[part])?;
-    let words = ["compare", "--guest", "linux", "--guest-kernel", "6.12,7", "--locks", "queued"];
+    let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,7", "--locks", "queued"];
     let compare = pvticket(words).env("PVTICKET_CACHE", folder.path());
-    compare.run()?.fails(1, &["pvticket setup kernel-stock-6.12"]).map(drop)
+    compare.run()?.fails(1, &["pvticket setup kernel-stock-6.1"]).map(drop)
 }
 
 fn guest_kernels_are_of_linux_guests() -> anyhow::Result<()> {
     let compare = |words: &[&str]| pvticket([&["compare", "--guest-kernel"], words].concat()).run();
-    compare(&["6.12"])?.fails(2, &["--guest-kernel is only for --guest linux"])?;
+    for kernel in ["6.1", "6.12"] {
+        compare(&[kernel])?.fails(2, &["--guest-kernel is only for --guest linux"])?;
+    }
     compare(&["5.15", "--guest", "linux"])?.fails(2, &["unknown guest kernel '5.15'"])?;
     let own = ["6.1,6.12", "--guest", "linux", "--kernel", "/dev/null"];
     compare(&own)?.fails(2, &["--kernel: names one kernel", "6.1, 6.12"]).map(drop)

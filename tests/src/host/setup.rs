@@ -76,20 +76,20 @@ fn what_the_scripts_make_is_summed() -> anyhow::Result<()> {
 
 fn a_part_that_fails_is_named_and_the_others_are_made() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let kernel = makes("kernel/current/vmlinux", Path::new("/proc/version"));
+    let kernel = makes("kernel/pvticket-6.12/vmlinux", Path::new("/proc/version"));
     data(folder.path(), &[(BUSYBOX, "echo no mirror >&2; exit 3"), (KERNEL, &kernel)])?;
     let ran = setup(&folder, &["busybox", "kernel"]).run()?.exits(1)?;
-    let ran = ran.says(&sum_of(&folder.path().join("cache/kernel/current/vmlinux"))?)?;
+    let ran = ran.says(&sum_of(&folder.path().join("cache/kernel/pvticket-6.12/vmlinux"))?)?;
     ran.complains(&[
         "\nno mirror\n[1/2] busybox: failed (exit status: 3)",
-        "\nmade of pvticket 6.1\n",
+        "\nmade of pvticket 6.12\n",
         "\npvticket: without busybox: see above",
     ])?;
     // Both words of a kernel reach the script.
-    let kernel = makes("kernel/stock-pvqspinlock-6.12/vmlinux", Path::new("/proc/version"));
+    let kernel = makes("kernel/stock-pvqspinlock-6.1/vmlinux", Path::new("/proc/version"));
     data(folder.path(), &[(KERNEL, &kernel)])?;
-    let ran = setup(&folder, &["kernel-stock-6.12"]).run()?.exits(0)?;
-    ran.complains(&["\nmade of stock-pvqspinlock 6.12\n"])?;
+    let ran = setup(&folder, &["kernel-stock-6.1"]).run()?.exits(0)?;
+    ran.complains(&["\nmade of stock-pvqspinlock 6.1\n"])?;
     setup(&folder, &["sausage"]).run()?.fails(2, &["'sausage'", "kernel-stock"]).map(drop)
 }
 
@@ -98,7 +98,7 @@ fn a_script_that_makes_nothing_is_found_out() -> anyhow::Result<()> {
     data(folder.path(), &[(BUSYBOX, ""), (KERNEL, "exit 0")])?;
     let ran = setup(&folder, &["kernel"]).run()?.exits(1)?.says("")?;
     ran.complains(&[
-        "[1/1] kernel: no kernel of Linux 6.1 with PV ticketlocks at",
+        "[1/1] kernel: no kernel of Linux 6.12 with PV ticketlocks at",
         "without kernel",
     ])
     .map(drop)

@@ -46,15 +46,15 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let source = folder.path().join("source");
     fs::create_dir(&source)?;
-    let package = source.join("linux-source-6.1_6.1.9999-1_all.deb");
+    let package = source.join("linux-source-6.12_6.12.9999-1_all.deb");
     fs::write(&package, "not what apt gave")?;
     let build = || {
         let program = Program::new("bash").args([&script]);
         program.env("PVTICKET_CACHE", folder.path()).env("KERNEL_SRC", "").run()
     };
-    build()?.exits(1)?.complains(&["no SHA-256 to check", "6.1.9999-1"])?;
-    let kept = format!("{}  linux-source-6.1_6.1.9999-1_all.deb\n", "5a".repeat(32));
-    fs::write(source.join("linux-source-6.1_6.1.9999-1_all.deb.sha256"), kept)?;
+    build()?.exits(1)?.complains(&["no SHA-256 to check", "6.12.9999-1"])?;
+    let kept = format!("{}  linux-source-6.12_6.12.9999-1_all.deb\n", "5a".repeat(32));
+    fs::write(source.join("linux-source-6.12_6.12.9999-1_all.deb.sha256"), kept)?;
     let ran = build()?.exits(1)?.complains(&["does not have the SHA-256", "remove the file"])?;
     ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
     Ok(())

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GuestKernel {
     /// Debian 12's own, 6.1.
-    #[default]
     Linux6_1,
-    /// The 6.12 that Debian 12 has as well.
+    /// The 6.12 that Debian 12 has as well, and Debian 13 of its own: the usual one.
+    #[default]
     Linux6_12,
     /// The newest 7.x in the backports of Debian 13.
     Linux7,
@@ -39,7 +39,8 @@ impl GuestKernel {
         }
     }
 
-    /// That of stores which name none: there was no other when they were written.
+    /// That of stores which name none: there was no other when they were written. It is not the default: a store of an earlier
+    /// version means the same for ever.
     pub const UNNAMED: Self = Self::Linux6_1;
 
     /// [`UNNAMED`](Self::UNNAMED), for serde.
@@ -55,20 +56,21 @@ impl GuestKernel {
     /// The part of `pvticket setup` that builds it.
     pub const fn setup_part(self, flavour: Flavour) -> &'static str {
         match (self, flavour) {
-            (Self::Linux6_1, Flavour::Ticket) => "kernel",
-            (Self::Linux6_1, Flavour::Stock) => "kernel-stock",
-            (Self::Linux6_12, Flavour::Ticket) => "kernel-6.12",
-            (Self::Linux6_12, Flavour::Stock) => "kernel-stock-6.12",
+            (Self::Linux6_1, Flavour::Ticket) => "kernel-6.1",
+            (Self::Linux6_1, Flavour::Stock) => "kernel-stock-6.1",
+            (Self::Linux6_12, Flavour::Ticket) => "kernel",
+            (Self::Linux6_12, Flavour::Stock) => "kernel-stock",
             (Self::Linux7, Flavour::Ticket) => "kernel-7",
             (Self::Linux7, Flavour::Stock) => "kernel-stock-7",
         }
     }
 
-    /// Its ELF `vmlinux` in the cache directory.
+    /// Its ELF `vmlinux` in the cache directory. Each name has its version: caches of earlier versions have another Linux
+    /// behind names without one.
     pub const fn file(self, flavour: Flavour) -> &'static str {
         match (self, flavour) {
-            (Self::Linux6_1, Flavour::Ticket) => "kernel/current/vmlinux",
-            (Self::Linux6_1, Flavour::Stock) => "kernel/stock-pvqspinlock/vmlinux",
+            (Self::Linux6_1, Flavour::Ticket) => "kernel/pvticket-6.1/vmlinux",
+            (Self::Linux6_1, Flavour::Stock) => "kernel/stock-pvqspinlock-6.1/vmlinux",
             (Self::Linux6_12, Flavour::Ticket) => "kernel/pvticket-6.12/vmlinux",
             (Self::Linux6_12, Flavour::Stock) => "kernel/stock-pvqspinlock-6.12/vmlinux",
             (Self::Linux7, Flavour::Ticket) => "kernel/pvticket-7/vmlinux",

@@ -18,6 +18,7 @@ use crate::{
     workers::{KernelFiles, Traced, Workers},
 };
 use base::{
+    guest_kernel::GuestKernel,
     io_errors::without_path,
     plural::{agree, count},
     shown,
@@ -135,8 +136,8 @@ pub fn plan_of(
 ) -> anyhow::Result<Plan> {
     let part = |spec: &String| {
         let (name, spec, cpus) = (name.to_owned(), spec.clone(), cpus.clone());
-        let (jobs, only) = (1, Only::default());
-        let request = Request { name, spec, cpus, jobs, host, host_kernel, only };
+        let (jobs, guest_kernel, only) = (1, GuestKernel::default(), Only::default());
+        let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only };
         Plan::new(request, |error| Usage(error.to_string()))
     };
     let mut parts = specs.iter().map(part);

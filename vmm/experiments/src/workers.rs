@@ -82,6 +82,11 @@ impl KernelFiles {
     pub const fn is_empty(&self) -> bool {
         self.kernel.is_none() && self.stock_kernel.is_none()
     }
+
+    /// The Linux of guests whose spec names none. A file that is named may be any, and no store says which.
+    pub fn usual_kernel(&self) -> GuestKernel {
+        if self.is_empty() { GuestKernel::default() } else { GuestKernel::UNNAMED }
+    }
 }
 
 impl Workers {

@@ -178,7 +178,8 @@ mod tests {
 
     fn spec_of(plan: &SoakPlan) -> Experiment {
         let place = |_: &str, _, _| Ok(HostKind::Direct);
-        let setting = Setting { cpus: &"0-1".parse().unwrap(), place: &place };
+        let cpus = "0-1".parse().unwrap();
+        let setting = Setting::new(&cpus, &place);
         Experiment::parse(&plan.spec(), "soak", &setting).unwrap()
     }
 

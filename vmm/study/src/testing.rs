@@ -37,7 +37,7 @@ pub fn experiment() -> Experiment {
     let text = "locks = [\"ticket\", \"pv-ticket\"]\nvcpus = 2\nrepetitions = 2\nseconds = 0.5\n";
     let cpus = "0-1".parse().unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Direct);
-    Experiment::parse(text, "four", &Setting { cpus: &cpus, place: &place }).unwrap()
+    Experiment::parse(text, "four", &Setting::new(&cpus, &place)).unwrap()
 }
 
 /// Cells in whatever shape.

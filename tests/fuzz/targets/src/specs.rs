@@ -16,7 +16,7 @@ pub fn spec(bytes: &[u8]) {
     let place = |_: &str, _, needs_ring_0| {
         Ok(if needs_ring_0 { HostKind::Emulated } else { HostKind::Direct })
     };
-    let setting = Setting { cpus: &cpus, place: &place };
+    let setting = Setting::new(&cpus, &place);
     spec::is_simulated(&text);
     spec::charts(&text);
     match Experiment::parse(&text, "fuzz", &setting) {

@@ -26,7 +26,7 @@ mod tests {
             let cpus = cpus.parse().unwrap();
             let place = |_: &str, _, _| Ok(HostKind::Direct);
             for (name, text) in READY {
-                let setting = Setting { cpus: &cpus, place: &place };
+                let setting = Setting::new(&cpus, &place);
                 let experiment = Experiment::parse(text, "none", &setting);
                 let experiment = experiment.unwrap_or_else(|error| panic!("{name}: {error}"));
                 assert_eq!(experiment.name, name);

@@ -22,6 +22,7 @@ use crate::{
 use base::{
     chain::chain,
     files,
+    guest_kernel::GuestKernel,
     plural::count,
     shown,
     units::{ByteSize, CpuList},
@@ -69,6 +70,8 @@ pub struct Request {
     pub host: HostMode,
     /// The emulated host's kernel.
     pub host_kernel: HostKernelChoice,
+    /// The Linux of guests whose spec names none.
+    pub guest_kernel: GuestKernel,
     /// Which of the spec's cells.
     pub only: Only,
 }
@@ -115,7 +118,8 @@ pub(crate) fn fresh(args: &RunOptions, spec: &Path, nodes: Nodes) -> anyhow::Res
     let only = Only::new(args.only.clone());
     let (spec, at) = (text, spec.display().to_string());
     let (jobs, host, host_kernel) = (args.jobs, args.host, args.host_kernel);
-    let request = Request { name, spec, cpus, jobs, host, host_kernel, only };
+    let guest_kernel = args.kernels.usual_kernel();
+    let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only };
     Plan::on(nodes, request, |error| Usage(format!("{at}: {error}")))
 }
 
@@ -169,7 +173,7 @@ impl Plan {
 
 impl Request {
     fn first_line(self) -> Result<RunLine, Usage> {
-        let Self { name, spec, cpus, jobs, host, host_kernel, only } = self;
+        let Self { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only } = self;
         Ok(RunLine {
             format: FORMAT,
             name,
@@ -178,6 +182,7 @@ impl Request {
             only: only.texts(),
             host: host.name().to_owned(),
             host_kernel: host_kernel.kernel()?,
+            guest_kernel,
             jobs: jobs.into(),
             cpus: cpus.cpus().to_vec(),
             seed: 0,
@@ -240,7 +245,7 @@ fn whole(
         Nodes::Here | Nodes::Local => place_of(spec, &run.host, needs_ring_0),
         Nodes::Remote => place_on_nodes(spec, &run.host),
     };
-    let setting = Setting { cpus: &cpus, place: &place };
+    let setting = Setting { cpus: &cpus, place: &place, guest_kernel: run.guest_kernel };
     match Experiment::parse(&run.spec, &run.name, &setting) {
         Ok(experiment) => Ok(experiment),
         Err(error) => bail!(usage(&error)),

@@ -28,6 +28,7 @@ fn first() -> RunLine {
         // Independent of this host's KVM.
         host: "emulated".into(),
         host_kernel: HostKernel::Linux7,
+        guest_kernel: GuestKernel::default(),
         cpus: cpus.cpus().to_vec(),
         jobs: 1,
         seed: 1,
@@ -98,6 +99,21 @@ fn the_emulated_host_keeps_its_kernel() {
     assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux6_1);
 }
 
+/// A spec that names no guest kernel means the one of its time: that of earlier versions is 6.1.
+#[test]
+fn guests_of_a_stored_spec_keep_their_kernel() {
+    let kernel_of = |written: Option<&str>| {
+        let mut lines = vec![serde_json::to_value(Line::Run(first())).unwrap()];
+        let run = lines[0].as_object_mut().unwrap();
+        run.insert("spec".into(), json!(format!("guests = \"linux\"\n{}", first().spec)));
+        run.remove("guest_kernel");
+        run.extend(written.map(|name| ("guest_kernel".to_owned(), json!(name))));
+        resume(&text(&lines)).unwrap().experiment.points[0].guest_kernel
+    };
+    assert_eq!(kernel_of(None), GuestKernel::Linux6_1);
+    assert_eq!(kernel_of(Some("6.12")), GuestKernel::Linux6_12);
+}
+
 #[test]
 fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
     let plan = |host| {
@@ -108,6 +124,7 @@ fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
             jobs: 1,
             host,
             host_kernel: HostKernelChoice(Some(HostKernel::Linux7)),
+            guest_kernel: GuestKernel::default(),
             only: Only::default(),
         };
         Plan::new(request, |error| Usage(error.to_string()))
@@ -129,6 +146,7 @@ fn a_first_line_that_contradicts_itself_is_refused() {
         ("host", json!("moon"), "unknown host 'moon'"),
         ("host", json!("mo\non"), "unknown host 'mo?on'"),
         ("host_kernel", json!("5"), "unknown kernel '5'"),
+        ("guest_kernel", json!("5.15"), "unknown guest kernel '5.15'"),
         ("only", json!(["vcpus=3"]), "gives other cells"),
         ("seed", json!(2), "gives other cells"),
         ("cells", json!(3), "gives other cells"),

@@ -15,7 +15,7 @@ use crate::{
     workers::{KernelFiles, Traced},
 };
 use anyhow::Context;
-use base::{files, plural::count, units::CpuList};
+use base::{files, guest_kernel::GuestKernel, plural::count, units::CpuList};
 use os::streams::say;
 use published::{self, Row, StandIn, Table};
 use study::{
@@ -137,6 +137,7 @@ fn planned(
         jobs: 1,
         host: HostMode::Auto,
         host_kernel: HostKernelChoice::default(),
+        guest_kernel: GuestKernel::default(),
         only: Only::parse(&only(rows)).map_err(|error| Usage(error.to_string()))?,
     };
     Plan::new(request, |error| Usage(error.to_string()))
@@ -189,7 +190,7 @@ mod tests {
         for cpus in ["0-1", "0-7", "0-63"] {
             let cpus: CpuList = cpus.parse().expect("CPUs");
             let place = |_: &str, _, _| Ok(HostKind::Direct);
-            let setting = Setting { cpus: &cpus, place: &place };
+            let setting = Setting::new(&cpus, &place);
             let host = Measured { tables: Vec::new(), cpus: cpus.cpus().len() };
             for table in Table::all().expect("they can be read") {
                 let Some(spec) = &table.measured else { continue };

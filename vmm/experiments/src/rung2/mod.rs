@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn every_cell_has_its_simulation() {
         let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
-        let setting = Setting { cpus: &cpus, place: &place };
+        let setting = Setting::new(&cpus, &place);
         for extent in [FULL, SHORT] {
             let parse = |spec: &String| Experiment::parse(spec, "rung 2", &setting).unwrap();
             let real = parse(&cells(extent).measured()).points;
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn native_locks_under_the_host_are_simulated_for_longer() {
         let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
-        let setting = Setting { cpus: &cpus, place: &place };
+        let setting = Setting::new(&cpus, &place);
         for spec in cells(FULL).simulated() {
             let part = Experiment::parse(&spec, "rung 2", &setting).unwrap();
             for point in &part.points {

@@ -28,7 +28,7 @@ pub(super) fn measure(
 ) -> Result<Vec<f64>, CalibrateError> {
     let cpus = CpuList::of(cpus.cpus()[0]);
     let place = |_: &str, _, _| Ok(HostKind::Direct);
-    let setting = Setting { cpus: &cpus, place: &place };
+    let setting = Setting::new(&cpus, &place);
     let Experiment { points, method, .. } =
         Experiment::parse(SPEC, "switch", &setting).map_err(CalibrateError::Spec)?;
     let run = RunSpec::new(&points[0], &method, &cpus);

@@ -84,7 +84,7 @@ impl Watcher for Log {
 fn experiment(host: HostKind) -> Experiment {
     let cpus = "0-1".parse().unwrap();
     let place = |_: &str, _, _| Ok(host);
-    let setting = Setting { cpus: &cpus, place: &place };
+    let setting = Setting::new(&cpus, &place);
     Experiment::parse("vcpus = [2, 3]\nrepetitions = 2", "test", &setting).unwrap()
 }
 
@@ -107,6 +107,7 @@ fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: 
         only: Vec::new(),
         host: "auto".into(),
         host_kernel: Default::default(),
+        guest_kernel: Default::default(),
         cpus: vec![0, 1],
         jobs: 1,
         seed: 1,

@@ -76,7 +76,7 @@ mod tests {
     fn divided(spec: &str, most: Option<u32>) -> Vec<(u32, u32)> {
         let cpus = "0-1".parse().unwrap();
         let place = |_: &str, _, _| Ok(HostKind::Direct);
-        let setting = Setting { cpus: &cpus, place: &place };
+        let setting = Setting::new(&cpus, &place);
         let experiment = Experiment::parse(spec, "test", &setting).unwrap();
         let units = units(&experiment, most);
         let cells: u32 = units.iter().map(|unit| unit.cells).sum();

@@ -344,7 +344,7 @@ fn host(facts: &HostFacts) -> String {
 /// The guest and its work, in words.
 pub fn guest(point: &Point) -> String {
     let Point { guest, guest_kernel, workload, critical, think, spin_threshold, .. } = point;
-    // Earlier stores have none, whatever file was booted.
+    // Earlier stores have none, nor have those of a file that the user named: it is 6.1 or whatever was booted.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {

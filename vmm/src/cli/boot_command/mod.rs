@@ -43,8 +43,8 @@ pub struct BootArgs {
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 
-    /// The PV ticketlock kernel of another Linux: 6.12 or 7 (`pvticket setup kernel-6.12`)
-    #[arg(long, value_name = "V", default_value = "6.1", conflicts_with = "kernel")]
+    /// The PV ticketlock kernel of another Linux: 6.1 or 7 (`pvticket setup kernel-6.1`)
+    #[arg(long, value_name = "V", default_value_t, conflicts_with = "kernel")]
     guest_kernel: GuestKernel,
 
     /// Initial RAM disk [default: our init and busybox]. Without a command its own /init runs

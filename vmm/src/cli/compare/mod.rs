@@ -103,9 +103,10 @@ struct ComparisonArgs {
     #[arg(long, value_enum, default_value_t = ComparedGuest::Payload)]
     guest: ComparedGuest,
 
-    /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.12`)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "6.1")]
-    guest_kernel: Vec<GuestKernel>,
+    /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
+    /// [default: 6.12, or whatever --kernel names]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    guest_kernel: Option<Vec<GuestKernel>>,
 
     /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
     /// vmm/sim/README.md). Figures are then of the simulator and of that file

@@ -20,7 +20,7 @@ fn parsed(words: &str) -> Result<Experiment, Usage> {
     what.check()?;
     let cpus = "0-1".parse().unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Direct);
-    let setting = Setting { cpus: &cpus, place: &place };
+    let setting = Setting::new(&cpus, &place);
     let spec = what.spec(&cpus)?;
     Experiment::parse(&spec, "compare", &setting).map_err(|error| in_options(&error))
 }
@@ -172,6 +172,7 @@ fn what_cannot_be_run_is_said_of_the_options() {
         ("--fault kick-dup:0.1 --pv-backends kvm", &["--fault", "--pv-backends kvm", "KVM"]),
         ("--guest linux --spin-threshold 0", &["--spin-threshold 0", "at least once"]),
         ("--guest linux --latency", &["--latency is only for --guest payload"]),
+        ("--guest-kernel 6.1", &["--guest-kernel is only for --guest linux"]),
         ("--vcpus 100x", &["100x"]),
         ("--driver bpf", &["--driver bpf with --policy host", "name another policy"]),
         ("--driver bpf --policy rr,gang", &["--driver bpf with --policy gang", "the policies rr"]),

@@ -19,16 +19,18 @@ pub(super) enum CachePart {
     /// The same with the newest 7.x of Debian's backports (--host-kernel 7)
     #[value(name = "host-7")]
     Host7,
-    /// The guest kernel with PV ticketlocks: compiled from Debian's source, some minutes
+    /// The guest kernel with PV ticketlocks, Linux 6.12: compiled from Debian's source, some minutes
+    #[value(alias = "kernel-6.12")]
     Kernel,
     /// The guest kernel with mainline's spinlocks, to compare with: compiled as well
+    #[value(alias = "kernel-stock-6.12")]
     KernelStock,
-    /// The guest kernel with PV ticketlocks of Linux 6.12 (--guest-kernel 6.12)
-    #[value(name = "kernel-6.12")]
-    Kernel6_12,
-    /// That with mainline's spinlocks of Linux 6.12
-    #[value(name = "kernel-stock-6.12")]
-    KernelStock6_12,
+    /// The guest kernel with PV ticketlocks of Linux 6.1 (--guest-kernel 6.1)
+    #[value(name = "kernel-6.1")]
+    Kernel6_1,
+    /// That with mainline's spinlocks of Linux 6.1
+    #[value(name = "kernel-stock-6.1")]
+    KernelStock6_1,
     /// That with PV ticketlocks of the newest 7.x of Debian's backports (--guest-kernel 7)
     #[value(name = "kernel-7")]
     Kernel7,
@@ -40,7 +42,7 @@ pub(super) enum CachePart {
 }
 
 use CachePart::{
-    Busybox, GuestDisk, Host, Host7, Kernel, Kernel6_12, Kernel7, KernelStock, KernelStock6_12,
+    Busybox, GuestDisk, Host, Host7, Kernel, Kernel6_1, Kernel7, KernelStock, KernelStock6_1,
     KernelStock7,
 };
 
@@ -51,8 +53,8 @@ impl CachePart {
         Host7,
         Kernel,
         KernelStock,
-        Kernel6_12,
-        KernelStock6_12,
+        Kernel6_1,
+        KernelStock6_1,
         Kernel7,
         KernelStock7,
         GuestDisk,
@@ -82,10 +84,10 @@ impl CachePart {
     const fn guest_kernel(self) -> Option<(GuestKernel, Flavour)> {
         use GuestKernel::{Linux6_1, Linux6_12, Linux7};
         Some(match self {
-            Kernel => (Linux6_1, Flavour::Ticket),
-            KernelStock => (Linux6_1, Flavour::Stock),
-            Kernel6_12 => (Linux6_12, Flavour::Ticket),
-            KernelStock6_12 => (Linux6_12, Flavour::Stock),
+            Kernel => (Linux6_12, Flavour::Ticket),
+            KernelStock => (Linux6_12, Flavour::Stock),
+            Kernel6_1 => (Linux6_1, Flavour::Ticket),
+            KernelStock6_1 => (Linux6_1, Flavour::Stock),
             Kernel7 => (Linux7, Flavour::Ticket),
             KernelStock7 => (Linux7, Flavour::Stock),
             Busybox | Host | Host7 | GuestDisk => return None,
@@ -154,6 +156,14 @@ mod tests {
                 let part = CachePart::ALL.into_iter().find(is_it).unwrap();
                 assert_eq!(part.name(), kernel.setup_part(flavour));
             }
+        }
+    }
+
+    /// They were the names while another Linux was the usual one.
+    #[test]
+    fn the_usual_kernels_have_names_with_their_version_too() {
+        for (name, part) in [("kernel-6.12", Kernel), ("kernel-stock-6.12", KernelStock)] {
+            assert_eq!(CachePart::from_str(name, false), Ok(part));
         }
     }
 }

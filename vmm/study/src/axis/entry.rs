@@ -37,7 +37,7 @@ pub(super) struct Entry {
 pub(super) enum Defaults {
     /// These.
     Words(&'static [&'static str]),
-    /// One that depends on the host's CPUs, or is a number of the program.
+    /// One that depends on the host's CPUs or on the time of the spec, or is a number of the program.
     Of(fn(&Setting<'_>) -> String),
 }
 

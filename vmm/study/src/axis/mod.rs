@@ -8,7 +8,7 @@ mod table;
 use std::{cmp::Ordering, sync::LazyLock};
 
 use crate::{
-    point::Point,
+    point::{GuestKind, Point},
     spec::{Combination, Setting, SpecError},
     store::export::columns::Column,
 };
@@ -114,10 +114,17 @@ impl Axis {
 
     /// The axes along which `points` differ.
     pub fn varying<'a>(points: impl Iterator<Item = &'a Point> + Clone) -> Vec<Self> {
-        let mut rest = points.clone();
-        let Some(first) = rest.next() else { return Vec::new() };
-        let differs = |axis: &Self| rest.clone().any(|point| !axis.is_same(first, point));
+        let differs = |axis: &Self| {
+            let mut with = points.clone().filter(|point| axis.is_of(point));
+            let Some(first) = with.next() else { return false };
+            with.any(|point| !axis.is_same(first, point))
+        };
         Self::ALL.into_iter().filter(differs).collect()
+    }
+
+    /// Has the point a value on this axis? Only Linux guests boot a kernel.
+    fn is_of(self, point: &Point) -> bool {
+        self != Self::GuestKernel || point.guest == GuestKind::Linux
     }
 
     /// The axes along which two points differ.
@@ -138,6 +145,17 @@ mod tests {
         let mut of_matrix = KEYS;
         of_matrix.sort_unstable();
         assert_eq!(keys, of_matrix);
+    }
+
+    /// A payload has none: beside Linux guests of one kernel, none varies.
+    #[test]
+    fn only_linux_guests_differ_in_their_kernel() {
+        use base::guest_kernel::GuestKernel;
+        let payload = Point::blank();
+        let of = |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::blank() };
+        let [older, newer] = [GuestKernel::Linux6_1, GuestKernel::Linux6_12].map(of);
+        assert_eq!(Axis::between(&payload, &newer), [Axis::Guest]);
+        assert_eq!(Axis::between(&older, &newer), [Axis::GuestKernel]);
     }
 
     /// An entry that leaves them out would make two values one, or hide them.

@@ -95,15 +95,15 @@ axes! {
         ..Entry::PLAIN
     };
     /// The Linux of the guest.
-    GuestKernel(guest_kernel) = |from, _, _| from.parse("guest-kernels")?; Entry {
+    GuestKernel(guest_kernel) = |from, _, point| from.guest_kernel(point)?; Entry {
         key: Some("guest-kernels"),
         name: "guest kernel",
-        default: Defaults::Words(&["6.1"]),
+        default: Defaults::Of(|setting| setting.guest_kernel.to_string()),
         has_baseline: true,
         text: |point| point.guest_kernel.to_string(),
         order: |a, b| a.guest_kernel.cmp(&b.guest_kernel),
         columns: &[text("guest_kernel", |row| {
-            // Earlier stores name none, whatever was booted.
+            // Earlier stores name none, nor do those of a file that the user named, whatever was booted.
             let kernel = row.cell.point.guest_kernel;
             (!kernel.is_unnamed()).then(|| kernel.to_string())
         })],

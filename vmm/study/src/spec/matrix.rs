@@ -24,7 +24,7 @@ use crate::{
     plan::{Level, resolve_levels, resolve_simulated},
     point::{GuestKind, HostKind, Point},
 };
-use base::{backend::PvBackend, handoff::HandoffSpec, units::VcpuCount};
+use base::{backend::PvBackend, guest_kernel::GuestKernel, handoff::HandoffSpec, units::VcpuCount};
 use sched::{PolicySpec, driver::DriverKind};
 
 /// Line number of a default value, which is not in the spec.
@@ -42,6 +42,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
         return Err(SpecFault::TooMany(combinations).at(1));
     }
     check_drivers(&axes)?;
+    check_kernels(&axes)?;
     let mut excludes = Excludes::new(&form.excludes, &axes)?;
     let mut seen = HashSet::new();
     let mut points: Vec<(Point, bool)> = Vec::new();
@@ -128,6 +129,22 @@ fn check_drivers(axes: &[Axis]) -> Result<(), SpecError> {
             let cell = format!("drivers {} with policies host", driver.text);
             let reason = "the host's own scheduling has no driver; name another policy".into();
             Err(SpecFault::Impossible { cell, why: reason }.at(driver.line))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses kernels if no guest boots one.
+fn check_kernels(axes: &[Axis]) -> Result<(), SpecError> {
+    let values =
+        |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
+    let written = values("guest-kernels").find(|kernel| kernel.line != UNWRITTEN);
+    let has_linux = values("guests").any(|guest| guest.text == GuestKind::Linux.name());
+    match written.zip(values("guests").next()).filter(|_| !has_linux) {
+        Some((kernel, guest)) => {
+            let cell = format!("guest-kernels {} with guests {}", kernel.text, guest.text);
+            let reason = "only a Linux guest boots a kernel".into();
+            Err(SpecFault::Impossible { cell, why: reason }.at(kernel.line))
         }
         None => Ok(()),
     }
@@ -273,6 +290,12 @@ impl<'a> Combination<'a> {
     /// Does the spec have the key?
     pub(crate) fn is_written(&self, key: &str) -> bool {
         self.value(key).line != UNWRITTEN
+    }
+
+    /// The Linux of this point's guest. A guest that boots none has that which stores leave out.
+    pub(crate) fn guest_kernel(&self, point: &Point) -> Result<GuestKernel, SpecError> {
+        let asked = self.parse("guest-kernels")?;
+        Ok(if point.guest == GuestKind::Linux { asked } else { GuestKernel::UNNAMED })
     }
 
     /// The backend of this point's lock: off if the lock never halts.

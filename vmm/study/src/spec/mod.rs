@@ -38,7 +38,7 @@ use super::{
     point::{GuestKind, HostKind, Point},
     store::record::MachineFile,
 };
-use base::units::CpuList;
+use base::{guest_kernel::GuestKernel, units::CpuList};
 use form::{Form, Value};
 
 /// Most cells of a run: a day of short ones. A spec with that many is read in less than a second.
@@ -47,13 +47,25 @@ pub const MOST_CELLS: u64 = 100_000;
 /// Default number of repetitions.
 const REPETITIONS: u32 = 10;
 
-/// The properties of this host that an experiment depends on.
+/// What an experiment depends on beside its spec: this host, and when the spec was first run.
 pub struct Setting<'a> {
     /// CPUs that vCPUs may run on; the first of them are the slots.
     pub cpus: &'a CpuList,
     /// The host for a guest that does or does not need ring 0, if the spec says `host = TEXT`; or why
     /// there is none.
     pub place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
+    /// The Linux of guests whose spec names none.
+    pub guest_kernel: GuestKernel,
+}
+
+impl<'a> Setting<'a> {
+    /// Of a spec that nobody has run yet.
+    pub fn new(
+        cpus: &'a CpuList,
+        place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
+    ) -> Self {
+        Self { cpus, place, guest_kernel: GuestKernel::default() }
+    }
 }
 
 /// The values that a spec has for a key of its matrix, as they are written; empty if it does not

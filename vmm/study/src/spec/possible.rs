@@ -16,10 +16,6 @@ use sched::policy::SHORTEST_SLICE;
 impl Combination<'_> {
     /// Refuses a point that no guest can run; the error names the line of a value that rules it out.
     pub(super) fn check(&self, point: &Point) -> Result<(), SpecError> {
-        if point.guest != GuestKind::Linux && !point.guest_kernel.is_unnamed() {
-            let reason = "only a Linux guest boots a kernel";
-            return Err(self.impossible(&["guest-kernels", "guests"], reason));
-        }
         match point.guest {
             GuestKind::Payload => self.check_payload(point)?,
             GuestKind::Linux => self.check_linux(point)?,

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{mistakes::MISTAKES, *};
-use base::{backend::PvBackend, units::VcpuCount};
+use base::{backend::PvBackend, guest_kernel::GuestKernel, units::VcpuCount};
 
 /// Parses a spec for CPUs 0 and 1, with guests that need ring 0 in the emulated host.
 fn parse(text: &str) -> Result<Experiment, SpecError> {
@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<Experiment, SpecError> {
         ("auto" | "direct", _) => Ok(HostKind::Direct),
         (other, _) => Err(format!("unknown host '{other}'")),
     };
-    Experiment::parse(text, "test", &Setting { cpus: &cpus, place: &place })
+    Experiment::parse(text, "test", &Setting::new(&cpus, &place))
 }
 
 fn names(text: &str) -> Vec<String> {
@@ -71,6 +71,21 @@ fn what_a_lock_has_not_makes_no_more_points_of_it() {
     let both = parse("vcpus = 2\nbackends = \"kvm\"\ncritical = 5").unwrap().points;
     assert!(both.iter().all(|point| point.host == HostKind::Emulated));
     assert!(parse("vcpus = 2").unwrap().points.iter().all(|p| p.host == HostKind::Direct));
+}
+
+#[test]
+fn guest_kernels_are_of_linux_guests_and_others_have_none() {
+    let text = "guests = [\"payload\", \"linux\"]\nlocks = \"ticket\"\nvcpus = 2\n";
+    let kernels = |text: &str| -> Vec<GuestKernel> {
+        parse(text).unwrap().points.iter().map(|point| point.guest_kernel).collect()
+    };
+    assert_eq!(kernels(text), [GuestKernel::UNNAMED, GuestKernel::default()]);
+    let both = format!("{text}guest-kernels = [\"6.12\", \"7\"]\n");
+    assert_eq!(kernels(&both).len(), 3, "the payload once");
+    let points = parse(text).unwrap().points;
+    let line = serde_json::to_string(&points[0]).unwrap();
+    assert!(!line.contains("guest_kernel"), "stores of payloads stay as they are: {line}");
+    assert!(points[1].to_string().starts_with("linux 6.12 lock, "), "{}", points[1]);
 }
 
 #[test]

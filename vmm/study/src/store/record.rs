@@ -13,6 +13,7 @@ use super::{
 };
 use base::{
     counters::{Counts, FaultCounts},
+    guest_kernel::GuestKernel,
     host_counts::HostCounts,
     text,
 };
@@ -59,6 +60,10 @@ pub struct RunLine {
     /// The kernel of the emulated host. Missing in older stores: there was only 6.1.
     #[serde(default, with = "text")]
     pub host_kernel: HostKernel,
+    /// The Linux of guests whose spec names none. Missing in older stores, which mean 6.1; and 6.1 where the user
+    /// named a file, which may be any.
+    #[serde(default = "GuestKernel::unnamed", with = "text")]
+    pub guest_kernel: GuestKernel,
     /// Host CPUs that the vCPUs run on. Overcommit ratios refer to one job's share of them.
     pub cpus: Vec<usize>,
     /// Cells that are run side by side.

@@ -22,6 +22,7 @@ pub(super) fn run() -> RunLine {
         only: Vec::new(),
         host: "auto".into(),
         host_kernel: HostKernel::Linux7,
+        guest_kernel: Default::default(),
         cpus: vec![0, 1],
         jobs: 1,
         seed: 1,
@@ -39,7 +40,7 @@ fn session() -> Line {
 pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
     let cpus = "0-1".parse().unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Direct);
-    let setting = spec::Setting { cpus: &cpus, place: &place };
+    let setting = spec::Setting::new(&cpus, &place);
     let experiment = spec::Experiment::parse("vcpus = 2", "test", &setting).unwrap();
     let point = experiment.points[0].clone();
     let load = Load {

@@ -79,6 +79,7 @@ fn run() -> RunLine {
         only: Vec::new(),
         host: "emulated".into(),
         host_kernel: HostKernel::Linux7,
+        guest_kernel: Default::default(),
         cpus: vec![0],
         jobs: 1,
         seed: 1,

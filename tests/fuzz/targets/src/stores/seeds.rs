@@ -20,7 +20,7 @@ use super::{CUT, run, sweep};
 fn planned() -> Experiment {
     let cpus = CpuList::new(&[0]).unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Emulated);
-    let setting = Setting { cpus: &cpus, place: &place };
+    let setting = Setting::new(&cpus, &place);
     Experiment::parse(&run().spec, "fuzz", &setting).unwrap()
 }
 

@@ -8,7 +8,7 @@ use study::spec::{Experiment, Setting};
 fn experiment(spec: &str) -> Experiment {
     let cpus = "0-7".parse().unwrap();
     let place = |_: &str, _, _| Err("not asked".to_owned());
-    Experiment::parse(spec, "test", &Setting { cpus: &cpus, place: &place }).unwrap()
+    Experiment::parse(spec, "test", &Setting::new(&cpus, &place)).unwrap()
 }
 
 #[test]

@@ -38,7 +38,7 @@ mod tests {
     fn every_option_is_compared_once_and_so_is_the_native_lock() {
         let cpus = "0-1".parse().unwrap();
         let place = |_: &str, _, _| Ok(HostKind::Direct);
-        let setting = Setting { cpus: &cpus, place: &place };
+        let setting = Setting::new(&cpus, &place);
         let points = Experiment::parse(&spec(2, 3, 1), "handoffs", &setting).unwrap().points;
         assert_eq!(points.len(), 2 * 8);
         assert_eq!(points[0].backend, PvBackend::Off);

@@ -83,7 +83,7 @@ mod tests {
         };
         let cpus = "0-1".parse().unwrap();
         let place = |_: &str, _, _| Ok(HostKind::Direct);
-        let setting = Setting { cpus: &cpus, place: &place };
+        let setting = Setting::new(&cpus, &place);
         let points: Vec<Point> = plan
             .specs()
             .iter()

@@ -25,10 +25,10 @@ pub struct SweepLine {
     pub kvm: bool,
     /// The binary that all tasks must run.
     pub binary: FileFacts,
-    /// The guest kernel 6.1 with ticketlocks, in the run's directory.
+    /// The guest kernel 6.1 with ticketlocks, or a file that the user named, in the run's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<FileFacts>,
-    /// The guest kernel 6.1 with mainline's spinlocks, in the run's directory.
+    /// That with mainline's spinlocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_kernel: Option<FileFacts>,
     /// The other guest kernels, in the run's directory; none in older stores.
