@@ -23,6 +23,7 @@ tests![
     linux_6_1_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
     linux_7_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
     the_preempt_count_is_found_in_linux_6_1 => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_12 => Long("30 s: boots with a System.map, in a machine of their own"),
     the_preempt_count_is_found_in_linux_7 => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
     a_guest_kernel_that_is_not_built_is_named,
@@ -30,9 +31,11 @@ tests![
     a_tree_that_the_changes_do_not_fit_is_told_which,
 ];
 
-/// The other versions, by the names of their files in the cache.
+/// The versions, by the names of their files in the cache. The usual one's other tests are `guest::`.
 const LINUX_6_1: Version =
     Version { name: "6.1", release: "6.1.", part: "kernel-6.1", counts_locks: false };
+const LINUX_6_12: Version =
+    Version { name: "6.12", release: "6.12.", part: "kernel", counts_locks: false };
 const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7", counts_locks: true };
 
 /// A Linux version of which there are guest kernels.
@@ -196,6 +199,10 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
 
 fn the_preempt_count_is_found_in_linux_6_1() -> anyhow::Result<()> {
     the_preempt_count_is_found(&LINUX_6_1)
+}
+
+fn the_preempt_count_is_found_in_linux_6_12() -> anyhow::Result<()> {
+    the_preempt_count_is_found(&LINUX_6_12)
 }
 
 fn the_preempt_count_is_found_in_linux_7() -> anyhow::Result<()> {

@@ -120,7 +120,9 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let now = hash()?;
     fs::write(&other, "")?;
     ensure!(hash()? == now, "the configuration of another flavour counts");
-    ensure!(hash_with(&other)? != now, "a configuration of one's own does not count");
+    let own = folder.path().join("own.config");
+    fs::write(&own, "CONFIG_OTHER=y\n")?;
+    ensure!(hash_with(&own)? != now, "a configuration of one's own does not count");
     let missing = folder.path().join("missing.config");
     build(&missing)?.complains(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
 }
