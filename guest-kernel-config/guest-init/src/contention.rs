@@ -1,7 +1,7 @@
 //! Programs in BPF that write into telemetry lines which spinlock each CPU waits for, at mainline's tracepoints
 //! `contention_begin` and `contention_end` (trace/events/lock.h, since Linux 5.19), and which one it took after a wait,
-//! where there is `contended_release` (Linux 7.3 has it), without which nobody could tell how long it holds it. Instructions: Documentation/bpf/
-//! standardization/instruction-set.rst of the kernel.
+//! where there is `contended_release` (Linux 7.3 has it), without which the end of the hold would not be known.
+//! Instructions: Documentation/bpf/standardization/instruction-set.rst of the kernel.
 //!
 //! Of queued spinlocks the tracepoints see those that wait in the queue, which with PV locks are all; not the one that
 //! has set the pending bit. A program that interrupts itself on one CPU is left out by the kernel.
@@ -172,27 +172,21 @@ pub fn end(lines: i32, holds: bool) -> Vec<Instruction> {
         ]);
     }
     let body = [if_line_has(LOCK, body.len() as i16).to_vec(), body].concat();
-    let mut program = vec![Instruction::copy(R6, R1)];
-    program.extend(look_up(lines, body.len() as i16 + 1));
-    program.extend(body);
-    finish(program)
+    with_line(lines, &body)
 }
 
 /// At `contended_release(lock)`, before the lock is released to a waiter: the line says so, and no longer that the CPU
 /// holds this lock. Of locks other than spinlocks, too, whose addresses are those of no spinlock.
 pub fn release(lines: i32) -> Vec<Instruction> {
     let not_held = [Instruction::set(R4, 0), Instruction::store(Word, R0, HELD, R4)];
-    let said = [
+    let released = [
         Instruction::copy(R7, R0),
         Instruction::store(Double, R7, RELEASED_LOCK, R3),
         Instruction::call(MONOTONIC_TIME),
         Instruction::store(Double, R7, RELEASED_AT, R0),
     ];
-    let body = [&if_line_has(TAKEN_LOCK, not_held.len() as i16)[..], &not_held, &said].concat();
-    let mut program = vec![Instruction::copy(R6, R1)];
-    program.extend(look_up(lines, body.len() as i16 + 1));
-    program.extend(body);
-    finish(program)
+    let body = [&if_line_has(TAKEN_LOCK, not_held.len() as i16)[..], &not_held, &released].concat();
+    with_line(lines, &body)
 }
 
 /// Marks the lock in R3 as a queued spinlock, and skips so many instructions unless the line has it there.
@@ -202,6 +196,14 @@ fn if_line_has(field: i16, count: i16) -> [Instruction; 3] {
         Instruction::load(Double, R4, R0, field),
         Instruction::skip_unless_equal(R3, R4, count),
     ]
+}
+
+/// The program with this body, which is left out if the CPU has no line.
+fn with_line(lines: i32, body: &[Instruction]) -> Vec<Instruction> {
+    let mut program = vec![Instruction::copy(R6, R1)];
+    program.extend(look_up(lines, body.len() as i16 + 1));
+    program.extend(body);
+    finish(program)
 }
 
 fn finish(mut program: Vec<Instruction>) -> Vec<Instruction> {

@@ -115,9 +115,9 @@ impl Axis {
     /// The axes along which `points` differ.
     pub fn varying<'a>(points: impl Iterator<Item = &'a Point> + Clone) -> Vec<Self> {
         let differs = |axis: &Self| {
-            let mut with = points.clone().filter(|point| axis.is_of(point));
-            let Some(first) = with.next() else { return false };
-            with.any(|point| !axis.is_same(first, point))
+            let mut points = points.clone().filter(|point| axis.is_of(point));
+            let Some(first) = points.next() else { return false };
+            points.any(|point| !axis.is_same(first, point))
         };
         Self::ALL.into_iter().filter(differs).collect()
     }
@@ -152,8 +152,9 @@ mod tests {
     fn only_linux_guests_differ_in_their_kernel() {
         use base::guest_kernel::GuestKernel;
         let payload = Point::blank();
-        let of = |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::blank() };
-        let [older, newer] = [GuestKernel::Linux6_1, GuestKernel::Linux6_12].map(of);
+        let linux =
+            |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::blank() };
+        let [older, newer] = [GuestKernel::Linux6_1, GuestKernel::Linux6_12].map(linux);
         assert_eq!(Axis::between(&payload, &newer), [Axis::Guest]);
         assert_eq!(Axis::between(&older, &newer), [Axis::GuestKernel]);
     }

@@ -328,13 +328,14 @@ fn a_traced_holder_is_the_last_one_that_took_the_lock() {
     let lines = lines();
     let other = VcpuId(0);
     lines.set_traced([2, 3, 4, 5]);
-    let set = |vcpu: VcpuId, field: usize, value: u64| {
-        let at = 0x2000 + u64::from(vcpu.0) * 128 + field as u64;
-        lines.memory.store(value, GuestAddress(at), Relaxed).unwrap();
+    let at = |vcpu: VcpuId, field: usize| {
+        GuestAddress(0x2000 + u64::from(vcpu.0) * size_of::<Line>() as u64 + field as u64)
     };
-    let set_held = |vcpu: VcpuId, held: u32| {
-        let at = 0x2000 + u64::from(vcpu.0) * 128;
-        lines.memory.store(held, GuestAddress(at), Relaxed).unwrap();
+    let set = |vcpu, field, value: u64| {
+        lines.memory.store(value, at(vcpu, field), Relaxed).unwrap();
+    };
+    let set_held = |vcpu, held: u32| {
+        lines.memory.store(held, at(vcpu, offset_of!(Line, held)), Relaxed).unwrap();
     };
     let (lock, released_lock) = (offset_of!(Line, held_lock), offset_of!(Line, held_lock) + 8);
     let (taken, released) = (offset_of!(Line, taken), offset_of!(Line, released_at));

@@ -167,7 +167,7 @@ impl ObservedKernel {
         }
         match queued {
             Queued::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
-            Queued::No | Queued::Unknown => self.outside(symbols, traced.held(id), cpu),
+            Queued::No | Queued::Unknown => self.outside(symbols, id, traced, cpu),
             _ => kernel.interrupted(id, queued, traced.awaited(id), self.nodes.cpus(), cpu),
         }
     }
@@ -176,7 +176,8 @@ impl ObservedKernel {
     fn outside(
         &self,
         symbols: &KernelSymbols,
-        traced: Option<LockId>,
+        id: VcpuId,
+        traced: &dyn TracedLocks,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         if cpu.is_in_hlt() {
@@ -190,7 +191,8 @@ impl ObservedKernel {
         if symbols.counts_locks && count == Some(0) {
             return LockActivity::Free;
         }
-        let traced = traced.filter(|lock| is_contended(*lock, cpu));
+        // Only here: it looks at the lines of all vCPUs.
+        let traced = traced.held(id).filter(|lock| is_contended(*lock, cpu));
         match traced.or_else(|| self.held_lock(cpu)) {
             Some(lock) => LockActivity::Holding { lock: Some(lock), depth: 1 },
             None if count.is_some_and(|count| count != 0) => LockActivity::Guarded,

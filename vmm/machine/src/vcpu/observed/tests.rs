@@ -120,7 +120,7 @@ impl TracedLocks for Untraced {
     }
 }
 
-/// Who awaits and who holds the lock by a program in the guest.
+/// A program in the guest says that these vCPUs await and hold the lock.
 struct Traced {
     awaits: Option<VcpuId>,
     holds: Option<VcpuId>,
