@@ -200,6 +200,8 @@ pub struct Params {
     pub far: AtomicU32,
     /// Largest number of vCPUs in a lock's queue, its holder included; zero: no limit.
     pub queue: AtomicU32,
+    /// Largest number of vCPUs that hold a lock or wait for it at once, others halt outside; zero: no limit.
+    pub restrict: AtomicU32,
     /// Adds of each vCPU between two sums of a per-CPU counter; zero: no sums.
     pub sum_every: AtomicU32,
     /// Nonzero: each vCPU fills its [`Shared::latencies`].

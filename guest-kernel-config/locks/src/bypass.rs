@@ -14,6 +14,9 @@ pub enum Bypass {
     /// lock is free and prepares its node) are few, but others may take the lock any number of
     /// times.
     FromQueue,
+    /// `2 * (n - 1)`, once the waiter has joined the queue: every other CPU may be served twice
+    /// before it.
+    TwiceFromQueue,
     /// No bound, by design: a CPU that comes later may be faster, again and again.
     Unbounded,
 }
@@ -23,6 +26,7 @@ impl Bypass {
     pub const fn most(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
+            Self::TwiceFromQueue => Some(2 * cpus.saturating_sub(1)),
             Self::Unbounded => None,
         }
     }
@@ -32,6 +36,7 @@ impl Bypass {
         match self {
             Self::FromCall => "at most n-1 others before a waiter",
             Self::FromQueue => "at most n-1 others before a waiter in the queue",
+            Self::TwiceFromQueue => "at most 2(n-1) others before a waiter in the queue",
             Self::Unbounded => "any number of others before a waiter, by design",
         }
     }
@@ -42,9 +47,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_all_others_once_or_none() {
+    fn the_bound_is_all_others_once_or_twice_or_none() {
         assert_eq!(Bypass::FromCall.most(4), Some(3));
         assert_eq!(Bypass::FromQueue.most(0), Some(0));
+        assert_eq!(Bypass::TwiceFromQueue.most(4), Some(6));
         assert_eq!(Bypass::Unbounded.most(4), None);
     }
 }

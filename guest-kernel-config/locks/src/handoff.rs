@@ -1,11 +1,12 @@
 //! Ways to make handoffs cheaper, and the per-CPU state that they need.
 
-use crate::RawLock;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::ticket::INC;
+use crate::{Bypass, RawLock};
 
-/// Options of a [`PvTicketLock`](crate::PvTicketLock) beyond halting and kicking. The default is
-/// none: a fixed threshold, and every release of a flagged lock looks for a waiter to kick.
+/// Options of a [`PvTicketLock`](crate::PvTicketLock) beyond halting and kicking, and of
+/// [`Restricted`](crate::Restricted) locks. The default is none: a fixed threshold, and every release
+/// of a flagged lock looks for a waiter to kick.
 ///
 /// All options keep the queue first in, first out. No wakeup depends on them, and CPUs with
 /// different settings may take the same lock.
@@ -41,6 +42,21 @@ pub struct Handoff {
     /// one in gives it its own place: at its next acquisition it waits outside if the queue has at
     /// most one place left. [`Handoff::bypasses`] has the resulting bound.
     pub queue: u16,
+    /// Of a [`Restricted`](crate::Restricted) lock of any kind: number of CPUs that may hold it or
+    /// wait for it at once; others halt outside. Zero: no limit.
+    pub restrict: u16,
+}
+
+/// A limit on the CPUs that want a lock at once; zero: none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit(u16);
+
+impl Limit {
+    /// May one more come where there are so many?
+    #[inline]
+    pub(crate) fn has_room_beside(self, others: u16) -> bool {
+        self.0 == 0 || others < self.0
+    }
 }
 
 impl Handoff {
@@ -73,6 +89,24 @@ impl Handoff {
         period(L::TICKETS) as u32 + 1
     }
 
+    /// As [`Handoff::bypasses`], for a CPU that waits outside of a [`Restricted`](crate::Restricted)
+    /// lock around one with the bound `inside`: `None` if that has none.
+    ///
+    /// At least `restrict` CPUs are inside when this one halts outside, and one is let in at least
+    /// every 8192 releases: `8192 * (cpus - restrict + stopped)`, and then the bound of the lock
+    /// inside.
+    pub fn restricted_bypasses(&self, inside: Bypass, cpus: u32, stopped: u32) -> Option<u32> {
+        let inside = inside.most(cpus)?;
+        let turns = cpus.saturating_sub(self.restrict.into()).max(1) + stopped;
+        Some(u32::from(LET_IN_EVERY) * turns + inside)
+    }
+
+    /// The limit on the CPUs inside of a restricted lock.
+    #[inline]
+    pub(crate) fn limit(&self) -> Limit {
+        Limit(self.restrict)
+    }
+
     /// How many others may queue at most for a CPU to join them, depending on whether it has given
     /// its place away.
     #[inline]
@@ -84,6 +118,10 @@ impl Handoff {
 /// With [`Handoff::queue`]: number of tickets between two let-ins, give or take one. At some
 /// millions of acquisitions per second that is about a time slice.
 const LET_IN: u16 = 8192;
+
+/// With [`Handoff::restrict`]: releases between two that let a CPU in though others are inside; the
+/// same time.
+pub(crate) const LET_IN_EVERY: u16 = LET_IN;
 
 /// Number of kicking releases, by CPUs with [`Handoff::queue`], between two let-ins. A let-in costs
 /// as much as such a release, so it may happen more often than by [`LET_IN`]. Odd, so that two CPUs
@@ -248,6 +286,9 @@ mod tests {
         assert_eq!(limited.bypasses::<SmallPvTicketLock>(4, 0), 3 * 65 + 3);
         let one = Handoff { queue: 1, ..plain };
         assert_eq!(one.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
+        let restricted = Handoff { restrict: 2, ..plain };
+        assert_eq!(restricted.restricted_bypasses(Bypass::FromQueue, 4, 1), Some(3 * 8192 + 3));
+        assert_eq!(restricted.restricted_bypasses(Bypass::Unbounded, 4, 1), None);
         let four = Handoff { queue: 4, ..plain };
         assert_eq!(four.bypasses::<PvTicketLock>(6, 0), 3 * 8193 + 5);
     }

@@ -5,7 +5,9 @@
 //! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
 //! the releaser; both come with large and small tickets. For comparison there are
 //! [`TestAndSetLock`], [`PreemptableTicketLock`], [`PvPreemptableTicketLock`],
-//! [`QueuedLock`] and [`PvQueuedLock`]. All implement [`RawLock`].
+//! [`QueuedLock`], [`UnfairQueuedLock`] and [`PvQueuedLock`], and from the literature
+//! [`McsLock`], [`ClhLock`], [`TwaLock`] and [`ReciprocatingLock`]. [`Restricted`] limits how many
+//! CPUs want any of them at once. All implement [`RawLock`].
 //!
 //! The caller's [`Pv`] defines halt and kick: port writes in a guest,
 //! `park`/`unpark` in a test. [`Section`] is a critical section that detects
@@ -22,6 +24,8 @@
 #![forbid(unsafe_code)]
 
 mod bypass;
+mod clh;
+mod clh_nodes;
 pub mod counter;
 mod halt;
 mod handoff;
@@ -29,6 +33,7 @@ mod held;
 mod limits;
 mod links;
 pub mod lockref;
+mod mcs;
 pub mod mutex;
 mod native;
 mod node;
@@ -36,27 +41,39 @@ mod preemptable;
 mod pv;
 mod pv_queued;
 mod queued;
+mod reciprocating;
+mod restricted;
 mod section;
 mod sync;
 mod systems;
 mod test_and_set;
 mod ticket;
+mod turns;
+mod twa;
+mod unfair_queued;
 mod wait;
+mod waiting_array;
 mod watch;
 mod width;
 
 pub use bypass::Bypass;
+pub use clh::ClhLock;
 pub use handoff::Handoff;
 pub use limits::TooManyCpus;
+pub use mcs::McsLock;
 pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
 pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTicketLock};
 pub use pv::{PvTicketLock, PvTickets, SmallPvTicketLock, settle};
 pub use pv_queued::PvQueuedLock;
 pub use queued::QueuedLock;
+pub use reciprocating::ReciprocatingLock;
+pub use restricted::{Restricted, RestrictedTicketLock};
 pub use section::{Disorder, Section, Violation, Words};
 pub use sync::MAX_CPUS;
 pub use systems::{Family, Needs, Seed, System, UnknownSystem};
 pub use test_and_set::TestAndSetLock;
+pub use twa::TwaLock;
+pub use unfair_queued::UnfairQueuedLock;
 pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
 pub use width::Width;

@@ -17,6 +17,10 @@ const _: () = assert!(MAX_CPUS as u32 <= NAMED);
 const HALTED: u16 = 1;
 /// The node is at the head of its queue.
 const HEAD: u16 = 2;
+/// One place behind the head, for locks that count places. From this bit on.
+const PLACE: u16 = 4;
+/// Places further back count as this one.
+const LAST_PLACE: u16 = 8;
 
 /// One more than the CPU, and the index of its node. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,20 +37,41 @@ impl NodeId {
         self.0 % NESTINGS as u16
     }
 
-    fn cpu(self) -> usize {
+    /// Its CPU.
+    pub(crate) fn cpu(self) -> usize {
         usize::from(self.0 >> 2) - 1
     }
 
-    fn parse(word: u16) -> Option<Self> {
-        (word != 0).then_some(Self(word))
+    /// The node's name in a lock's word: neither zero nor one.
+    pub(crate) fn name(self) -> u16 {
+        self.0
     }
+
+    /// The node of that name; `None` for words that name none.
+    pub(crate) fn parse(word: u16) -> Option<Self> {
+        (word >= 1 << 2).then_some(Self(word))
+    }
+}
+
+/// What the CPU of a node waits for, if its lock is handed over at the node: with a word of the
+/// lock's. Such a node has no other [`Node::turn`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gate(pub(crate) u16);
+
+impl Gate {
+    /// The lock has not been handed over yet.
+    pub(crate) const CLOSED: Self = Self(0);
+    /// It has, and nothing is to be said with it.
+    pub(crate) const OPEN: Self = Self(HEAD);
 }
 
 #[derive(Debug)]
 struct Node {
     /// The node behind it, or zero.
     next: AtomicU16,
-    /// [`HALTED`] and [`HEAD`].
+    /// The node before it, for locks whose waiters may leave the queue before they are its head.
+    previous: AtomicU16,
+    /// [`HALTED`], [`HEAD`] and the [`PLACE`], or a [`Gate`].
     turn: AtomicU16,
 }
 
@@ -62,7 +87,7 @@ struct Own {
 
 impl Node {
     const fn new() -> Self {
-        Self { next: AtomicU16::new(0), turn: AtomicU16::new(0) }
+        Self { next: AtomicU16::new(0), previous: AtomicU16::new(0), turn: AtomicU16::new(0) }
     }
 }
 
@@ -104,6 +129,67 @@ impl Nodes {
 
     fn node(&self, id: NodeId) -> &Node {
         &self.0[id.cpu()].nodes[usize::from(id.level())]
+    }
+
+    /// `me` is behind `before`. Release, for `me`'s node.
+    pub(crate) fn link(&self, before: NodeId, me: NodeId) {
+        self.node(before).next.store(me.0, Ordering::Release);
+    }
+
+    /// The node that is linked behind it, or about to be: `look_again` is called meanwhile.
+    pub(crate) fn next(&self, id: NodeId, mut look_again: impl FnMut()) -> NodeId {
+        loop {
+            if let Some(next) = NodeId::parse(self.node(id).next.load(Ordering::Acquire)) {
+                return next;
+            }
+            look_again();
+        }
+    }
+
+    /// `before` is before `me`. Relaxed: `me`'s CPU looks for it under the lock, which orders it.
+    pub(crate) fn follow(&self, before: NodeId, me: NodeId) {
+        self.node(me).previous.store(before.0, Ordering::Relaxed);
+    }
+
+    /// The node that `me` was last said to follow.
+    pub(crate) fn previous(&self, me: NodeId) -> Option<NodeId> {
+        NodeId::parse(self.node(me).previous.load(Ordering::Relaxed))
+    }
+
+    /// Number of places that a CPU behind `before` is behind the head, as far as is known.
+    fn place_behind(&self, before: NodeId) -> u16 {
+        let turn = self.node(before).turn.load(Ordering::Relaxed);
+        if turn & HEAD != 0 { 1 } else { (turn / PLACE + 1).min(LAST_PLACE) }
+    }
+
+    /// Number of places that `me` is behind the head, as far as is known. Its CPU alone calls it:
+    /// those behind read what it finds. A hint: the node before may have left.
+    pub(crate) fn place(&self, me: NodeId) -> u16 {
+        let place = self.previous(me).map_or(1, |before| self.place_behind(before));
+        let turn = &self.node(me).turn;
+        let old = turn.load(Ordering::Relaxed) / PLACE;
+        // Added, because another CPU may make it the head meanwhile.
+        turn.fetch_add(place.wrapping_sub(old).wrapping_mul(PLACE), Ordering::Relaxed);
+        place
+    }
+
+    /// `me`, the last of its queue, leaves from behind `before`, unless another CPU has joined
+    /// behind `before` already.
+    fn unlink_last(&self, before: NodeId, me: NodeId) {
+        let next = &self.node(before).next;
+        let _ = next.compare_exchange(me.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Has its CPU been handed the lock? Acquire, for what was done under it.
+    #[inline]
+    pub(crate) fn gate(&self, id: NodeId) -> Gate {
+        Gate(self.node(id).turn.load(Ordering::Acquire))
+    }
+
+    /// Hands its CPU the lock.
+    #[inline]
+    pub(crate) fn open(&self, id: NodeId, gate: Gate) {
+        self.node(id).turn.store(gate.0, Ordering::Release);
     }
 
     /// Is it at the head of its queue?
@@ -152,13 +238,50 @@ impl Queue {
     }
 
     /// `me` joins, and is the head at once if the queue was empty.
+    pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
+        if let Some(before) = self.come(nodes, me) {
+            nodes.link(before, me);
+        }
+    }
+
+    /// As [`Queue::join`], for a lock whose waiters may leave the queue anywhere; `true`: another
+    /// is the head.
+    pub(crate) fn join_linked(&self, nodes: &Nodes, me: NodeId) -> bool {
+        let before = self.come(nodes, me);
+        if let Some(before) = before {
+            nodes.follow(before, me);
+            let place = nodes.place_behind(before);
+            nodes.node(me).turn.store(place * PLACE, Ordering::Relaxed);
+            nodes.link(before, me);
+        }
+        before.is_some()
+    }
+
+    /// `me` is the last from now on; returns the node before, to be linked, unless `me` is the
+    /// head.
     ///
     /// Release, for the node that the next CPU writes to; acquire, for the previous node.
-    pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
-        match NodeId::parse(self.tail.swap(me.0, Ordering::AcqRel)) {
-            Some(before) => nodes.node(before).next.store(me.0, Ordering::Release),
-            None => nodes.node(me).turn.store(HEAD, Ordering::Relaxed),
+    fn come(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
+        let before = NodeId::parse(self.tail.swap(me.0, Ordering::AcqRel));
+        if before.is_none() {
+            nodes.node(me).turn.store(HEAD, Ordering::Relaxed);
         }
+        before
+    }
+
+    /// `me`, not the head, leaves. Only the holder of the lock may do that, so that no two nodes
+    /// leave at once; those that left before have told `me` which node is before it.
+    ///
+    /// Release, for `me`'s link to the node before: the next CPU to join writes there, too.
+    pub(crate) fn unlink(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
+        let Some(before) = nodes.previous(me) else { return };
+        let left = self.tail.compare_exchange(me.0, before.0, Ordering::Release, Ordering::Relaxed);
+        if left.is_ok() {
+            return nodes.unlink_last(before, me);
+        }
+        let next = nodes.next(me, look_again);
+        nodes.follow(before, next);
+        nodes.link(before, next);
     }
 
     /// The head leaves; returns the next head, if there is one. `look_again` is called while a CPU
@@ -169,19 +292,13 @@ impl Queue {
         &self,
         nodes: &Nodes,
         me: NodeId,
-        mut look_again: impl FnMut(),
+        look_again: impl FnMut(),
     ) -> Option<NodeId> {
         let left = self.tail.compare_exchange(me.0, 0, Ordering::Relaxed, Ordering::Relaxed);
         if left.is_ok() {
             return None;
         }
-        loop {
-            let next = NodeId::parse(nodes.node(me).next.load(Ordering::Acquire));
-            if next.is_some() {
-                return next;
-            }
-            look_again();
-        }
+        Some(nodes.next(me, look_again))
     }
 }
 
@@ -198,7 +315,7 @@ mod tests {
                 assert_eq!(NodeId::parse(id.0), Some(id));
             }
         }
-        assert_eq!(NodeId::parse(0), None);
+        assert_eq!([0, 1].map(NodeId::parse), [None, None]);
     }
 
     #[test]
@@ -227,6 +344,37 @@ mod tests {
         }
         assert_eq!(queue.leave(&nodes, ids[2], || panic!("it is the last")), None);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_waiter_leaves_from_the_middle_and_from_the_end() {
+        let (nodes, queue) = (Nodes::new(), Queue::new());
+        let ids = [4, 1, 9, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        for id in ids {
+            queue.join_linked(&nodes, id);
+        }
+        let link = || panic!("all are linked");
+        queue.unlink(&nodes, ids[2], link);
+        queue.unlink(&nodes, ids[1], link);
+        queue.unlink(&nodes, ids[3], link);
+        let late = nodes.begin(3).expect("none in use");
+        assert!(queue.join_linked(&nodes, late));
+        assert_eq!(nodes.previous(late), Some(ids[0]));
+        assert_eq!(queue.leave(&nodes, ids[0], link), Some(late));
+    }
+
+    #[test]
+    fn a_cpu_that_joins_while_the_last_leaves_stays_linked() {
+        let (nodes, queue) = (Nodes::new(), Queue::new());
+        let [head, last, late] = [0, 1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        for id in [head, last] {
+            queue.join_linked(&nodes, id);
+        }
+        // The first half of `Queue::unlink`, then the other CPU, then the second half.
+        queue.tail.store(head.0, Ordering::Relaxed);
+        queue.join_linked(&nodes, late);
+        nodes.unlink_last(head, last);
+        assert_eq!(queue.leave(&nodes, head, || panic!("it is linked")), Some(late));
     }
 
     #[test]

@@ -44,19 +44,10 @@ impl QueuedLock {
         }
         cpu.watch.queued(LockKey::of(self).address());
         let mut looks = Looks::new(&cpu.watch);
-        let mut look = |is_over: &dyn Fn() -> bool| {
-            loop {
-                looks.count(&cpu.watch, None);
-                if is_over() {
-                    return;
-                }
-                looks.spin(cpu.pv, u32::MAX);
-            }
-        };
         if let Some(me) = node {
-            look(&|| cpu.waiters.nodes.is_head(me));
+            looks.until(cpu, None, || cpu.waiters.nodes.is_head(me));
         }
-        look(&|| self.held.take());
+        looks.until(cpu, None, || self.held.take());
         if let Some(me) = node {
             self.leave(cpu, me);
         }

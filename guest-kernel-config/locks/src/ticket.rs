@@ -119,11 +119,12 @@ impl<C: Width> TicketWord<C> {
     }
 
     /// Releases with a plain add. Only for locks whose head is written by the holder alone: a flag
-    /// set in between would be lost.
+    /// set in between would be lost. Returns the ticket that is served from then on.
     #[inline]
-    pub(crate) fn release_plain(&self) {
+    pub(crate) fn release_plain(&self) -> u16 {
         let head = self.head.load(Ordering::Relaxed);
         self.head.store(head.wrapping_add(INC), Ordering::Release);
+        C::after(head)
     }
 
     /// Releases with one atomic add, a full barrier, and returns the head it

@@ -1,9 +1,11 @@
 //! Records of the waiters: which CPU waits for which ticket of which lock.
 
+use crate::clh_nodes::ClhNodes;
 use crate::handoff::{KICKS, Memory};
 use crate::links::Links;
 use crate::node::Nodes;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Ordering};
+use crate::waiting_array::WaitingArray;
 
 const BITS: usize = u64::BITS as usize;
 const WORDS: usize = MAX_CPUS.div_ceil(BITS);
@@ -59,7 +61,7 @@ struct Waiter {
     links: Links,
 }
 
-/// A record for each CPU, a mask of the published ones, and the nodes of queued locks.
+/// A record for each CPU, a mask of the published ones, nodes of queued locks, and a waiting array.
 #[derive(Debug)]
 pub struct WaitTable {
     waiting: [AtomicU64; WORDS],
@@ -70,6 +72,10 @@ pub struct WaitTable {
     outsiders: AtomicU32,
     /// The nodes of queued locks.
     pub(crate) nodes: Nodes,
+    /// The nodes of queues without links.
+    pub(crate) clh_nodes: ClhNodes,
+    /// Where distant waiters wait.
+    pub(crate) array: WaitingArray,
 }
 
 /// The record that an interrupt handler found: that of the wait it interrupted.
@@ -95,6 +101,8 @@ impl WaitTable {
             arrivals: AtomicU32::new(0),
             outsiders: AtomicU32::new(0),
             nodes: Nodes::new(),
+            clh_nodes: ClhNodes::new(),
+            array: WaitingArray::new(),
         }
     }
 

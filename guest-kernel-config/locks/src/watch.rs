@@ -1,6 +1,6 @@
 //! The interface to observe a CPU's locks.
 
-use crate::Pv;
+use crate::{Cpu, Pv};
 
 /// A place in the lock paths where preemption is costly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +136,23 @@ impl Looks {
             self.restart();
         }
         self.left -= 1;
+    }
+
+    /// Looks until `is_over`: the wait of a CPU that spins for `ticket`, if it has one.
+    #[inline(always)]
+    pub(crate) fn until<P: Pv, W: Watch>(
+        &mut self,
+        cpu: &Cpu<'_, P, W>,
+        ticket: Option<u16>,
+        is_over: impl Fn() -> bool,
+    ) {
+        loop {
+            self.count(&cpu.watch, ticket);
+            if is_over() {
+                return;
+            }
+            self.spin(cpu.pv, u32::MAX);
+        }
     }
 
     /// [`Pv::spin`], but not past a look at which the watcher has to be told.

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use common::Off;
 use common::bench::Bench;
 use locks::{
-    Cpu, Handoff, NativeTicketLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
-    PvTicketLock, QueuedLock, RawLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock,
-    TooManyCpus, Unwatched, Watch,
+    ClhLock, Cpu, Handoff, McsLock, NativeTicketLock, PreemptableTicketLock,
+    PvPreemptableTicketLock, PvQueuedLock, PvTicketLock, QueuedLock, RawLock, ReciprocatingLock,
+    RestrictedTicketLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus,
+    TwaLock, UnfairQueuedLock, Unwatched, Watch,
 };
 
 /// How long a crowd contends at most, once its small tickets have wrapped: waiters that only spin hand over no faster
@@ -355,4 +356,10 @@ suite! {
     test_and_set: TestAndSetLock, false, u32::MAX;
     queued: QueuedLock, true, 128;
     pv_queued: PvQueuedLock, false, 128;
+    unfair_queued: UnfairQueuedLock, false, 128;
+    mcs: McsLock, true, 128;
+    clh: ClhLock, true, 128;
+    twa: TwaLock, true, 32767;
+    reciprocating: ReciprocatingLock, false, 128;
+    restricted: RestrictedTicketLock, false, 128;
 }

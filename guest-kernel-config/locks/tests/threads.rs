@@ -10,9 +10,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use locks::{
-    Bypass, Cpu, Handoff, NativeTicketLock, Place, Pv, PvPreemptableTicketLock, PvQueuedLock,
-    PvTicketLock, RawLock, Released, Section, SmallPvTicketLock, Taken, TestAndSetLock, Unwatched,
-    WaitTable, Watch, settle,
+    Bypass, Cpu, Handoff, McsLock, NativeTicketLock, Place, Pv, PvPreemptableTicketLock,
+    PvQueuedLock, PvTicketLock, RawLock, Released, Restricted, Section, SmallPvTicketLock, Taken,
+    TestAndSetLock, Unwatched, WaitTable, Watch, settle,
 };
 
 use progress::Progress;
@@ -378,10 +378,35 @@ fn all_of_them_together_do() {
         ahead: true,
         fuse: true,
         queue: 2,
+        ..Handoff::default()
     };
     let outside = handed_over(handoff, 0) + handed_over(handoff, 20);
     let queued = handed_over(Handoff { queue: 0, ..handoff }, 20);
     assert!(outside + queued > 0);
+}
+
+/// Returns the halts.
+fn restricted<L: RawLock + Sync>(lock: L, restrict: u16) -> u64 {
+    let handoff = Handoff { restrict, ..Handoff::default() };
+    let crowd = Crowd { count: 6, rounds: 2_000, spin_threshold: 20, handoff };
+    let lock = Restricted::around(lock);
+    let outcome = contend_watched(&lock, crowd, for_a_while(), || Unwatched);
+    assert_eq!(outcome.violations, 0, "restrict:{restrict}");
+    assert!(!lock.is_contended(), "a CPU is left outside");
+    outcome.halts
+}
+
+#[test]
+fn restricted_locks_exclude_and_lose_no_wakeup() {
+    let halts: u64 = [1, 2, 5]
+        .into_iter()
+        .map(|restrict| {
+            restricted(NativeTicketLock::new(), restrict)
+                + restricted(McsLock::new(), restrict)
+                + restricted(PvQueuedLock::new(), restrict)
+        })
+        .sum();
+    assert!(halts > 0);
 }
 
 #[test]

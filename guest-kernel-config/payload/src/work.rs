@@ -12,7 +12,9 @@ mod spinlock;
 mod switch;
 
 use hypercalls::payload::{Waiting, Workload, handoff::Switches};
-use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, Words, settle, systems};
+use locks::{
+    Cpu, Family, Handoff, Pv, Restricted, System, Unwatched, WaitTable, Words, settle, systems,
+};
 
 use crate::telemetry::{Telemetry, WorkloadWatch, tsc};
 use crate::vcpu::CallingVcpu;
@@ -118,29 +120,37 @@ macro_rules! run_each {
         /// Runs the workload with the system in the parameters.
         pub fn run(vcpu: &CallingVcpu, workload: Workload) -> u32 {
             match vcpu.param(|params| &params.system) {
-                $(number if number == System::$system as u32 => {
-                    run_each!(@$family $type, WORK);
-                    run_with(vcpu, workload, &WORK);
-                })*
+                $(number if number == System::$system as u32 => run_each!(@$family $type, vcpu, workload),)*
                 _ => return STATUS_UNKNOWN_SYSTEM,
             }
             0
         }
     };
-    (@Spinlock $lock:ty, $work:ident) => {
-        static $work: spinlock::SpinlockWork<$lock> = spinlock::SpinlockWork::under(<$lock>::new());
+    (@Spinlock $lock:ty, $vcpu:ident, $workload:ident) => {
+        if $vcpu.param(|params| &params.restrict) == 0 {
+            static WORK: spinlock::SpinlockWork<$lock> =
+                spinlock::SpinlockWork::under(<$lock>::new());
+            run_with($vcpu, $workload, &WORK);
+        } else {
+            static WORK: spinlock::SpinlockWork<Restricted<$lock>> =
+                spinlock::SpinlockWork::under(Restricted::around(<$lock>::new()));
+            run_with($vcpu, $workload, &WORK);
+        }
     };
-    (@Mutex $mutex:ty, $work:ident) => {
-        static $work: mutex::MutexWork<$mutex> = mutex::MutexWork::under(<$mutex>::new());
-    };
-    (@Counter $counter:ty, $work:ident) => {
-        static $work: counter::CounterWork<$counter> =
+    (@Mutex $mutex:ty, $vcpu:ident, $workload:ident) => {{
+        static WORK: mutex::MutexWork<$mutex> = mutex::MutexWork::under(<$mutex>::new());
+        run_with($vcpu, $workload, &WORK);
+    }};
+    (@Counter $counter:ty, $vcpu:ident, $workload:ident) => {{
+        static WORK: counter::CounterWork<$counter> =
             counter::CounterWork(<$counter>::new(counter::CPUS, counter::BATCH));
-    };
-    (@Lockref $lockref:ty, $work:ident) => {
-        static $work: lockref::LockrefWork<$lockref> =
+        run_with($vcpu, $workload, &WORK);
+    }};
+    (@Lockref $lockref:ty, $vcpu:ident, $workload:ident) => {{
+        static WORK: lockref::LockrefWork<$lockref> =
             lockref::LockrefWork(CachePadded(<$lockref>::new(lockref::FIRST)));
-    };
+        run_with($vcpu, $workload, &WORK);
+    }};
 }
 
 systems!(run_each);
@@ -149,9 +159,13 @@ systems!(run_each);
 fn handoff(vcpu: &CallingVcpu) -> Handoff {
     let bits = vcpu.param(|params| &params.handoff);
     let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
-    let [far, queue] =
-        [vcpu.param(|params| &params.far), vcpu.param(|params| &params.queue)].map(|n| n as u16);
-    Handoff { far, predecessor, adapt, claim, ahead, fuse, queue }
+    let [far, queue, restrict] = [
+        vcpu.param(|params| &params.far),
+        vcpu.param(|params| &params.queue),
+        vcpu.param(|params| &params.restrict),
+    ]
+    .map(|n| n as u16);
+    Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict }
 }
 
 fn run_with(vcpu: &CallingVcpu, workload: Workload, work: &impl Work) {

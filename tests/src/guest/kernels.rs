@@ -87,8 +87,11 @@ fn preemptions_of_queued_locks_are_told_as_those_of_ticketlocks() -> anyhow::Res
     for row in rows {
         let schedule = &row["schedule"];
         ensure!(schedule.is_object(), "its kernel keeps lines: {row}");
-        let [lhp, lwp] = ["lhp", "lwp"].map(|name| schedule[name].as_f64());
-        expect_usually!(lhp > Some(0.0) && lwp.is_some(), "no holder was preempted: {row}");
+        let [lhp, lwp] = ["lhp", "lwp"].map(|name| schedule[name].as_f64().unwrap_or(f64::NAN));
+        // Locks that serve in order are held some 150 times a second, for microseconds: it is the next waiter that is
+        // preempted, and a holder less than once in half a second.
+        let is_told = if row["lock"] == "pv-queued" { lhp > 0.0 } else { lhp + lwp > 0.0 };
+        expect_usually!(is_told, "no holder and no next waiter was preempted: {row}");
     }
     Ok(())
 }

@@ -57,7 +57,9 @@ fn unknown_backend() -> anyhow::Result<()> {
 }
 
 fn unknown_handoff() -> anyhow::Result<()> {
-    refused(&["boot", "--handoff", "claim+fast", "--", "true"], &["'fast'", "far:N"])
+    refused(&["boot", "--handoff", "claim+fast", "--", "true"], &["'fast'", "far:N"])?;
+    refused(&["boot", "--handoff", "queue:2+restrict:2", "--", "true"], &["give one of them"])?;
+    refused(&["boot", "--handoff", "restrict:2", "--", "true"], &["no guest kernel has restrict:N"])
 }
 
 fn unknown_host() -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ const SWITCHES: [(&str, u32); 5] = [
 ];
 
 /// Settings of `locks::Handoff`. Written as `none`, or as several of `adapt`, `claim`, `ahead`,
-/// `predecessor`, `fuse`, `far:N` and `queue:N` joined by `+`.
+/// `predecessor`, `fuse`, `far:N`, `queue:N` and `restrict:N` joined by `+`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HandoffSpec {
     /// Flags of [`hypercalls::payload::handoff`].
@@ -25,6 +25,8 @@ pub struct HandoffSpec {
     pub far: u16,
     /// Largest number of vCPUs in a lock's queue; zero: no limit.
     pub queue: u16,
+    /// Largest number of vCPUs that want a lock of any kind at once; zero: no limit.
+    pub restrict: u16,
 }
 
 /// Settings that do not parse.
@@ -32,17 +34,29 @@ pub struct HandoffSpec {
 pub enum HandoffError {
     /// Unknown setting.
     #[error(
-        "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N and queue:N joined by '+')"
+        "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N, queue:N and restrict:N joined by '+')"
     )]
     Unknown(String),
+    /// Two limits at once.
+    #[error("queue:N is restrict:N for PV ticketlocks: give one of them")]
+    TwoLimits,
     /// A number out of range, or not a number.
     #[error("{0}:N needs a number of vCPUs from 1 to {max}, not '{1}'", max = hypercalls::MAX_VCPUS)]
     Number(&'static str, String),
 }
 
+/// Why `restrict:N` is refused for Linux guests.
+pub const NOT_IN_KERNELS: &str =
+    "no guest kernel has restrict:N, only payloads and simulated guests; queue:N is for pv-ticket";
+
 impl HandoffSpec {
     /// Plain halts and kicks.
-    pub const NONE: Self = Self { bits: 0, far: 0, queue: 0 };
+    pub const NONE: Self = Self { bits: 0, far: 0, queue: 0, restrict: 0 };
+
+    /// Without the options that only PV ticketlocks have.
+    pub fn of_any_lock(self) -> Self {
+        Self { restrict: self.restrict, ..Self::NONE }
+    }
 }
 
 impl FromStr for HandoffSpec {
@@ -58,8 +72,12 @@ impl FromStr for HandoffSpec {
             match (name, number) {
                 (Some("far"), Some(text)) => spec.far = count("far", text)?,
                 (Some("queue"), Some(text)) => spec.queue = count("queue", text)?,
+                (Some("restrict"), Some(text)) => spec.restrict = count("restrict", text)?,
                 _ => spec.bits |= switch(word)?,
             }
+        }
+        if spec.queue != 0 && spec.restrict != 0 {
+            return Err(HandoffError::TwoLimits);
         }
         Ok(spec)
     }
@@ -86,6 +104,9 @@ impl fmt::Display for HandoffSpec {
         if self.queue != 0 {
             words.push(format!("queue:{}", self.queue));
         }
+        if self.restrict != 0 {
+            words.push(format!("restrict:{}", self.restrict));
+        }
         if words.is_empty() { f.write_str("none") } else { f.write_str(&words.join("+")) }
     }
 }
@@ -102,14 +123,18 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in ["none", "far:2", "predecessor+adapt+claim+ahead+fuse", "adapt+queue:128"] {
+        for text in
+            ["none", "far:2", "predecessor+adapt+claim+ahead+fuse", "adapt+queue:128", "restrict:2"]
+        {
             assert_eq!(text.parse::<HandoffSpec>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn an_invalid_setting_is_refused_with_a_word() {
-        for text in ["", "fast", "none+fuse", "far", "queue:", "queue:0", "far:129", "adapt+"] {
+        for text in
+            ["", "fast", "none+fuse", "far", "queue:", "queue:0", "far:129", "adapt+", "restrict:0"]
+        {
             let error = text.parse::<HandoffSpec>().unwrap_err().to_string();
             assert!(error.contains("far:N") || error.contains(":N needs"), "{text}: {error}");
         }

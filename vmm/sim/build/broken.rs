@@ -58,6 +58,16 @@ pub const BROKEN: &[WrongLock] = &[
         edits: &[("pv_queued.rs", "            self.held.await_own();\n", "")],
     },
     WrongLock {
+        name: "those outside wait until none is inside",
+        lock: "NativeTicketLock",
+        caught: "Bypass",
+        edits: &[(
+            "restricted.rs",
+            "(is_last || releases.is_multiple_of(LET_IN_EVERY))",
+            "is_last",
+        )],
+    },
+    WrongLock {
         name: "test then set",
         lock: "TestAndSetLock",
         caught: "NotExclusive",

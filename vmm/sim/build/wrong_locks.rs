@@ -145,9 +145,8 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
         caught: "Stuck",
         edits: &[(
             "node.rs",
-            "Some(before) => nodes.node(before).next.store(me.0, Ordering::Release),",
-            "Some(before) if before.cpu() == 5 => {}
-             Some(before) => nodes.node(before).next.store(me.0, Ordering::Release),",
+            "if let Some(before) = self.come(nodes, me) {",
+            "if let Some(before) = self.come(nodes, me).filter(|before| before.cpu() != 5) {",
         )],
     },
     WrongLock {

@@ -162,9 +162,9 @@ impl Spec {
     }
 }
 
-/// Converts the options of a PV ticketlock to those of the simulator's locks.
+/// Converts the options of a lock to those of the simulator's locks.
 pub fn handoff(spec: HandoffSpec) -> Handoff {
-    let HandoffSpec { bits, far, queue } = spec;
+    let HandoffSpec { bits, far, queue, restrict } = spec;
     let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
-    Handoff { far, predecessor, adapt, claim, ahead, fuse, queue }
+    Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict }
 }

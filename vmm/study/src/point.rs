@@ -291,12 +291,15 @@ impl Point {
         schedule_name(&self.policy, self.driver)
     }
 
-    /// A lock is compared, under the same policy and driver, with the first of its family, and if it has handoff
-    /// options, also with the same lock without them.
+    /// A lock is compared, under the same policy and driver, with the first of its family, plain or with the same handoff
+    /// options, and if it has such options, also with the same lock without them.
     pub fn is_baseline_of(&self, other: &Self) -> bool {
-        let is_first = self.lock == other.lock.baseline() && self.lock != other.lock;
+        let is_first = self.lock == other.lock.baseline()
+            && self.lock != other.lock
+            && (self.handoff == HandoffSpec::NONE || self.handoff == other.handoff);
+        // Without the option a lock whose waiters spin has no backend.
         let is_plain = self.lock == other.lock
-            && self.backend == other.backend
+            && (self.backend == other.backend || !self.lock.halts())
             && self.handoff == HandoffSpec::NONE
             && other.handoff != HandoffSpec::NONE;
         self.policy == other.policy && self.driver == other.driver && (is_first || is_plain)

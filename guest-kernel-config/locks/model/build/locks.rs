@@ -31,6 +31,12 @@ pub const LOCKS: &[Lock] = &[
     word("TestAndSetLock", &["test_and_set", "held"]),
     word("QueuedLock", &["queued", "held"]),
     word("PvQueuedLock", &["pv_queued", "held"]),
+    word("UnfairQueuedLock", &["unfair_queued", "held"]),
+    word("McsLock", &["mcs", "turns"]),
+    word("ClhLock", &["clh", "turns"]),
+    tickets("TwaLock", &["twa"]),
+    tickets("RestrictedTicketLock", &["restricted", "native"]),
+    word("ReciprocatingLock", &["reciprocating", "turns"]),
 ];
 
 /// Does a variant with only these locks need the module?

@@ -11,8 +11,15 @@ pub type Edit = (&'static str, &'static str, &'static str);
 pub const LOCK_EDITS: &[Edit] = &[
     ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),
     ("preemptable", "const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;"),
+    ("handoff", "const LET_IN_EVERY: u16 = LET_IN;", "const LET_IN_EVERY: u16 = 2;"),
+    ("unfair_queued", "const TRY_EVERY: u32 = 8;", "const TRY_EVERY: u32 = 1;"),
     // Each node costs every execution a few more atomics.
     ("node", "const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;"),
+    (
+        "waiting_array",
+        "const SLOTS: usize = (8 * MAX_CPUS).next_power_of_two();",
+        "const SLOTS: usize = 2;",
+    ),
     // A few CPUs never make a long queue: here every kick may be owed, whatever the queue's length.
     ("pv", "cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse"),
 ];

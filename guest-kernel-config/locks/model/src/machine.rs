@@ -220,6 +220,7 @@ impl<L: Checked> GuestVcpu<L> {
             ahead: set.ahead,
             fuse: set.fuse,
             queue: set.queue,
+            restrict: set.restrict,
         };
         let (spin_threshold, waiters) = (self.program.spin, &self.machine.waiters);
         Cpu { id: self.id, spin_threshold, pv: self, waiters, watch: self, handoff }
@@ -260,6 +261,8 @@ impl<L: Checked> GuestVcpu<L> {
         let is_last = guarded.left.fetch_sub(1, SeqCst) == 1;
         guarded.lock.unlock(&self.cpu());
         if lock == 0 && is_last && self.machine.scenario.frees {
+            // A queue that has lost a node may still be served, as long as others come.
+            assert!(!guarded.lock.is_contended(), "a CPU is left in the queue");
             memory::free(&guarded.lock);
         }
     }

@@ -11,6 +11,8 @@ pub struct Handoff {
     pub ahead: bool,
     pub fuse: bool,
     pub queue: u16,
+    /// Only restricted locks have a limit.
+    pub restrict: u16,
 }
 
 /// One operation of a CPU. Locks and CPUs are given by their index.
@@ -105,7 +107,7 @@ pub const ONCE: Program = Program {
     pending: false,
 };
 
-/// No handoff options.
+/// No handoff options of a PV ticketlock, and one CPU inside of a restricted lock.
 pub const PLAIN: Handoff = Handoff {
     far: 0,
     predecessor: false,
@@ -114,4 +116,5 @@ pub const PLAIN: Handoff = Handoff {
     ahead: false,
     fuse: false,
     queue: 0,
+    restrict: 1,
 };

@@ -22,6 +22,7 @@ const ALL: Handoff = Handoff {
     ahead: true,
     fuse: true,
     queue: 2,
+    ..PLAIN
 };
 
 /// Programs that take lock 0 once, twice and three times.

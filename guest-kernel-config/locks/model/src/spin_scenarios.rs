@@ -1,6 +1,6 @@
 //! The scenarios of the other spinlocks: small ones, because there are many locks.
 
-use crate::scenario::{At, Irq, ONCE, Op, Program, Scenario};
+use crate::scenario::{At, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario};
 
 use Op::{Kick, Lock, Take, Try, Unlock, Wait};
 
@@ -11,8 +11,9 @@ const TWICE: Program = Program { ops: &[Take(0), Take(0)], ..ONCE };
 const THRICE: Program = Program { ops: &[Take(0), Take(0), Take(0)], ..ONCE };
 const TRIES: Program = Program { ops: &[Try(0), Take(0), Try(0)], ..ONCE };
 
+/// Of a restricted lock, a CPU that spins goes in beside another one.
 const fn spinning(spin: u32, program: Program) -> Program {
-    Program { spin, ..program }
+    Program { spin, handoff: Handoff { restrict: 2, ..PLAIN }, ..program }
 }
 
 /// Takes lock 0, with an interrupt that takes lock 1 at `at`.

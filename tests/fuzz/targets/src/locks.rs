@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use base::{faults::FaultSpec, handoff::HandoffSpec, host_extras::NoiseTimes};
-use sim::{Brake, LineLaw, Machine, System, search::Scenario};
+use sim::{Brake, Family, LineLaw, Machine, System, search::Scenario};
 
 use crate::input::Input;
 
@@ -12,7 +12,8 @@ static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::ideal(8));
 
 fn handoff(input: &mut Input<'_>) -> HandoffSpec {
     let bits = u32::from(input.byte()) & 0x1f;
-    HandoffSpec { bits, far: input.below(4) as u16, queue: input.below(5) as u16 }
+    let (far, queue) = (input.below(4) as u16, input.below(5) as u16);
+    HandoffSpec { bits, far, queue, ..HandoffSpec::NONE }
 }
 
 /// Late kicks, and wakeups for nothing.
@@ -36,7 +37,11 @@ pub fn locks(bytes: &[u8]) {
     let options = handoff(&mut input);
     let scenario = Scenario {
         system,
-        handoff: if is_pv { options } else { HandoffSpec::NONE },
+        handoff: match system.family() {
+            _ if is_pv => options,
+            Family::Spinlock => HandoffSpec { restrict: options.queue, ..HandoffSpec::NONE },
+            _ => HandoffSpec::NONE,
+        },
         spin_threshold: 1 + u32::from(input.byte()),
         vcpus: 2 + input.below(6),
         cpus: 1 + input.below(6),

@@ -130,6 +130,7 @@ impl<'a> SharedView<'a> {
             (offset_of!(Params, handoff), spec.handoff.bits),
             (offset_of!(Params, far), spec.handoff.far.into()),
             (offset_of!(Params, queue), spec.handoff.queue.into()),
+            (offset_of!(Params, restrict), spec.handoff.restrict.into()),
             (offset_of!(Params, sum_every), spec.sum_every),
             (offset_of!(Params, timed), spec.timed.into()),
         ] {
@@ -247,7 +248,7 @@ mod tests {
     fn params(spec: &PayloadSpec, telemetry: bool) -> Vec<u32> {
         let memory = memory();
         SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600, telemetry).unwrap();
-        let mut words = [0u8; 56];
+        let mut words = [0u8; 60];
         memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
         words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
@@ -255,13 +256,15 @@ mod tests {
     #[test]
     fn parameters_land_where_the_contract_has_them() {
         let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::operate(System::PvTicket) };
-        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0, 1000, 0];
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0, 0, 1000, 0];
         assert_eq!(params(&spec, false), words);
         let handoff = "far:3+fuse+queue:2".parse().unwrap();
         let transport = Transport::Doorbell;
         let spec = PayloadSpec { transport, handoff, sum_every: 5, timed: true, ..spec };
-        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2, 5, 1];
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2, 0, 5, 1];
         assert_eq!(params(&spec, true), words);
+        let spec = PayloadSpec { handoff: "restrict:4".parse().unwrap(), ..spec };
+        assert_eq!(params(&spec, true)[9..13], [0, 0, 0, 4]);
     }
 
     #[test]

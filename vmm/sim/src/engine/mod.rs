@@ -147,7 +147,8 @@ impl Sim {
 
     /// As [`Sim::new`], with decisions that are recorded or replayed.
     pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SimSpecError> {
-        let make = || guest::subjects(spec.system, spec.vcpus, spec.load.locks.len());
+        let make =
+            || guest::subjects(spec.system, spec.vcpus, spec.load.locks.len(), &spec.handoff);
         Self::with(spec, decisions, make, guest::rounds)
     }
 

@@ -9,7 +9,9 @@ use sim_cell::{Mark, Request, Work, request};
 use self::locks::counter::{Counter, usual_batch};
 use self::locks::lockref::Lockref;
 use self::locks::mutex::RawMutex;
-use self::locks::{Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Section, WaitTable, Watch, settle};
+use self::locks::{
+    Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Restricted, Section, WaitTable, Watch, settle,
+};
 use crate::guest::activity::{Doing, SharedActivity, WaitKind, count};
 use crate::guest::{SimulatedSystem, VcpuContext};
 
@@ -159,9 +161,9 @@ fn cpu<'a>(
     waiters: &'a WaitTable,
 ) -> Cpu<'a, RunningVcpu<'a>, RunningVcpu<'a>> {
     // By name, so that a new option is not forgotten here.
-    let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } =
+    let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict } =
         guest.handoff;
-    let handoff = Handoff { far, predecessor, adapt, claim, ahead, fuse, queue };
+    let handoff = Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict };
     Cpu { id: guest.id, spin_threshold: guest.spin_threshold, pv: me, waiters, watch: *me, handoff }
 }
 
@@ -208,7 +210,10 @@ trait Operate: Sized {
 struct GuestSystems<L>(Box<[SystemMemory<L>]>);
 
 impl<L> GuestSystems<L> {
-    fn with(count: usize, lock: impl Fn() -> L) -> Rc<Self> {
+    fn with(count: usize, lock: impl Fn() -> L) -> Rc<dyn SimulatedSystem>
+    where
+        L: Operate + 'static,
+    {
         Rc::new(Self(std::iter::repeat_with(|| SystemMemory::with(lock())).take(count).collect()))
     }
 }
@@ -354,16 +359,20 @@ const FIRST: i32 = 1;
 const BATCH: i32 = usual_batch(16);
 
 macro_rules! bound {
-    ($count:ident Spinlock $lock:ty) => {
-        GuestSystems::with($count, || SimSpinlock(<$lock>::new()))
+    ($count:ident $is_restricted:ident Spinlock $lock:ty) => {
+        if $is_restricted {
+            GuestSystems::with($count, || SimSpinlock(Restricted::around(<$lock>::new())))
+        } else {
+            GuestSystems::with($count, || SimSpinlock(<$lock>::new()))
+        }
     };
-    ($count:ident Mutex $lock:ty) => {
+    ($count:ident $_:ident Mutex $lock:ty) => {
         GuestSystems::with($count, || SimMutex(<$lock>::new()))
     };
-    ($count:ident Lockref $lock:ty) => {
+    ($count:ident $_:ident Lockref $lock:ty) => {
         GuestSystems::with($count, || SimLockref(<$lock>::new(FIRST)))
     };
-    ($count:ident Counter $lock:ty) => {
+    ($count:ident $_:ident Counter $lock:ty) => {
         GuestSystems::with($count, || SimCounter(<$lock>::new(MAX_CPUS, BATCH)))
     };
 }
@@ -371,9 +380,9 @@ macro_rules! bound {
 macro_rules! subjects {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// `count` locks of the system with this number, ready for use.
-        pub(crate) fn subject(number: u32, count: usize) -> Rc<dyn SimulatedSystem> {
+        pub(crate) fn subject(number: u32, count: usize, is_restricted: bool) -> Rc<dyn SimulatedSystem> {
             match number {
-                $(number if number == locks::System::$system as u32 => bound!(count $family $lock),)*
+                $(number if number == locks::System::$system as u32 => bound!(count is_restricted $family $lock),)*
                 _ => unreachable!("both compilations have the same systems"),
             }
         }

@@ -67,11 +67,17 @@ pub(crate) trait SimulatedSystem {
     fn place(&self, offset: usize) -> String;
 }
 
-/// So many locks of a system for `vcpus` vCPUs.
-pub(crate) fn subjects(system: System, vcpus: usize, locks: usize) -> Rc<dyn SimulatedSystem> {
+/// So many locks of a system for `vcpus` vCPUs; restricted, if `handoff` has a limit.
+pub(crate) fn subjects(
+    system: System,
+    vcpus: usize,
+    locks: usize,
+    handoff: &Handoff,
+) -> Rc<dyn SimulatedSystem> {
+    let is_restricted = handoff.restrict != 0;
     match vcpus {
-        ..=NARROW => narrow::subject(system as u32, locks),
-        _ => wide::subject(system as u32, locks),
+        ..=NARROW => narrow::subject(system as u32, locks, is_restricted),
+        _ => wide::subject(system as u32, locks, is_restricted),
     }
 }
 

@@ -31,6 +31,9 @@ impl Bounds {
         let is_short = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
         let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };
         let outside = match system {
+            _ if handoff.restrict != 0 => {
+                handoff.restricted_bypasses(system.bypass()?, cpus, stopped)
+            }
             _ if handoff.queue == 0 => None,
             System::PvTicket => Some(handoff.bypasses::<PvTicketLock>(cpus, stopped)),
             System::SmallPvTicket => Some(handoff.bypasses::<SmallPvTicketLock>(cpus, stopped)),

@@ -125,6 +125,21 @@ fn of_handoffs(operations: u64) -> impl Iterator<Item = Scenario> {
     })
 }
 
+/// Locks of each kind of bound, and one without, with a limit on the vCPUs that want them at once.
+fn of_restricted(operations: u64) -> impl Iterator<Item = Scenario> {
+    use System::{Mcs, NativeTicket, PvTicket, Reciprocating, TestAndSet};
+    [NativeTicket, Mcs, PvTicket, Reciprocating, TestAndSet].into_iter().enumerate().flat_map(
+        move |(turn, system)| {
+            // One vCPU outside waits for the release that lets it in though others are inside.
+            let long = case(system, EVEN, TIMES[2], operations);
+            let over = case(system, TWICE, TIMES[turn % TIMES.len()], operations);
+            let late = late(case(system, THRICE, TIMES[2], operations));
+            [(long, "restrict:3"), (over, "restrict:2"), (late, "restrict:1")]
+                .map(|(case, handoff)| Scenario { handoff: read(handoff), ..case })
+        },
+    )
+}
+
 /// Limited queues on CPUs that are never taken away: every wait in the queue is longer than the
 /// threshold, or none is; waiters with others ahead all halt; and releases of one lock are not
 /// counted for another.
@@ -163,7 +178,11 @@ fn in_turn(operations: u64) -> impl Iterator<Item = Scenario> {
 
 /// The cases: every lock that is acquired and every handoff option, with `operations` in each.
 pub fn cases(operations: u64) -> Vec<Scenario> {
-    of_locks(operations).chain(of_handoffs(operations)).chain(in_turn(operations)).collect()
+    of_locks(operations)
+        .chain(of_handoffs(operations))
+        .chain(of_restricted(operations))
+        .chain(in_turn(operations))
+        .collect()
 }
 
 /// A case with what came of it, as one line.

@@ -31,7 +31,7 @@ use std::rc::Rc;
 
 use base::rng::SplitMix64;
 use serde::{Deserialize, Serialize};
-use simulated_locks::System;
+use simulated_locks::{Handoff, System};
 
 use crate::Brake;
 use crate::guest::{SimulatedSystem, subjects};
@@ -47,7 +47,7 @@ pub use space::{Space, shortest_slice, usual_policies};
 pub use trial::{TrialOutcome, Trouble, TroubleKind};
 
 /// Makes the locks of a scenario: for so many vCPUs, so many locks. Tests give locks that are broken.
-pub(crate) type Make = fn(System, usize, usize) -> Rc<dyn SimulatedSystem>;
+pub(crate) type Make = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
 
 /// What was done with one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

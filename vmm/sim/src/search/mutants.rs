@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use simulated_locks::System;
+use simulated_locks::{Handoff, System};
 
 use super::{Make, TroubleKind};
 use crate::guest::SimulatedSystem;
@@ -64,8 +64,9 @@ macro_rules! mutant {
                 system: super::System,
                 _: usize,
                 locks: usize,
+                handoff: &super::Handoff,
             ) -> super::Rc<dyn super::SimulatedSystem> {
-                bind::subject(system as u32, locks)
+                bind::subject(system as u32, locks, handoff.restrict != 0)
             }
         }
     };

@@ -7,7 +7,7 @@ use base::units::Nanos;
 use hypercalls::payload::handoff;
 use sched::PolicySpec;
 use sched::policy::POLICIES;
-use simulated_locks::System;
+use simulated_locks::{Family, System};
 
 use super::Scenario;
 use super::scenario::usual_law;
@@ -105,10 +105,15 @@ fn is_one_in(n: usize, rng: &mut SplitMix64) -> bool {
     rng.below(n) == 0
 }
 
-/// Options of a PV ticketlock; other locks have none.
+/// Options of a PV ticketlock, or a limit on the vCPUs that want another spinlock at once.
 fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     let has_options = matches!(system, System::PvTicket | System::SmallPvTicket);
-    if !has_options || is_one_in(3, rng) {
+    if !has_options {
+        let is_restricted = system.family() == Family::Spinlock && is_one_in(4, rng);
+        let restrict = if is_restricted { 1 + rng.below(4) as u16 } else { 0 };
+        return HandoffSpec { restrict, ..HandoffSpec::NONE };
+    }
+    if is_one_in(3, rng) {
         return HandoffSpec::NONE;
     }
     let mut number = |n| if is_one_in(n, rng) { 1 + rng.below(4) as u16 } else { 0 };
@@ -116,7 +121,7 @@ fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     // It has an effect only without `queue`.
     let fuse = if queue == 0 && is_one_in(2, rng) { handoff::FUSE } else { 0 };
     let bits: u32 = SWITCHES.into_iter().filter(|_| is_one_in(3, rng)).sum();
-    HandoffSpec { bits: bits | fuse, far, queue }
+    HandoffSpec { bits: bits | fuse, far, queue, restrict: 0 }
 }
 
 /// Empty in about half of all cases: a fault that wakes vCPUs hides lost wakeups. Never loses a kick.

@@ -185,7 +185,7 @@ fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
     const STEPS: u64 = 2_000_000;
     let spec = scenario.spec(&machine());
     let simulate = |brake: Brake| {
-        let make = || make(scenario.system, scenario.vcpus, 1);
+        let make = || make(scenario.system, scenario.vcpus, 1, &scenario.handoff());
         let mut sim =
             Sim::with(&spec, Decisions::default(), make, rounds).expect("it can be simulated");
         sim.obey(&brake);

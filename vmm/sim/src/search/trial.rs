@@ -137,7 +137,7 @@ impl Scenario {
         decisions: Decisions<'_>,
         make: Make,
     ) -> Result<Sim, SimSpecError> {
-        let make = || make(self.system, self.vcpus, self.locks);
+        let make = || make(self.system, self.vcpus, self.locks, &self.handoff());
         let mut sim = Sim::with(&self.spec(machine), decisions, make, guest::rounds)?;
         sim.give_up_after(MOST_IDLE * self.vcpus.max(8) as u64);
         Ok(sim)

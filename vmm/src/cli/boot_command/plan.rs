@@ -20,7 +20,7 @@ use base::{
     faults::FaultSpec,
     files,
     guest_kernel::Flavour,
-    handoff::HandoffSpec,
+    handoff::{HandoffSpec, NOT_IN_KERNELS},
     text,
     units::{ByteSize, VcpuCount},
 };
@@ -95,6 +95,9 @@ impl Plan {
         }
         if let Some(warning) = check_shell(mode, args.append.as_deref())? {
             say(format_args!("pvticket: {warning}"));
+        }
+        if args.handoff.restrict != 0 {
+            return Err(Usage(format!("--handoff {}: {NOT_IN_KERNELS}", args.handoff)).into());
         }
         if args.no_stdin && mode == InitMode::Shell {
             return Err(Usage("-n: the guest's shell reads stdin; name a command".into()).into());

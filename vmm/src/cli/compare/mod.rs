@@ -165,7 +165,8 @@ struct ComparisonArgs {
     locks: Vec<Systems>,
 
     /// How PV ticketlocks make handoffs cheaper: none, or several of predecessor, adapt, claim,
-    /// ahead, fuse, far:N and queue:N joined by '+' (see hypercalls/README.md)
+    /// ahead, fuse, far:N and queue:N joined by '+'; or restrict:N, a limit on the vCPUs that want
+    /// a spinlock of any kind at once (see hypercalls/README.md)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
     handoff: Vec<HandoffSpec>,
 

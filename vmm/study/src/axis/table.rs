@@ -166,8 +166,11 @@ axes! {
         has_baseline: true,
         text: |point| point.backend.name().to_owned(),
         order: |a, b| {
-            let place =
-                |point: &Point| PvBackend::ALL.iter().position(|known| *known == point.backend);
+            // A lock without a backend may have one with a handoff, which it is compared with.
+            let place = |point: &Point| {
+                let place = PvBackend::ALL.iter().position(|known| *known == point.backend);
+                (point.backend != PvBackend::Off, place)
+            };
             place(a).cmp(&place(b))
         },
         columns: &[text("backend", |row| Some(row.cell.point.backend.to_string()))],

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use locks::System;
+use locks::{Family, System};
 
 use super::{
     Setting, defaults,
@@ -24,7 +24,12 @@ use crate::{
     plan::{Level, resolve_levels, resolve_simulated},
     point::{GuestKind, HostKind, Point},
 };
-use base::{backend::PvBackend, guest_kernel::GuestKernel, handoff::HandoffSpec, units::VcpuCount};
+use base::{
+    backend::PvBackend,
+    guest_kernel::GuestKernel,
+    handoff::{HandoffSpec, NOT_IN_KERNELS},
+    units::VcpuCount,
+};
 use sched::{PolicySpec, driver::DriverKind};
 
 /// Line number of a default value, which is not in the spec.
@@ -309,17 +314,28 @@ impl<'a> Combination<'a> {
             );
         }
         let all_halt = point.guest == GuestKind::Payload && point.workload == "mixed";
-        Ok(match (point.guest, point.lock.halts() || all_halt) {
+        let halts_outside = self.handoff(point)?.restrict != 0;
+        Ok(match (point.guest, point.lock.halts() || halts_outside || all_halt) {
             (_, false) => PvBackend::Off,
             (GuestKind::Linux, true) => kernels::only_backend(point.lock).unwrap_or(asked),
             (GuestKind::Payload | GuestKind::Sim, true) => asked,
         })
     }
 
-    /// The handoff options, if this point's lock supports them.
+    /// The handoff options, as far as this point's lock has them.
     pub(crate) fn handoff(&self, point: &Point) -> Result<HandoffSpec, SpecError> {
         let asked: HandoffSpec = self.parse("handoffs")?;
-        Ok(if point.lock == System::PvTicket { asked } else { HandoffSpec::NONE })
+        let is_linux = point.guest == GuestKind::Linux;
+        if is_linux && asked.restrict != 0 {
+            let why = NOT_IN_KERNELS.into();
+            let line = self.value("handoffs").line;
+            return Err(SpecFault::Value { key: "handoffs", why }.at(line));
+        }
+        Ok(match point.lock.family() {
+            Family::Spinlock if point.lock == System::PvTicket => asked,
+            Family::Spinlock => asked.of_any_lock(),
+            _ => HandoffSpec::NONE,
+        })
     }
 
     /// The policy. For a simulated guest, `host` stands for a model of the host's scheduler.

@@ -38,6 +38,7 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("guests = \"linux\"\nworkloads = \"hot-line\"", 2, "a Linux guest has"),
     ("workloads = \"mmap\"", 1, "the payload has"),
     ("guests = \"linux\"\nlocks = \"small-ticket\"", 2, "no kernel"),
+    ("guests = \"linux\"\nhandoffs = \"restrict:2\"", 2, "no guest kernel has restrict:N"),
     ("guests = \"linux\"\nlocks = \"pv-queued\"\nvcpus = 1", 2, "one CPU"),
     ("faults = \"spurious:0.1\"\nbackends = \"kvm\"", 1, "KVM serves"),
     ("drivers = \"kernel\"\npolicies = \"rr\"", 1, "user or bpf"),

@@ -65,6 +65,11 @@ fn what_a_lock_has_not_makes_no_more_points_of_it() {
             "pv-ticket-doorbell fuse 2"
         ]
     );
+    let restricted =
+        "vcpus = 2\nlocks = [\"ticket\", \"mutex\"]\nhandoffs = [\"none\", \"restrict:2\"]";
+    assert_eq!(names(restricted), ["ticket 2", "ticket restrict:2 2", "mutex 2"]);
+    let backends: Vec<_> = parse(restricted).unwrap().points.iter().map(|p| p.backend).collect();
+    assert_eq!(backends[..2], [PvBackend::Off, PvBackend::Vmm], "those outside halt");
     let points = parse(text).unwrap().points;
     assert_eq!(points[0].backend, PvBackend::Off);
     assert!(points.iter().all(|point| point.host == HostKind::Emulated), "all at one place");
@@ -184,6 +189,23 @@ fn an_exclude_names_values_as_a_person_would() {
     let error = many(129).unwrap_err();
     assert!(error.to_string().contains("129 times [[exclude]]"), "{error}");
     assert_eq!(error.line, 2 + 2 * 128 + 1);
+}
+
+#[test]
+fn a_lock_with_a_limit_is_compared_with_the_first_lock_and_with_itself_without_one() {
+    let text = "vcpus = 2\nlocks = [\"ticket\", \"mcs\"]\nhandoffs = [\"none\", \"restrict:2\"]";
+    let points = parse(text).unwrap().points;
+    let [ticket, limited_ticket, mcs, limited_mcs] = points.as_slice() else {
+        panic!("{points:?}");
+    };
+    let bases = |of: &Point| {
+        let is_base: Vec<_> = points.iter().map(|point| point.is_baseline_of(of)).collect();
+        is_base
+    };
+    assert_eq!(bases(ticket), [false; 4]);
+    assert_eq!(bases(limited_ticket), [true, false, false, false]);
+    assert_eq!(bases(mcs), [true, false, false, false]);
+    assert_eq!(bases(limited_mcs), [true, true, true, false]);
 }
 
 /// Ten thousand cells, in a slow debug build: no step is quadratic.

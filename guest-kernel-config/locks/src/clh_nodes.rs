@@ -1,0 +1,92 @@
+//! Nodes at which a CPU waits for the one before it.
+//!
+//! A node belongs to one CPU for good. With numbers for pointers it cannot go over to the CPU behind,
+//! as those of a CLH lock do: the first holder of a lock has none before it, and would lose a node
+//! each time. So the CPU behind gives it back.
+
+use crate::node::{NESTINGS, NodeId};
+use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+
+/// The node is in no queue.
+const FREE: u16 = 0;
+/// Its CPU waits for the lock, or holds it.
+const PENDING: u16 = 1;
+/// Its CPU has released the lock to the CPU behind.
+const RELEASED: u16 = 2;
+
+/// A CPU's nodes. In two cache lines of their own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Own([AtomicU16; NESTINGS]);
+
+impl Own {
+    const fn new() -> Self {
+        Self([const { AtomicU16::new(FREE) }; NESTINGS])
+    }
+}
+
+/// The nodes of all CPUs, for all [`ClhLock`](crate::ClhLock)s.
+#[derive(Debug)]
+pub(crate) struct ClhNodes([Own; MAX_CPUS]);
+
+impl ClhNodes {
+    /// All nodes free.
+    pub(crate) const fn new() -> Self {
+        Self([const { Own::new() }; MAX_CPUS])
+    }
+
+    /// A node for `cpu`, unless all are in use.
+    ///
+    /// Compared and set in one step, because a handler may come in between. Acquire, for the CPU
+    /// that gave it back.
+    pub(crate) fn begin(&self, cpu: usize) -> Option<NodeId> {
+        let is_mine = |node: &AtomicU16| {
+            let from = node.load(Ordering::Relaxed);
+            from == FREE
+                && node
+                    .compare_exchange(FREE, PENDING, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        };
+        let level = self.0[cpu].0.iter().position(is_mine)?;
+        Some(NodeId::new(cpu, level as u16))
+    }
+
+    fn node(&self, id: NodeId) -> &AtomicU16 {
+        &self.0[id.cpu()].0[usize::from(id.level())]
+    }
+
+    /// Has its CPU released the lock? Acquire, for what was done under it.
+    #[inline]
+    pub(crate) fn is_released(&self, id: NodeId) -> bool {
+        self.node(id).load(Ordering::Acquire) == RELEASED
+    }
+
+    /// Releases the lock to the CPU behind.
+    pub(crate) fn release(&self, id: NodeId) {
+        self.node(id).store(RELEASED, Ordering::Release);
+    }
+
+    /// Gives the node back to its CPU: no other CPU looks at it any more.
+    pub(crate) fn give_back(&self, id: NodeId) {
+        self.node(id).store(FREE, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_in_use_until_the_cpu_behind_gives_it_back() {
+        let nodes = ClhNodes::new();
+        let taken: [_; NESTINGS] = core::array::from_fn(|_| nodes.begin(3));
+        assert_eq!(nodes.begin(3), None);
+        let second = taken[1].expect("none was in use");
+        assert!(!nodes.is_released(second));
+        nodes.release(second);
+        assert!(nodes.is_released(second));
+        assert_eq!(nodes.begin(3), None, "it is still looked at");
+        nodes.give_back(second);
+        assert_eq!(nodes.begin(3), Some(second));
+    }
+}

@@ -1,0 +1,207 @@
+//! The reciprocating lock.
+
+use crate::node::{Gate, NodeId};
+use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::turns::Turns;
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+
+/// The lock is free.
+const FREE: u16 = 0;
+/// The lock is held, and no CPU has come since: the end of a segment that no node marks. No node
+/// has this name.
+const EMPTY: u16 = 1;
+
+/// Waiters push themselves on a stack; a holder that has served its segment takes the whole stack
+/// as the next one. After D. Dice and A. Kogan, "Reciprocating Locks" (PPoPP 2025).
+///
+/// - A CPU that comes swaps its node's name into `arrivals`: the name that it finds there is its
+///   successor, if that is not the end of the segment.
+/// - A holder hands the lock to its successor, together with the name that marks the segment's end.
+///   Without a successor it frees the lock, or, if others have come, empties `arrivals` and hands
+///   the lock to the last of them.
+///
+/// So each segment is served last in, first out, and segments are served in order. A waiter sees
+/// every other CPU at most twice before its turn: once in the segment served now, and once above it
+/// in its own. The paper's first step is the swap; here a compare-exchange for a free lock comes
+/// first, so that a CPU needs a node only while it waits.
+///
+/// A preempted waiter blocks those below it and all later segments. It counts CPUs as
+/// [`QueuedLock`](crate::QueuedLock) does.
+#[derive(Debug, Default)]
+#[repr(C, align(8))]
+pub struct ReciprocatingLock {
+    /// [`FREE`], [`EMPTY`], or the node of the last CPU to come.
+    arrivals: AtomicU16,
+    /// The node to hand the lock to; zero: the segment has been served. This and `end` are the
+    /// holder's.
+    successor: AtomicU16,
+    /// What `arrivals` was when the last segment was taken from it, or the lock itself: the lowest
+    /// node of the segment to come finds it there.
+    end: AtomicU16,
+    turns: Turns,
+}
+
+impl ReciprocatingLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self {
+            arrivals: AtomicU16::new(FREE),
+            successor: AtomicU16::new(0),
+            end: AtomicU16::new(EMPTY),
+            turns: Turns::new(),
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    fn take_free(&self) -> bool {
+        let is_taken = self.arrivals.load(Ordering::Relaxed) == FREE
+            && self
+                .arrivals
+                .compare_exchange(FREE, EMPTY, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if is_taken {
+            self.serve(0, EMPTY);
+        }
+        is_taken
+    }
+
+    /// The calling CPU holds the lock: what it will hand over. Relaxed: the lock orders it.
+    #[inline]
+    fn serve(&self, successor: u16, end: u16) {
+        self.successor.store(successor, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the stack.
+            cpu.watch.queued(LockKey::of(self).address());
+            return Looks::new(&cpu.watch).until(cpu, None, || self.take_free());
+        };
+        // Release, for the node that a holder writes to; acquire, for what was done under a lock
+        // that is free now.
+        let below = self.arrivals.swap(me.name(), Ordering::AcqRel);
+        if below == FREE {
+            // The name stays behind as the end of the segment to come; no CPU follows it.
+            self.serve(0, me.name());
+        } else {
+            cpu.watch.queued(LockKey::of(self).address());
+            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            let end = nodes.gate(me).0;
+            let is_last = below == EMPTY || below == end;
+            if is_last {
+                self.serve(0, EMPTY)
+            } else {
+                self.serve(below, end)
+            }
+            self.turns.begin();
+        }
+        nodes.end(me);
+    }
+
+    /// The node to hand the lock to, and what to hand over with it. None: no CPU waited, and the
+    /// lock is free.
+    fn next_or_free(&self) -> Option<(NodeId, Gate)> {
+        let end = self.end.load(Ordering::Relaxed);
+        if let Some(next) = NodeId::parse(self.successor.load(Ordering::Relaxed)) {
+            return Some((next, Gate(end)));
+        }
+        if self.arrivals.compare_exchange(end, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return None;
+        }
+        // Acquire, for the nodes of all that have come.
+        let last = self.arrivals.swap(EMPTY, Ordering::AcqRel);
+        NodeId::parse(last).map(|last| (last, Gate(end)))
+    }
+}
+
+impl RawLock for ReciprocatingLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::TwiceFromQueue;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering(None);
+        let slow = !self.take_free();
+        if slow {
+            self.wait(cpu);
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Taken { slow, ..Taken::default() }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        if !self.take_free() {
+            return None;
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Some(Taken::default())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        if let Some((next, gate)) = self.next_or_free() {
+            // From here on the lock may be freed memory.
+            cpu.waiters.nodes.open(next, gate);
+        }
+        cpu.watch.released();
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        let arrivals = self.arrivals.load(Ordering::Relaxed);
+        let has_come = arrivals != FREE && arrivals != self.end.load(Ordering::Relaxed);
+        has_come || self.successor.load(Ordering::Relaxed) != 0
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        let is_free = || self.arrivals.load(Ordering::Acquire) == FREE;
+        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WaitTable;
+
+    #[test]
+    fn the_lock_is_eight_bytes() {
+        assert_eq!((size_of::<ReciprocatingLock>(), align_of::<ReciprocatingLock>()), (8, 8));
+    }
+
+    /// CPU `cpu` arrives; returns its node and what it found.
+    fn arrive(lock: &ReciprocatingLock, waiters: &WaitTable, cpu: usize) -> (NodeId, u16) {
+        let me = waiters.nodes.begin(cpu).expect("none in use");
+        (me, lock.arrivals.swap(me.name(), Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_segment_is_served_from_its_last_to_its_first() {
+        let (lock, waiters) = (ReciprocatingLock::new(), WaitTable::new());
+        assert!(lock.take_free() && !lock.is_contended());
+        let (first, end) = arrive(&lock, &waiters, 1);
+        let (last, below) = arrive(&lock, &waiters, 2);
+        assert_eq!((end, below), (EMPTY, first.name()));
+        assert!(lock.is_contended());
+        assert_eq!(lock.next_or_free(), Some((last, Gate(EMPTY))));
+        lock.serve(below, EMPTY);
+        let (late, _) = arrive(&lock, &waiters, 3);
+        assert_eq!(lock.next_or_free(), Some((first, Gate(EMPTY))));
+        lock.serve(0, EMPTY);
+        assert_eq!(lock.next_or_free(), Some((late, Gate(EMPTY))), "the next segment");
+        lock.serve(0, EMPTY);
+        assert!(!lock.is_contended());
+        assert_eq!(lock.next_or_free(), None);
+        assert!(lock.take_free());
+    }
+}

@@ -1,0 +1,197 @@
+//! Any lock, with a limit on the CPUs that may want it at once.
+
+use crate::halt::Waits;
+use crate::handoff::{LET_IN_EVERY, Limit};
+use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::wait::{ASIDE, LockKey};
+use crate::{Bypass, Cpu, Place, Pv, RawLock, Released, Taken, Watch};
+
+/// A CPU halts outside, or is about to. The low bit of the count.
+const AWAITED: u16 = 1;
+/// One CPU inside. Their count is in the bits from here on.
+const ONE: u16 = 2;
+
+/// At most [`Handoff::restrict`](crate::Handoff::restrict) CPUs take part in the lock inside, hold
+/// it or wait for it; the others halt outside until they are let in. After D. Dice and A. Kogan,
+/// "Avoiding Scalability Collapse by Restricting Concurrency" (Euro-Par 2019).
+///
+/// - A CPU that comes goes in if there is room, and halts outside otherwise.
+/// - A release that leaves no CPU inside lets in the one that has waited outside longest, and so does
+///   every 8192nd release, though others are inside.
+///
+/// Under overcommit a lock whose waiters are served in order needs every waiter's CPU in every
+/// round: so there should be no more of them than CPUs that run at once. A CPU that is let in makes
+/// one more inside than the limit until the next one goes, and so does each spurious wakeup.
+///
+/// The bound on bypasses is that of the lock inside, once a CPU is there; for those outside see
+/// [`Handoff::bypasses`](crate::Handoff::bypasses). `queue:N` is this rule for PV ticketlocks, with
+/// the tickets as the count.
+///
+/// Without PV no CPU can halt, and this is the lock inside.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Restricted<L> {
+    /// [`AWAITED`] and the CPUs inside. First, so that its address is not that of the lock inside:
+    /// records of waiters tell locks apart by their addresses.
+    inside: AtomicU16,
+    /// Number of releases, and wraps. The holder's.
+    releases: AtomicU16,
+    lock: L,
+}
+
+/// [`Restricted`] around the native ticketlock.
+pub type RestrictedTicketLock = Restricted<crate::NativeTicketLock>;
+
+impl RestrictedTicketLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self::around(crate::NativeTicketLock::new())
+    }
+
+    /// A free lock whose next ticket is `ticket`.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub(crate) const fn starting_at(ticket: u16) -> Self {
+        Self::around(crate::NativeTicketLock::starting_at(ticket))
+    }
+}
+
+impl<L> Restricted<L> {
+    /// `lock`, without a CPU inside.
+    pub const fn around(lock: L) -> Self {
+        Self { inside: AtomicU16::new(0), releases: AtomicU16::new(0), lock }
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::of(self)
+    }
+
+    /// Goes in if there is room. Relaxed: the lock inside orders what is done under it.
+    #[inline]
+    fn go_in(&self, most: Limit) -> bool {
+        let mut seen = self.inside.load(Ordering::Relaxed);
+        while most.has_room_beside(seen / ONE) {
+            let more = seen.wrapping_add(ONE);
+            let gone =
+                self.inside.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
+            match gone {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Waits outside, and goes in: because it was let in, or there is room; or after a spurious
+    /// wakeup, which only makes one more inside.
+    #[cold]
+    #[inline(never)]
+    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, most: Limit, waits: &mut Waits) {
+        cpu.watch.outside(self.key().address(), false);
+        let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
+        cpu.watch.reached(Place::BeforeFlag);
+        // A full barrier after the record: the last of those counted here has not gone yet, and
+        // sees the flag when it goes.
+        let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
+        let mut halt = !most.has_room_beside(seen / ONE);
+        if halt {
+            cpu.watch.reached(Place::FlagToHalt);
+            halt = cpu.waiters.commit(cpu.id);
+            if halt {
+                cpu.pv.lock_spinning(ASIDE);
+            }
+        }
+        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
+        self.inside.fetch_add(ONE, Ordering::SeqCst);
+        self.clear_flag_if_none_waits(cpu);
+    }
+
+    /// A CPU that is inside clears the flag, if no other waits outside. One that comes to wait
+    /// meanwhile has published its record before it set the flag, so that the second look sees it,
+    /// and the flag is set again before this CPU goes.
+    fn clear_flag_if_none_waits<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        if cpu.waiters.is_awaited_outside(self.key()) {
+            return;
+        }
+        self.inside.fetch_and(!AWAITED, Ordering::SeqCst);
+        if cpu.waiters.is_awaited_outside(self.key()) {
+            self.inside.fetch_or(AWAITED, Ordering::SeqCst);
+        }
+    }
+
+    /// The holder goes, before its release. `true`: then it lets a CPU in.
+    fn go(&self) -> bool {
+        let releases = self.releases.load(Ordering::Relaxed).wrapping_add(1);
+        self.releases.store(releases, Ordering::Relaxed);
+        let seen = self.inside.fetch_sub(ONE, Ordering::SeqCst);
+        let is_last = seen / ONE == 1;
+        seen & AWAITED != 0 && (is_last || releases.is_multiple_of(LET_IN_EVERY))
+    }
+
+    /// Lets in the CPU that has waited outside longest. Only the lock's key is left: the lock may
+    /// be freed memory.
+    #[cold]
+    #[inline(never)]
+    fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> u32 {
+        let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return 0 };
+        cpu.watch.reached(Place::ReleaseToKick);
+        cpu.pv.unlock_kick(waiter);
+        1
+    }
+}
+
+impl<L: RawLock> RawLock for Restricted<L> {
+    const FIFO: bool = false;
+    /// Outside it depends on the settings, see [`Handoff::bypasses`](crate::Handoff::bypasses).
+    const BYPASS: Bypass = L::BYPASS;
+    const CPUS: u32 = if L::CPUS < MAX_CPUS as u32 { L::CPUS } else { MAX_CPUS as u32 };
+    const TICKETS: u16 = L::TICKETS;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        if !P::ENABLED {
+            return self.lock.lock(cpu);
+        }
+        let mut waits = Waits::default();
+        let most = cpu.handoff.limit();
+        if !self.go_in(most) {
+            self.stand_aside(cpu, most, &mut waits);
+        }
+        let taken = self.lock.lock(cpu);
+        waits.give_back(cpu);
+        let slow = taken.slow || waits.halts != 0;
+        Taken { slow, halts: taken.halts + waits.halts, ..taken }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        let taken = self.lock.try_lock(cpu)?;
+        if P::ENABLED {
+            self.inside.fetch_add(ONE, Ordering::SeqCst);
+        }
+        Some(taken)
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        if !P::ENABLED {
+            return self.lock.unlock(cpu);
+        }
+        let key = self.key();
+        let lets_in = self.go();
+        // From here on this may be freed memory.
+        let mut released = self.lock.unlock(cpu);
+        if lets_in {
+            released.kicks += Self::let_in(cpu, key);
+        }
+        released
+    }
+
+    fn is_contended(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) & AWAITED != 0 || self.lock.is_contended()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.lock.wait_until_released(cpu);
+    }
+}

@@ -1,0 +1,60 @@
+//! Turns of a lock that is handed from CPU to CPU, counted for those that wait for a release without
+//! wanting the lock: it may never be free.
+
+use crate::sync::{AtomicU16, Ordering};
+
+/// Number of turns so far, and wraps. Written by the holder alone.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(AtomicU16);
+
+impl Turns {
+    /// None so far.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU16::new(0))
+    }
+
+    /// The calling CPU has just been handed the lock.
+    ///
+    /// Release: a CPU that sees the count sees what the last holder did.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        let next = self.0.load(Ordering::Relaxed).wrapping_add(1);
+        self.0.store(next, Ordering::Release);
+    }
+
+    /// Waits until the lock was free at some moment, or has been handed over. `is_free` acquires.
+    pub(crate) fn wait_until_released(
+        &self,
+        is_free: impl Fn() -> bool,
+        mut look_again: impl FnMut(),
+    ) {
+        let first = self.0.load(Ordering::Acquire);
+        while !is_free() && self.0.load(Ordering::Acquire) == first {
+            look_again();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_ends_with_the_next_turn_though_the_lock_is_never_free() {
+        let turns = Turns(AtomicU16::new(u16::MAX));
+        for _ in 0..3 {
+            let mut looks = 0;
+            let look = || {
+                looks += 1;
+                turns.begin();
+            };
+            turns.wait_until_released(|| false, look);
+            assert_eq!(looks, 1);
+        }
+    }
+
+    #[test]
+    fn a_free_lock_is_not_waited_for() {
+        Turns::new().wait_until_released(|| true, || panic!("it is not held"));
+    }
+}

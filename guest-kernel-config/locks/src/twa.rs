@@ -1,0 +1,137 @@
+//! The ticketlock with a waiting array.
+
+use crate::sync::{AtomicU16, Ordering};
+use crate::ticket::{INC, TicketWord};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::width::Cell;
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+
+/// Waiters that are at most as far from the head look at the head; the paper's LongTermThreshold.
+const NEAR: u16 = 1;
+
+/// A ticketlock whose distant waiters do not look at its head: D. Dice and A. Kogan, "TWA: Ticket
+/// Locks Augmented with a Waiting Array" (Euro-Par 2019).
+///
+/// - A waiter that is not the next waits until the slot of its ticket, in an array that all locks
+///   share, changes; then it is the next, and looks at the head.
+/// - Each release advances the head and then changes the slot of the ticket that is next now.
+///
+/// So a release costs the caches of two waiters a miss, and not of all. First in, first out: a
+/// preempted waiter blocks all behind it, as in every ticketlock. It counts 32767 CPUs.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct TwaLock(TicketWord<AtomicU16>);
+
+impl TwaLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self(TicketWord::<AtomicU16>::new())
+    }
+
+    /// A free lock whose next ticket is `ticket`.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub(crate) const fn starting_at(ticket: u16) -> Self {
+        Self(TicketWord::<AtomicU16>::starting_at(ticket))
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::of(self)
+    }
+
+    /// Waits until `ticket` is served.
+    #[inline]
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
+        let slow = self.0.head().ticket() != ticket;
+        if slow {
+            self.wait(cpu, ticket);
+        }
+        cpu.watch.taken(self.key().address(), Some(ticket));
+        Taken { slow, halts: 0, ticket: Some(ticket) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
+        cpu.watch.spinning(self.key().address(), ticket);
+        settle(cpu);
+        let mut looks = Looks::new(&cpu.watch);
+        let distance = || AtomicU16::distance(self.0.head().ticket(), ticket);
+        if distance() > NEAR {
+            let slot = cpu.waiters.array.slot(self.key(), ticket);
+            loop {
+                // Acquire, before the look at the head: a head that is older than the slot would
+                // be waited for although its change has been seen.
+                let seen = slot.load(Ordering::Acquire);
+                if distance() <= NEAR {
+                    break;
+                }
+                looks.until(cpu, Some(ticket), || slot.load(Ordering::Acquire) != seen);
+            }
+        }
+        looks.until(cpu, Some(ticket), || distance() == 0);
+    }
+}
+
+impl RawLock for TwaLock {
+    const FIFO: bool = true;
+    /// The first step draws the ticket.
+    const BYPASS: Bypass = Bypass::FromCall;
+    const CPUS: u32 = AtomicU16::CPUS;
+    const TICKETS: u16 = AtomicU16::MASK;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering(Some(self.key().address()));
+        let ticket = self.0.take_ticket();
+        self.enter(cpu, ticket)
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        cpu.watch.entering(Some(self.key().address()));
+        let Some(ticket) = self.0.draw_if_free() else {
+            cpu.watch.gave_up();
+            return None;
+        };
+        Some(self.enter(cpu, ticket))
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        let key = self.key();
+        let served = self.0.release_plain();
+        cpu.watch.released();
+        // From here on the lock may be freed memory. Release, for the head.
+        let next = served.wrapping_add(NEAR * INC);
+        cpu.waiters.array.slot(key, next).fetch_add(1, Ordering::Release);
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        self.0.is_contended()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.0.wait_until_released(|| cpu.pv.spin_hint());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_changes_the_slot_of_the_ticket_behind_the_served_one() {
+        let (lock, waiters) = (TwaLock::starting_at(0xfffe), crate::WaitTable::new());
+        let key = lock.key();
+        let seen = |ticket| waiters.array.slot(key, ticket).load(Ordering::Relaxed);
+        assert_eq!([lock.0.take_ticket(), lock.0.take_ticket()], [0xfffe, 0]);
+        waiters
+            .array
+            .slot(key, lock.0.release_plain() + NEAR * INC)
+            .fetch_add(1, Ordering::Relaxed);
+        assert_eq!([seen(0xfffe), seen(0), seen(2)], [0, 0, 1]);
+    }
+}

@@ -1,0 +1,191 @@
+//! The unfair queued lock.
+
+use crate::held::Held;
+use crate::node::{NodeId, Queue};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+
+/// Looks between two tries of the waiter behind the head.
+const TRY_EVERY: u32 = 8;
+
+/// A queue in front of a word that any CPU may take: what waits in the queue only tries more seldom
+/// the further back it is. After W. Long, "qspinlock: unfair queue spinlock" (Linux mailing list,
+/// 2014 and 2015).
+///
+/// - A CPU that comes takes a free word, whether or not others queue. If it cannot, it queues.
+/// - The head of the queue looks at the word all the time, the waiter behind it every 8 looks, and
+///   each further one half as often as the one before it, down to one try in 1024 looks.
+/// - A waiter that gets the lock leaves the queue, from its middle if need be.
+///
+/// So a preempted waiter delays none, not even if it is the head. There is no bound on bypasses, by
+/// design. It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+#[derive(Debug, Default)]
+#[repr(C, align(4))]
+pub struct UnfairQueuedLock {
+    held: Held,
+    queue: Queue,
+}
+
+impl UnfairQueuedLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self { held: Held::new(), queue: Queue::new() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address());
+            return looks.until(cpu, None, || self.held.take());
+        };
+        let is_behind = self.queue.join_linked(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address());
+        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
+        if !is_taken {
+            looks.until(cpu, None, || self.held.take());
+        }
+        // Only holders make a waiter the head: now none can.
+        let again = || cpu.pv.spin_hint();
+        if !nodes.is_head(me) {
+            self.queue.unlink(nodes, me, again);
+        } else if let Some(next) = self.queue.leave(nodes, me, again) {
+            nodes.make_head(next);
+        }
+        nodes.end(me);
+    }
+
+    /// Tries now and then until `me` is the head. `true`: the caller has the lock before.
+    fn try_behind<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        me: NodeId,
+        looks: &mut Looks,
+    ) -> bool {
+        let nodes = &cpu.waiters.nodes;
+        let mut left = 0;
+        loop {
+            looks.count(&cpu.watch, None);
+            if nodes.is_head(me) {
+                return false;
+            }
+            if left == 0 {
+                if self.held.take() {
+                    return true;
+                }
+                left = TRY_EVERY << (nodes.place(me) - 1);
+            }
+            left -= looks.spin(cpu.pv, left);
+        }
+    }
+}
+
+impl RawLock for UnfairQueuedLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering(None);
+        let slow = !self.held.take();
+        if slow {
+            self.wait(cpu);
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Taken { slow, ..Taken::default() }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        if !self.held.take() {
+            return None;
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Some(Taken::default())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        self.held.release_plain();
+        cpu.watch.released();
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched, WaitTable};
+    use core::cell::Cell;
+
+    #[test]
+    fn the_word_is_four_bytes() {
+        assert_eq!((size_of::<UnfairQueuedLock>(), align_of::<UnfairQueuedLock>()), (4, 4));
+    }
+
+    /// All CPUs on one thread: the holder releases after so many pauses of the one that spins.
+    struct Stage {
+        lock: UnfairQueuedLock,
+        waiters: WaitTable,
+        pauses: Cell<u32>,
+    }
+
+    impl Stage {
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
+        }
+    }
+
+    impl Pv for Stage {
+        fn spin_hint(&self) {
+            self.pauses.set(self.pauses.get() + 1);
+            if self.pauses.get() == 1 {
+                self.lock.unlock(&self.cpu(0));
+            }
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("no CPU halts");
+        }
+
+        fn unlock_kick(&self, _: usize) {
+            panic!("no CPU halts");
+        }
+    }
+
+    #[test]
+    fn a_waiter_takes_a_free_lock_from_behind_a_preempted_head() {
+        let (lock, waiters) = (UnfairQueuedLock::new(), WaitTable::new());
+        let stage = Stage { lock, waiters, pauses: Cell::new(0) };
+        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
+        let nodes = &stage.waiters.nodes;
+        let heads = [1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        for head in heads {
+            stage.lock.queue.join_linked(nodes, head);
+        }
+        assert!(stage.lock.lock(&stage.cpu(3)).slow);
+        assert_eq!(stage.pauses.get(), 2 * TRY_EVERY, "the second behind the head");
+        assert!(stage.lock.is_contended(), "the others still queue");
+        let link = || panic!("all are linked");
+        assert_eq!(stage.lock.queue.leave(nodes, heads[0], link), Some(heads[1]));
+        nodes.make_head(heads[1]);
+        assert_eq!(stage.lock.queue.leave(nodes, heads[1], link), None);
+        stage.lock.unlock(&stage.cpu(3));
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+    }
+}
