@@ -13,6 +13,8 @@ mod halt_mutants;
 mod halts;
 #[path = "build/handoff_mutants.rs"]
 mod handoff_mutants;
+#[path = "build/literature_mutants.rs"]
+mod literature_mutants;
 #[path = "build/locks.rs"]
 mod locks;
 #[path = "build/mutants.rs"]
@@ -30,6 +32,7 @@ use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 use choice::Choice;
 use handoff_mutants::HANDOFF_MUTANTS;
+use literature_mutants::LITERATURE_MUTANTS;
 use locks::{LOCKS, Lock, PV_TICKET, needs};
 use mutants::{MUTANTS, Mutant};
 use spin_mutants::SPIN_MUTANTS;
@@ -59,7 +62,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         VariantRow { name: "plain", rule: "what the product runs", harmless: Some("the product") };
     row(&mut table, &plain, &ENGINES, &names)?;
     let pv_mutants = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
-    let other_mutants = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
+    let other_mutants = SPIN_MUTANTS.iter().chain(LITERATURE_MUTANTS);
+    let other_mutants = other_mutants.map(|(lock, mutant)| (*lock, mutant));
     for (place, (lock, mutant)) in pv_mutants.chain(other_mutants).enumerate() {
         // Also for a mutant that is not built: its text must still be in the source.
         let changed = mutate(&sources, mutant)?;

@@ -47,18 +47,6 @@ pub struct Handoff {
     pub restrict: u16,
 }
 
-/// A limit on the CPUs that want a lock at once; zero: none.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit(u16);
-
-impl Limit {
-    /// May one more come where there are so many?
-    #[inline]
-    pub(crate) fn has_room_beside(self, others: u16) -> bool {
-        self.0 == 0 || others < self.0
-    }
-}
-
 impl Handoff {
     /// Bound on the acquisitions by others from the moment at which a CPU has joined the queue of a
     /// ticketlock, or waits outside of it, to its own acquisition, if `cpus` CPUs take the lock,
@@ -101,10 +89,10 @@ impl Handoff {
         Some(u32::from(LET_IN_EVERY) * turns + inside)
     }
 
-    /// The limit on the CPUs inside of a restricted lock.
+    /// May a CPU go into a restricted lock in which there are so many others?
     #[inline]
-    pub(crate) fn limit(&self) -> Limit {
-        Limit(self.restrict)
+    pub(crate) fn has_room_beside(&self, others: u16) -> bool {
+        self.restrict == 0 || others < self.restrict
     }
 
     /// How many others may queue at most for a CPU to join them, depending on whether it has given

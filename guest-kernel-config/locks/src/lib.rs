@@ -23,6 +23,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod bypass;
 mod clh;
 mod clh_nodes;

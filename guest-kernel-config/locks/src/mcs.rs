@@ -1,5 +1,6 @@
 //! The lock of Mellor-Crummey and Scott.
 
+use crate::acquire;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::turns::Turns;
@@ -45,8 +46,7 @@ impl McsLock {
     /// Takes the lock if it is free.
     #[inline]
     fn take_free(&self) -> bool {
-        self.tail.load(Ordering::Relaxed) == FREE
-            && self.tail.compare_exchange(FREE, ALONE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        acquire::take_zero(&self.tail, ALONE)
     }
 
     #[cold]
@@ -119,22 +119,12 @@ impl RawLock for McsLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let slow = !self.take_free();
-        if slow {
-            self.wait(cpu);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Taken { slow, ..Taken::default() }
+        acquire::lock(self, cpu, || self.take_free(), || self.wait(cpu))
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if !self.take_free() {
-            return None;
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Some(Taken::default())
+        acquire::try_lock(self, cpu, || self.take_free())
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! The queued lock.
 
+use crate::acquire;
 use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
@@ -72,22 +73,12 @@ impl RawLock for QueuedLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let slow = !self.take_idle();
-        if slow {
-            self.wait(cpu);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Taken { slow, ..Taken::default() }
+        acquire::lock(self, cpu, || self.take_idle(), || self.wait(cpu))
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if !self.take_idle() {
-            return None;
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Some(Taken::default())
+        acquire::try_lock(self, cpu, || self.take_idle())
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! The reciprocating lock.
 
+use crate::acquire;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::turns::Turns;
@@ -57,11 +58,7 @@ impl ReciprocatingLock {
     /// Takes the lock if it is free.
     #[inline]
     fn take_free(&self) -> bool {
-        let is_taken = self.arrivals.load(Ordering::Relaxed) == FREE
-            && self
-                .arrivals
-                .compare_exchange(FREE, EMPTY, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
+        let is_taken = acquire::take_zero(&self.arrivals, EMPTY);
         if is_taken {
             self.serve(0, EMPTY);
         }
@@ -129,22 +126,12 @@ impl RawLock for ReciprocatingLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let slow = !self.take_free();
-        if slow {
-            self.wait(cpu);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Taken { slow, ..Taken::default() }
+        acquire::lock(self, cpu, || self.take_free(), || self.wait(cpu))
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if !self.take_free() {
-            return None;
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Some(Taken::default())
+        acquire::try_lock(self, cpu, || self.take_free())
     }
 
     #[inline]

@@ -1,10 +1,10 @@
 //! Any lock, with a limit on the CPUs that may want it at once.
 
 use crate::halt::Waits;
-use crate::handoff::{LET_IN_EVERY, Limit};
+use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::{ASIDE, LockKey};
-use crate::{Bypass, Cpu, Place, Pv, RawLock, Released, Taken, Watch};
+use crate::{Bypass, Cpu, Handoff, Place, Pv, RawLock, Released, Taken, Watch};
 
 /// A CPU halts outside, or is about to. The low bit of the count.
 const AWAITED: u16 = 1;
@@ -68,9 +68,9 @@ impl<L> Restricted<L> {
 
     /// Goes in if there is room. Relaxed: the lock inside orders what is done under it.
     #[inline]
-    fn go_in(&self, most: Limit) -> bool {
+    fn go_in(&self, handoff: &Handoff) -> bool {
         let mut seen = self.inside.load(Ordering::Relaxed);
-        while most.has_room_beside(seen / ONE) {
+        while handoff.has_room_beside(seen / ONE) {
             let more = seen.wrapping_add(ONE);
             let gone =
                 self.inside.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
@@ -86,14 +86,14 @@ impl<L> Restricted<L> {
     /// wakeup, which only makes one more inside.
     #[cold]
     #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, most: Limit, waits: &mut Waits) {
+    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
         cpu.watch.outside(self.key().address(), false);
         let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
         cpu.watch.reached(Place::BeforeFlag);
         // A full barrier after the record: the last of those counted here has not gone yet, and
         // sees the flag when it goes.
         let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
-        let mut halt = !most.has_room_beside(seen / ONE);
+        let mut halt = !cpu.handoff.has_room_beside(seen / ONE);
         if halt {
             cpu.watch.reached(Place::FlagToHalt);
             halt = cpu.waiters.commit(cpu.id);
@@ -153,9 +153,8 @@ impl<L: RawLock> RawLock for Restricted<L> {
             return self.lock.lock(cpu);
         }
         let mut waits = Waits::default();
-        let most = cpu.handoff.limit();
-        if !self.go_in(most) {
-            self.stand_aside(cpu, most, &mut waits);
+        if !self.go_in(&cpu.handoff) {
+            self.stand_aside(cpu, &mut waits);
         }
         let taken = self.lock.lock(cpu);
         waits.give_back(cpu);

@@ -1,5 +1,6 @@
 //! The unfair queued lock.
 
+use crate::acquire;
 use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
@@ -92,22 +93,12 @@ impl RawLock for UnfairQueuedLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let slow = !self.held.take();
-        if slow {
-            self.wait(cpu);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Taken { slow, ..Taken::default() }
+        acquire::lock(self, cpu, || self.held.take(), || self.wait(cpu))
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if !self.held.take() {
-            return None;
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Some(Taken::default())
+        acquire::try_lock(self, cpu, || self.held.take())
     }
 
     #[inline]

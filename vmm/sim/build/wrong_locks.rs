@@ -155,8 +155,8 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
         caught: "Bypass",
         edits: &[(
             "queued.rs",
-            "let slow = !self.take_idle();",
-            "let slow = !(self.take_idle() || cpu.id == 0 && self.held.take());",
+            "|| self.take_idle(), || self.wait(cpu)",
+            "|| self.take_idle() || cpu.id == 0 && self.held.take(), || self.wait(cpu)",
         )],
     },
     WrongLock {

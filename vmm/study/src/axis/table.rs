@@ -166,11 +166,8 @@ axes! {
         has_baseline: true,
         text: |point| point.backend.name().to_owned(),
         order: |a, b| {
-            // A lock without a backend may have one with a handoff, which it is compared with.
-            let place = |point: &Point| {
-                let place = PvBackend::ALL.iter().position(|known| *known == point.backend);
-                (point.backend != PvBackend::Off, place)
-            };
+            let place =
+                |point: &Point| PvBackend::ALL.iter().position(|known| *known == point.backend);
             place(a).cmp(&place(b))
         },
         columns: &[text("backend", |row| Some(row.cell.point.backend.to_string()))],

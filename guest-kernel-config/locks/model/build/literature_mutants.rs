@@ -1,0 +1,364 @@
+//! Mutants of the locks of the literature, and of those that are restricted, each with the lock that it breaks.
+
+use crate::mutants::{LOOM, Mutant, SHUTTLE};
+use crate::spin_mutants::TAKE;
+
+pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
+    (
+        "UnfairQueuedLock",
+        Mutant {
+            name: "stolen from the queue by a load and a store",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the word excludes",
+            edits: &[TAKE],
+        },
+    ),
+    (
+        "UnfairQueuedLock",
+        Mutant {
+            name: "a waiter forgets that it is the head",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a head hands its place on",
+            edits: &[("unfair_queued", "if !nodes.is_head(me) {", "if is_behind {")],
+        },
+    ),
+    (
+        "UnfairQueuedLock",
+        Mutant {
+            name: "the next is not told who is before it",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a waiter that leaves links both neighbours",
+            edits: &[(
+                "node",
+                "        let next = nodes.next(me, look_again);\n        nodes.follow(before, next);\n",
+                "        let next = nodes.next(me, look_again);\n",
+            )],
+        },
+    ),
+    (
+        "UnfairQueuedLock",
+        Mutant {
+            name: "the node before is not linked to the next",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a waiter that leaves links both neighbours",
+            edits: &[(
+                "node",
+                "        nodes.follow(before, next);\n        nodes.link(before, next);\n",
+                "        nodes.follow(before, next);\n",
+            )],
+        },
+    ),
+    (
+        "McsLock",
+        Mutant {
+            name: "MCS: joined by a load and a store",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "joining is one step",
+            edits: &[(
+                "mcs",
+                "self.tail.swap(me.name(), Ordering::AcqRel)",
+                "{ let before = self.tail.load(Ordering::SeqCst); self.tail.store(me.name(), Ordering::SeqCst); before }",
+            )],
+        },
+    ),
+    (
+        "McsLock",
+        Mutant {
+            name: "MCS: released without waiting for the link",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a CPU that joined is handed the lock",
+            edits: &[(
+                "mcs",
+                "            look_again();\n",
+                "            look_again(); return None;\n",
+            )],
+        },
+    ),
+    (
+        "McsLock",
+        Mutant {
+            name: "MCS: the last holder's next stays",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the lock's next is the holder's",
+            edits: &[("mcs", "        self.next.store(0, Ordering::Relaxed);\n", "")],
+        },
+    ),
+    (
+        "McsLock",
+        Mutant {
+            name: "MCS: freed without comparing",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "leaving is one step",
+            edits: &[(
+                "mcs",
+                "self.tail.compare_exchange(ALONE, FREE, Ordering::Release, Ordering::Relaxed).is_ok()",
+                "{ let tail = self.tail.load(Ordering::SeqCst); tail == ALONE && { self.tail.store(FREE, Ordering::SeqCst); true } }",
+            )],
+        },
+    ),
+    (
+        "McsLock",
+        Mutant {
+            name: "MCS: handed over without release",
+            harmless: None,
+            engine: LOOM,
+            rule: "handing the lock over releases",
+            edits: &[(
+                "node",
+                "self.node(id).turn.store(gate.0, Ordering::Release);",
+                "self.node(id).turn.store(gate.0, Ordering::Relaxed);",
+            )],
+        },
+    ),
+    (
+        "ClhLock",
+        Mutant {
+            name: "CLH: joined by a load and a store",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "joining is one step",
+            edits: &[(
+                "clh",
+                "self.tail.swap(me.name(), Ordering::AcqRel)",
+                "{ let before = self.tail.load(Ordering::SeqCst); self.tail.store(me.name(), Ordering::SeqCst); before }",
+            )],
+        },
+    ),
+    (
+        "ClhLock",
+        Mutant {
+            name: "a node is used again while it is looked at",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the CPU behind gives a node back",
+            edits: &[(
+                "clh",
+                "Some(node) => cpu.waiters.clh_nodes.release(node),",
+                "Some(node) => { cpu.waiters.clh_nodes.release(node); cpu.waiters.clh_nodes.give_back(node); }",
+            )],
+        },
+    ),
+    (
+        "ClhLock",
+        Mutant {
+            name: "a handover is seen twice",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "each handover is for one CPU",
+            edits: &[("clh", "                self.is_handed.store(0, Ordering::Relaxed);\n", "")],
+        },
+    ),
+    (
+        "ClhLock",
+        Mutant {
+            name: "CLH: a handler takes its CPU's node",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a node for each nesting",
+            edits: &[(
+                "clh_nodes",
+                ".compare_exchange(FREE, PENDING, Ordering::Acquire, Ordering::Relaxed)\n                    .is_ok()",
+                ".compare_exchange(FREE, FREE, Ordering::Acquire, Ordering::Relaxed)\n                    .is_ok()",
+            )],
+        },
+    ),
+    (
+        "ClhLock",
+        Mutant {
+            name: "CLH: handed over without release",
+            harmless: None,
+            engine: LOOM,
+            rule: "handing the lock over releases",
+            edits: &[(
+                "clh_nodes",
+                "self.node(id).store(RELEASED, Ordering::Release);",
+                "self.node(id).store(RELEASED, Ordering::Relaxed);",
+            )],
+        },
+    ),
+    (
+        "TwaLock",
+        Mutant {
+            name: "the slot changes before the head",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a waiter that sees its slot change sees the head",
+            edits: &[
+                (
+                    "twa",
+                    "let served = self.0.release_plain();",
+                    "let served = self.0.head().ticket().wrapping_add(INC);",
+                ),
+                (
+                    "twa",
+                    "        Released::default()\n",
+                    "        self.0.release_plain();\n        Released::default()\n",
+                ),
+            ],
+        },
+    ),
+    (
+        "TwaLock",
+        Mutant {
+            name: "the head is looked at before the slot",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a change of the slot after the look ends the wait",
+            edits: &[
+                ("twa", "let seen = slot.load(Ordering::Acquire);", ""),
+                (
+                    "twa",
+                    "                    break;\n                }\n",
+                    "                    break;\n                }\n                let seen = slot.load(Ordering::Acquire);\n",
+                ),
+            ],
+        },
+    ),
+    (
+        "TwaLock",
+        Mutant {
+            name: "slots do not change",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a release promotes the next but one",
+            edits: &[(
+                "twa",
+                ".fetch_add(1, Ordering::Release)",
+                ".fetch_add(0, Ordering::Release)",
+            )],
+        },
+    ),
+    (
+        "ReciprocatingLock",
+        Mutant {
+            name: "the end of the segment is not seen",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a name that marks the end is no waiter",
+            edits: &[(
+                "reciprocating",
+                "below == EMPTY || below == end",
+                "{ let _ = end; below == EMPTY }",
+            )],
+        },
+    ),
+    (
+        "ReciprocatingLock",
+        Mutant {
+            name: "freed by a load and a store",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the lock is freed only if no CPU came",
+            edits: &[(
+                "reciprocating",
+                "self.arrivals.compare_exchange(end, FREE, Ordering::Release, Ordering::Relaxed).is_ok()",
+                "{ let seen = self.arrivals.load(Ordering::SeqCst); seen == end && { self.arrivals.store(FREE, Ordering::SeqCst); true } }",
+            )],
+        },
+    ),
+    (
+        "ReciprocatingLock",
+        Mutant {
+            name: "the stack is taken by a load and a store",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "taking the stack is one step",
+            edits: &[(
+                "reciprocating",
+                "self.arrivals.swap(EMPTY, Ordering::AcqRel)",
+                "{ let last = self.arrivals.load(Ordering::SeqCst); self.arrivals.store(EMPTY, Ordering::SeqCst); last }",
+            )],
+        },
+    ),
+    (
+        "ReciprocatingLock",
+        Mutant {
+            name: "reciprocating: handed over without release",
+            harmless: None,
+            engine: LOOM,
+            rule: "handing the lock over releases",
+            edits: &[(
+                "node",
+                "self.node(id).turn.store(gate.0, Ordering::Release);",
+                "self.node(id).turn.store(gate.0, Ordering::Relaxed);",
+            )],
+        },
+    ),
+    (
+        "RestrictedTicketLock",
+        Mutant {
+            name: "outside: halted without a look",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "flag and last look are one step",
+            edits: &[(
+                "restricted",
+                "let mut halt = !cpu.handoff.has_room_beside(seen / ONE);",
+                "let _ = seen; let mut halt = true;",
+            )],
+        },
+    ),
+    (
+        "RestrictedTicketLock",
+        Mutant {
+            name: "outside: the flag is cleared though another waits",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the flag stays while a CPU waits outside",
+            edits: &[(
+                "restricted",
+                "        if cpu.waiters.is_awaited_outside(self.key()) {\n            self.inside.fetch_or(AWAITED, Ordering::SeqCst);\n        }\n",
+                "",
+            )],
+        },
+    ),
+    (
+        "RestrictedTicketLock",
+        Mutant {
+            name: "who goes does not look at the flag in one step",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "flag and departure are one step",
+            edits: &[(
+                "restricted",
+                "let seen = self.inside.fetch_sub(ONE, Ordering::SeqCst);",
+                "let seen = self.inside.load(Ordering::SeqCst); self.inside.fetch_sub(ONE, Ordering::SeqCst);",
+            )],
+        },
+    ),
+    (
+        "RestrictedTicketLock",
+        Mutant {
+            name: "who was let in is not counted",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "every CPU inside is counted",
+            edits: &[(
+                "restricted",
+                "        self.inside.fetch_add(ONE, Ordering::SeqCst);\n        self.clear",
+                "        self.clear",
+            )],
+        },
+    ),
+    (
+        "RestrictedTicketLock",
+        Mutant {
+            name: "the count is touched after the release",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "after the release the lock may be freed",
+            edits: &[
+                ("restricted", "        let lets_in = self.go();\n", ""),
+                ("restricted", "        if lets_in {\n", "        if self.go() {\n"),
+            ],
+        },
+    ),
+];
