@@ -8,6 +8,8 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
+use crate::process::{Input, Program};
+
 /// A directory that is deleted when the value is dropped; other users can read it.
 pub fn scratch() -> anyhow::Result<TempDir> {
     scratch_in(&env::temp_dir())
@@ -34,6 +36,25 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     let file = folder.path().join(name);
     fs::write(&file, bytes).with_context(|| file.display().to_string())?;
     Ok(file)
+}
+
+/// Copies a program, which everybody may execute.
+///
+/// A child writes it: a descriptor of this process would be inherited by whatever another test starts at that moment,
+/// and until that has become another program no kernel executes the file (`ETXTBSY` of execve(2)).
+pub fn install(program: &Path, to: &Path) -> anyhow::Result<()> {
+    installed(Program::new("install").args(["-m", "755"]).args([program, to]))
+}
+
+/// Writes a shell script of these commands, as [`install`] does.
+pub fn script(to: &Path, commands: &str) -> anyhow::Result<()> {
+    let text = format!("#!/bin/sh\n{commands}\n").into_bytes();
+    let install = Program::new("install").args(["-m", "755", "/dev/stdin"]).args([to]);
+    installed(install.input(Input::Bytes(text)))
+}
+
+fn installed(install: Program) -> anyhow::Result<()> {
+    install.run()?.exits(0).map(drop)
 }
 
 /// A file of the product's cache, located by the product's own rule.
@@ -247,4 +268,37 @@ pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
     ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());
     all.truncate(bytes);
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        thread,
+    };
+
+    use super::*;
+
+    /// Regression: a test copied a program and could not execute it, for another test had started a child meanwhile.
+    #[test]
+    fn programs_are_executed_while_others_are_started() {
+        let (folder, ended) = (scratch().unwrap(), AtomicBool::new(false));
+        let (script, copy) = (folder.path().join("script"), folder.path().join("copy"));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Relaxed) {
+                    Program::new("true").run().unwrap();
+                }
+            });
+            for _ in 0..100 {
+                super::script(&script, "exit 3").unwrap();
+                install(Path::new("/bin/true"), &copy).unwrap();
+                let ran = [&script, &copy].map(|file| Program::new(file).run());
+                let [script, copy] = ran.map(|ran| ran.unwrap());
+                script.exits(3).unwrap();
+                copy.exits(0).unwrap();
+            }
+            ended.store(true, Relaxed);
+        });
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use tempfile::TempDir;
 
 use crate::{
@@ -39,8 +39,7 @@ impl Kit {
     fn new() -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let pvticket = folder.path().join("pvticket");
-        fs::copy(product::binary(), &pvticket).context("cannot copy the product")?;
-        fs::set_permissions(&pvticket, fs::Permissions::from_mode(0o755))?;
+        files::install(product::binary(), &pvticket)?;
         let kernel = files::put(&folder, "vmlinux", &files::vmlinux(code::SPIN))?;
         let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
         Ok(Self { folder, pvticket, kernel, initrd })

@@ -3,7 +3,7 @@
 
 use std::{
     env, fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
@@ -34,12 +34,6 @@ fn script(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// Writes an executable shell script with these commands.
-fn program(file: &Path, commands: &str) -> anyhow::Result<()> {
-    fs::write(file, format!("#!/bin/sh\n{commands}\n"))?;
-    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
-}
-
 /// The stores that the comparisons of `make run` leave.
 fn stores(folder: &Path) -> anyhow::Result<()> {
     let store = |name: &str, fixture: Fixture| {
@@ -61,7 +55,7 @@ fn stores(folder: &Path) -> anyhow::Result<()> {
 fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
     let (root, real) = (folder.path().display(), binary().display());
     stores(folder.path())?;
-    program(
+    files::script(
         &folder.path().join("product"),
         &format!(
             r#"echo "$*" >>{root}/calls
@@ -82,7 +76,7 @@ esac"#
     )?;
     let make = folder.path().join("make");
     if !make.exists() {
-        program(&make, &format!("echo make \"$*\" >>{root}/calls"))?;
+        files::script(&make, &format!("echo make \"$*\" >>{root}/calls"))?;
     }
     let run = Program::new("/bin/sh").args([script("vmm/first-run.sh")?.canonicalize()?]);
     let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
@@ -180,21 +174,21 @@ fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
 fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let make = folder.path().join("make");
-    program(
+    files::script(
         &make,
         "echo 'setup: no gcc: install it' >>\"$PVTICKET_FAILED\"; echo noise >&2; exit 2",
     )?;
     let ran = first_run(&folder)?.run()?.exits(1)?;
     ensure!(last(&ran) == "make run: not built: setup: no gcc: install it", "{}", ran.show());
     ensure!(!folder.path().join("calls").exists(), "something ran");
-    program(&make, "echo 'error: expected `;`' >&2; exit 2")?;
+    files::script(&make, "echo 'error: expected `;`' >&2; exit 2")?;
     let ran = first_run(&folder)?.run()?.exits(1)?;
     ensure!(
         last(&ran).starts_with("make run: not built: see the first error above;"),
         "{}",
         ran.show()
     );
-    program(&make, "exit 0")?;
+    files::script(&make, "exit 0")?;
     first_run(&folder)?.run()?.exits(0).map(drop)
 }
 
@@ -203,7 +197,7 @@ fn tools(folder: &TempDir, own: &[(&str, &str)], systems: &[&str]) -> anyhow::Re
     let tools = folder.path().join("tools");
     fs::create_dir(&tools)?;
     for (name, commands) in own {
-        program(&tools.join(name), commands)?;
+        files::script(&tools.join(name), commands)?;
     }
     let path = env::var_os("PATH").unwrap_or_default();
     for name in systems {
@@ -289,7 +283,7 @@ fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> 
             fs::create_dir(&place)?;
             for name in ["cargo", "rustc"] {
                 let version = format!("echo '{name} 1.{minor}.0 (0 2026-01-01)'");
-                program(&place.join(name), &version)?;
+                files::script(&place.join(name), &version)?;
             }
             path.push(place);
         }
@@ -358,7 +352,7 @@ fn a_full_disk_is_named() -> anyhow::Result<()> {
         expect_reason(run, &folder, &[what, "is full: make room", "PVTICKET_CACHE"])?;
     }
     let run = first_run(&folder)?.env("PATH", path_with(&tools)?);
-    program(&folder.path().join("make"), "exit 2")?;
+    files::script(&folder.path().join("make"), "exit 2")?;
     let ran = run.run()?.exits(1)?;
     ensure!(last(&ran).contains(" is full: make room"), "{}", ran.show());
     Ok(())

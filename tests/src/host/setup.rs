@@ -109,8 +109,7 @@ fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     let prefix = files::scratch()?;
     let program = prefix.path().join("bin/pvticket");
     fs::create_dir(prefix.path().join("bin"))?;
-    fs::copy(binary(), &program)?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    files::install(binary(), &program)?;
     let run = || {
         let installed = Program::new(program.clone()).args(["setup", "busybox"]);
         installed.env("PVTICKET_DATA", "").env("PVTICKET_CACHE", prefix.path().join("cache")).run()
@@ -136,8 +135,7 @@ impl OpenCache {
         let [cache, ran] = ["cache", "ran"].map(|name| folder.path().join(name));
         let qemu = cache.join("qemu/current/bin/qemu-system-x86_64");
         fs::create_dir_all(qemu.parent().context("a folder")?)?;
-        fs::write(&qemu, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
-        fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755))?;
+        files::script(&qemu, &format!("touch {}", ran.display()))?;
         fs::set_permissions(&cache, fs::Permissions::from_mode(0o777))?;
         Ok(Self { folder, cache, ran })
     }

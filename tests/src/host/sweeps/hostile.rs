@@ -3,10 +3,7 @@
 use std::{
     ffi::OsString,
     fs,
-    os::unix::{
-        ffi::OsStringExt,
-        fs::{PermissionsExt, symlink},
-    },
+    os::unix::{ffi::OsStringExt, fs::symlink},
     path::{Path, PathBuf},
 };
 
@@ -122,9 +119,7 @@ fn a_slurm_log_has_a_directory_of_its_own() -> anyhow::Result<()> {
         ("sbatch", format!("printf '%s\\n' \"$@\" > {}; echo 12", arguments.display())),
         ("squeue", format!("printf '%s\\n' \"$@\" > {}-of-squeue", arguments.display())),
     ] {
-        let file = bin.join(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        files::script(&bin.join(name), &script)?;
     }
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let plan = ["--on", "slurm", "--detach"];
@@ -144,11 +139,10 @@ fn a_slurm_log_has_a_directory_of_its_own() -> anyhow::Result<()> {
     let program = dir.join("bin/pvticket");
     fs::remove_file(&program)?;
     let pwned = folder.path().join("pwned");
-    fs::write(&program, format!("#!/bin/sh\ntouch {}\n", pwned.display()))?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    files::script(&program, &format!("touch {}", pwned.display()))?;
     script()?.fails(1, &["bin/pvticket is not the program that was submitted"])?;
     ensure!(!pwned.exists(), "it was executed");
-    fs::copy(product::binary(), &program)?;
+    files::install(product::binary(), &program)?;
     script()?.exits(0)?;
     ensure!(fs::read_dir(dir.join("parts"))?.count() == 1, "its task has run");
     ensure!(fs::read(&theirs)?.is_empty(), "it was written to");

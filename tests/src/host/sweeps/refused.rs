@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -46,8 +45,8 @@ fn a_task_on_the_wrong_node_says_what_to_ask_for() -> anyhow::Result<()> {
     let other = folder.path().join("other");
     let mut bytes = fs::read(product::binary())?;
     bytes.push(0);
-    fs::write(&other, bytes)?;
-    fs::set_permissions(&other, fs::Permissions::from_mode(0o755))?;
+    let longer = files::put(&folder, "longer", &bytes)?;
+    files::install(&longer, &other)?;
     let ran = task(Program::new(&other), &dir).run()?;
     ran.fails(1, &["unit 0: node n17: this pvticket", "is not the one", "bin/pvticket"])?;
     let wide = prepared(folder.path(), "1000")?;
@@ -61,7 +60,7 @@ fn a_task_on_the_wrong_node_says_what_to_ask_for() -> anyhow::Result<()> {
     // Another user's job, whose groups are not those of /dev/kvm.
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
     let own = folder.path().join("own");
-    fs::copy(product::binary(), &own)?;
+    files::install(product::binary(), &own)?;
     let script =
         "mount -t tmpfs t /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
     for (node, what) in [
@@ -82,14 +81,13 @@ fn a_program_in_the_directory_is_not_run() -> anyhow::Result<()> {
     let dir = prepared(folder.path(), "1")?;
     let (program, ran) = (dir.join("bin/pvticket"), folder.path().join("ran"));
     fs::remove_file(&program)?;
-    fs::write(&program, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    files::script(&program, &format!("touch {}", ran.display()))?;
     for engine in ["local", "slurm", "manual"] {
         let reason = ["bin/pvticket is not the program that resumes the sweep"];
         resume(&dir).args(["--on", engine]).run()?.fails(2, &reason)?;
     }
     ensure!(!ran.exists(), "it was executed");
-    fs::copy(product::binary(), &program)?;
+    files::install(product::binary(), &program)?;
     resume(&dir).args(["--on", "local"]).run()?.exits(0).map(drop)
 }
 
@@ -122,13 +120,6 @@ fn options_that_contradict_each_other_are_refused() -> anyhow::Result<()> {
     pvticket(["compare", "--resume"]).args([&dir]).run()?.fails(2, &["is a sweep"]).map(drop)
 }
 
-/// A program of this name in a folder, which runs this script.
-fn fake_in(folder: &Path, name: &str, script: &str) -> anyhow::Result<()> {
-    let file = folder.join(name);
-    fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
-    Ok(fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?)
-}
-
 /// Regression: scancel fails if a task ends while it looks; those that ran were not told, and their cells were not stored.
 fn a_scancel_that_fails_ends_what_runs() -> anyhow::Result<()> {
     let folder = files::scratch()?;
@@ -143,7 +134,7 @@ fn a_scancel_that_fails_ends_what_runs() -> anyhow::Result<()> {
     );
     let squeue = format!("[ -e '{}' ] || echo '12_0|RUNNING|None'", told.display());
     for (name, script) in [("sbatch", "echo 12"), ("scancel", &scancel), ("squeue", &squeue)] {
-        fake_in(&bin, name, script)?;
+        files::script(&bin.join(name), script)?;
     }
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let dir = folder.path().join("run");
@@ -162,7 +153,7 @@ fn a_slurm_that_fails_or_hangs_or_babbles_loses_nothing() -> anyhow::Result<()> 
     let spec = spec(folder.path(), &rounds(0.005, 2))?;
     let bin = folder.path().join("fake");
     fs::create_dir(&bin)?;
-    let fake = |name: &str, script: &str| fake_in(&bin, name, script);
+    let fake = |name: &str, script: &str| files::script(&bin.join(name), script);
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let faked = |program: Program| program.env("PATH", &path).env("PVTICKET_SLURM_PATIENCE", "1");
     fake("squeue", "exit 0")?;

@@ -55,7 +55,7 @@ impl Kit {
         let plain = plain(folder.path(), &spec)?;
         // The cluster's user may not see where the product was built.
         let pvticket = folder.path().join("pvticket");
-        fs::copy(product::binary(), &pvticket)?;
+        files::install(product::binary(), &pvticket)?;
         let dir = cluster.path().join("work/sweep");
         Ok(Self { cluster, pvticket, spec, dir, plain, _folder: folder })
     }
