@@ -47,8 +47,12 @@ keys=/usr/share/keyrings/debian-archive-keyring.gpg
 # too.
 mirror() {
     # shellcheck disable=SC2016 # apt's own placeholders
-    apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
-        sed -n "s/^$1 //p" | head -n 1
+    found=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+        sed -n "s/^$1 //p" | head -n 1)
+    # Only package lists tell codenames. Without them: what apt would fetch for the suite of that name.
+    [ -n "$found" ] || found=$(apt-get -o Debug::NoLocking=1 update --print-uris 2>/dev/null |
+        sed -n "s|^'\(.*/\)dists/$1/InRelease'.*|\1|p" | head -n 1)
+    echo "$found"
 }
 
 # Makes separate package lists as own_lists does, of the suite $1 on the mirror $2 only.

@@ -145,6 +145,7 @@ lists_of_trixie() {
     local from
     # shellcheck disable=SC1091
     from=$(mirror "$(. /etc/os-release && echo "$VERSION_CODENAME")")
+    [ -n "$from" ] || return 1
     lists_of_suite trixie "$from"
 }
 
@@ -154,6 +155,7 @@ lists_of_newest() {
     local from
     # shellcheck disable=SC1091
     from=$(mirror "$(. /etc/os-release && echo "$VERSION_CODENAME")")
+    [ -n "$from" ] || return 1
     lists_of_suite trixie-backports "$from" || return 1
     package=$(apt-cache $options search '^linux-source-7[0-9.]*$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
 }

@@ -23,6 +23,7 @@ tests![
     what_cannot_be_installed_is_listed,
     the_oldest_rust_that_works_is_found_and_no_older_one,
     without_a_network_nothing_is_fetched,
+    a_mirror_is_found_without_package_lists,
     a_full_disk_is_named,
 ];
 
@@ -328,6 +329,33 @@ fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
         let run = run.env("KERNEL_SRC", "").env("HOST_DEB", "").env("HOST_KERNEL", "6.1");
         expect_reason(run, &folder, &[what, "no mirror can be reached"])?;
     }
+    Ok(())
+}
+
+/// Regression: on a system without package lists no kernel was built, and no newer QEMU fetched, for apt knew no codename.
+fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    if Program::new("apt-get").args(["--version"]).run().is_err() {
+        return skip("there is no apt-get here");
+    }
+    let sources = "deb http://mirror.invalid/security bookworm-security main\n\
+                   deb http://mirror.invalid/debian bookworm main\n";
+    let sources = files::put(&folder, "sources.list", sources.as_bytes())?;
+    fs::create_dir_all(folder.path().join("lists/partial"))?;
+    let config = format!(
+        "Dir::State::lists \"{}\";\nDir::Etc::sourcelist \"{}\";\nDir::Etc::sourceparts \"/dev/null\";\n",
+        folder.path().join("lists").display(),
+        sources.display()
+    );
+    let config = files::put(&folder, "apt.conf", config.as_bytes())?;
+    let mirror = |codename| {
+        let words = format!(". \"$0\"; mirror {codename}");
+        let run = Program::new("sh").args(["-eu", "-c", &words]);
+        let run = run.args([script("guest-kernel-config/apt.sh")?]).env("APT_CONFIG", &config);
+        Ok::<_, anyhow::Error>(run.run()?.exits(0)?.text()?.to_owned())
+    };
+    ensure!(mirror("bookworm")? == "http://mirror.invalid/debian/\n");
+    ensure!(mirror("trixie")? == "\n", "its sources have none");
     Ok(())
 }
 
