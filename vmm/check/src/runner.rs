@@ -53,16 +53,42 @@ pub fn run(
         results.push(result);
     }
     print(&ktap::totals(&results));
-    let is_skipped = |result: &TestResult| matches!(result.verdict, Verdict::Skipped(_));
-    if results.len() > FIRST && results[FIRST..].iter().all(is_skipped) {
-        let what = "every test but boot and smp was skipped, for the reasons above";
-        return Err(CannotTell(what.into()).into());
-    }
-    let has_failed = results.iter().any(|result| matches!(result.verdict, Verdict::NotOk(_)));
+    let status = status(&results)?;
     let named = tests.iter().zip(&results);
     let results =
         named.map(|((name, _), result)| ((*name).to_owned(), result.verdict.name().to_owned()));
     let results = results.collect();
     let kept = Reference { format: FORMAT.into(), kernel, host, results, rates: suite.rates };
-    Ok((if has_failed { FAILED } else { PASSED }, kept))
+    Ok((status, kept))
+}
+
+/// The exit status after these tests, in their order.
+fn status(results: &[TestResult]) -> Result<u8, CannotTell> {
+    if results.iter().any(|result| matches!(result.verdict, Verdict::NotOk(_))) {
+        return Ok(FAILED);
+    }
+    let is_skipped = |result: &TestResult| matches!(result.verdict, Verdict::Skipped(_));
+    if results.len() > FIRST && results[FIRST..].iter().all(is_skipped) {
+        let what = "every test but boot and smp was skipped, for the reasons above";
+        return Err(CannotTell(what.into()));
+    }
+    Ok(PASSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a kernel that died when its other CPUs came up, so that no test could follow, was one of which nothing
+    /// could be told, and `git bisect` skipped it.
+    #[test]
+    fn what_has_failed_is_a_verdict_though_all_that_follows_is_skipped() {
+        let ok = || TestResult::ok(Vec::new());
+        let failed = || TestResult::not_ok("it hung", Vec::new());
+        let skipped = || TestResult::skipped("smp failed");
+        assert_eq!(status(&[ok(), failed(), skipped()]).unwrap(), FAILED);
+        assert_eq!(status(&[ok(), ok(), ok(), skipped()]).unwrap(), PASSED);
+        assert_eq!(status(&[ok(), ok()]).unwrap(), PASSED, "no more was asked for");
+        assert!(status(&[ok(), ok(), skipped(), skipped()]).is_err());
+    }
 }
