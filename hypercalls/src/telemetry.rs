@@ -11,8 +11,8 @@
 //! A lock is identified by the guest-virtual address of its word, whose first 16 bits are the head
 //! of a ticketlock (low bit: the slowpath flag): the VMM reads the head to see how many waiters are
 //! ahead of a waiter, and whether a lock published as held still is. For a lock without such a head
-//! the low bit of the address is set, and the ticket is zero. If the next bit is set, too
-//! ([`QUEUED_LOCK`]), it is one of mainline Linux's queued spinlocks: the VMM reads whether it is held
+//! the low bit of the address is set ([`NO_HEAD`]), and the ticket of a waiter is a name, or zero: see
+//! [`releases_before`]. If the next bit is set, too ([`QUEUED_LOCK`]), it is one of mainline Linux's queued spinlocks: the VMM reads whether it is held
 //! (byte 0) and whether a waiter is pending (bit 8), and the ticket of a waiter is its [rank](QUEUED_BEHIND).
 //!
 //! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told): before it
@@ -32,6 +32,9 @@ use crate::MAX_VCPUS;
 /// Number of held locks that a line identifies; deeper ones are only counted.
 pub const NAMED: usize = 3;
 
+/// This bit of a lock's address is set for a lock without a head that the VMM could read.
+pub const NO_HEAD: u64 = 1;
+
 /// These bits of a lock's address are set for a queued spinlock (`struct qspinlock`).
 pub const QUEUED_LOCK: u64 = 3;
 
@@ -45,6 +48,25 @@ pub const QUEUED_HEAD: u16 = 4;
 pub const QUEUED_BEHIND: u16 = 6;
 /// Has not decided yet to join the queue: it may just have set the pending bit.
 pub const QUEUED_JOINING: u16 = 8;
+
+/// Releases until a waiter for a lock without a head is served; 0: it has been, and 2: two or more. `word`: the
+/// first 32 bits of the lock. `gate`: the 16 bits at [`Line::queue_node`]; a line without such an address tells no
+/// place.
+///
+/// - A waiter with a name is next while bits 31-16 of the word are that name, and has been served once the gate is
+///   more than 1.
+/// - One without, `name` zero, is next once bit 1 of the gate is set, and served if bit 0 of the word is then clear.
+pub const fn releases_before(name: u16, word: u32, gate: u16) -> u16 {
+    let (is_next, is_served) = match name {
+        0 => (gate & 2 != 0, gate & 2 != 0 && word & 1 == 0),
+        _ => ((word >> 16) as u16 == name, gate > 1),
+    };
+    match (is_served, is_next) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
+    }
+}
 
 /// Size of all lines in bytes.
 pub const SIZE: u64 = MAX_VCPUS as u64 * size_of::<Line>() as u64;
@@ -169,7 +191,8 @@ pub struct Line {
     pub taken: AtomicU64,
     /// Guest: if [`Line::wait`] is for a queued spinlock and the rank is [`QUEUED_BEHIND`], the address of the
     /// vCPU's node in the queue (`struct mcs_spinlock`). Bytes 8 to 11 of that are nonzero once the vCPU is the
-    /// first of the queue, whether or not it has noticed.
+    /// first of the queue, whether or not it has noticed. If it is for a lock without a head, the address of the gate
+    /// at which the vCPU looks ([`releases_before`]); zero: none.
     pub queue_node: AtomicU64,
     /// Reserved, zero.
     pub reserved3: [AtomicU64; 3],
@@ -198,6 +221,16 @@ mod tests {
             assert_eq!(Wait::parse(wait.word(0xfffe)), (wait, 0xfffe));
         }
         assert_eq!(Wait::parse(0xab_00ff), (Wait::Nothing, 0xab), "an unknown state");
+    }
+
+    #[test]
+    fn a_waiter_is_next_by_name_or_gate_and_served_by_its_gate() {
+        let named = |word, gate| releases_before(12, word, gate);
+        assert_eq!((named(8 << 16 | 12, 0), named(12 << 16, 1), named(12 << 16, 2)), (2, 1, 0));
+        assert_eq!(named(8 << 16, 400), 0, "a gate may carry a word");
+        let head = |word, gate| releases_before(0, word, gate);
+        assert_eq!((head(1, 4 | 1), head(1, 2), head(8 | 1, 2 | 1), head(8, 2)), (2, 1, 1, 0));
+        assert_eq!(head(0, 4), 2, "the first of the queue comes before it");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! The lock of Craig, Landin and Hagersten.
 
 use crate::acquire;
+use crate::awaited;
+use crate::clh_nodes::ClhNodes;
 use crate::node::NodeId;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::turns::Turns;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
 
 /// The lock is free.
 const FREE: u16 = 0;
 /// The lock is held by a CPU without a node: the next one waits at the lock itself.
 const ALONE: u16 = 1;
+/// More than 1, as the gate of a waiter that has been served is ([`Awaited`]).
+const HANDED: u16 = 2;
 
 /// A queue without links: each CPU waits at the node of the one before it. After T. S. Craig,
 /// "Building FIFO and priority-queuing spin locks from atomic swap" (1993), and P. Magnusson, A.
@@ -34,10 +38,11 @@ const ALONE: u16 = 1;
 pub struct ClhLock {
     /// [`FREE`], [`ALONE`], or the name of the last node in the queue.
     tail: AtomicU16,
-    /// Nonzero: the holder without a node has released the lock to the CPU behind.
-    is_handed: AtomicU16,
-    /// The holder's node, or zero. The holder's.
+    /// The holder's node, or [`ALONE`]. The holder's; what it was, if the lock is free. Here, in the upper half of the
+    /// first 32 bits, for those that read it as [`Awaited`] says.
     node: AtomicU16,
+    /// [`HANDED`]: the holder without a node has released the lock to the CPU behind.
+    is_handed: AtomicU16,
     turns: Turns,
 }
 
@@ -46,8 +51,8 @@ impl ClhLock {
     pub const fn new() -> Self {
         Self {
             tail: AtomicU16::new(FREE),
+            node: AtomicU16::new(ALONE),
             is_handed: AtomicU16::new(0),
-            node: AtomicU16::new(0),
             turns: Turns::new(),
         }
     }
@@ -64,32 +69,42 @@ impl ClhLock {
         settle(cpu);
         let nodes = &cpu.waiters.clh_nodes;
         let Some(me) = nodes.begin(cpu.id) else {
-            cpu.watch.queued(LockKey::of(self).address());
+            cpu.watch.queued(LockKey::of(self).address(), None);
             return Looks::new(&cpu.watch).until(cpu, None, || self.take_free());
         };
         // Release, for the node; acquire, for what was done under a lock that is free now.
         let before = self.tail.swap(me.name(), Ordering::AcqRel);
         if before != FREE {
-            cpu.watch.queued(LockKey::of(self).address());
-            self.wait_behind(cpu, before);
-            self.turns.begin();
+            cpu.watch.queued(LockKey::of(self).address(), Some(self.awaited(nodes, before)));
+            Looks::new(&cpu.watch).until(cpu, None, || self.is_released(nodes, before));
         }
         self.node.store(me.name(), Ordering::Relaxed);
+        if before != FREE {
+            self.give_back(nodes, before);
+            self.turns.begin();
+        }
     }
 
-    /// Returns when the CPU that `before` names has released the lock.
-    fn wait_behind<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, before: u16) {
-        let mut looks = Looks::new(&cpu.watch);
+    /// What a waiter behind `before` goes by.
+    fn awaited(&self, nodes: &ClhNodes, before: u16) -> Awaited {
+        let gate = NodeId::parse(before).map_or(&self.is_handed, |before| nodes.gate(before));
+        Awaited::new(before, before, gate)
+    }
+
+    /// Has the CPU that `before` names released the lock? Acquire, for what was done under it.
+    fn is_released(&self, nodes: &ClhNodes, before: u16) -> bool {
         match NodeId::parse(before) {
-            Some(before) => {
-                looks.until(cpu, None, || cpu.waiters.clh_nodes.is_released(before));
-                cpu.waiters.clh_nodes.give_back(before);
-            }
-            None => {
-                looks.until(cpu, None, || self.is_handed.load(Ordering::Acquire) != 0);
-                // Before the release, after which another CPU may take the lock without a node.
-                self.is_handed.store(0, Ordering::Relaxed);
-            }
+            Some(before) => nodes.is_released(before),
+            None => self.is_handed.load(Ordering::Acquire) == HANDED,
+        }
+    }
+
+    /// The holder, which was behind `before`, looks there no longer.
+    fn give_back(&self, nodes: &ClhNodes, before: u16) {
+        match NodeId::parse(before) {
+            Some(before) => nodes.give_back(before),
+            // Before the release, after which another CPU may take the lock without a node.
+            None => self.is_handed.store(0, Ordering::Relaxed),
         }
     }
 }
@@ -113,8 +128,9 @@ impl RawLock for ClhLock {
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
         let node = NodeId::parse(self.node.load(Ordering::Relaxed));
         let name = node.map_or(ALONE, NodeId::name);
-        if node.is_some() {
-            self.node.store(0, Ordering::Relaxed);
+        // A waiter stores its own node.
+        if node.is_some() && self.tail.load(Ordering::Relaxed) == name {
+            self.node.store(ALONE, Ordering::Relaxed);
         }
         // From here on the lock may be freed memory, unless a CPU waits at it.
         let is_free =
@@ -123,7 +139,7 @@ impl RawLock for ClhLock {
             Some(node) if is_free => cpu.waiters.clh_nodes.give_back(node),
             Some(node) => cpu.waiters.clh_nodes.release(node),
             None if is_free => {}
-            None => self.is_handed.store(1, Ordering::Release),
+            None => self.is_handed.store(HANDED, Ordering::Release),
         }
         cpu.watch.released();
         Released::default()
@@ -137,6 +153,11 @@ impl RawLock for ClhLock {
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.tail.load(Ordering::Acquire) == FREE;
         self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        let is_released = self.is_released(&waiters.clh_nodes, awaited.node);
+        awaited::releases(self.node.load(Ordering::Relaxed) == awaited.name, is_released)
     }
 }
 

@@ -7,12 +7,14 @@
 use crate::node::{NESTINGS, NodeId};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 
-/// The node is in no queue.
+/// The node has been in no queue yet.
 const FREE: u16 = 0;
 /// Its CPU waits for the lock, or holds it.
 const PENDING: u16 = 1;
-/// Its CPU has released the lock to the CPU behind.
+/// Its CPU has released the lock to the CPU behind. From here on the words say so, for [`Awaited`](crate::Awaited).
 const RELEASED: u16 = 2;
+/// That CPU has seen it: the node is free again.
+const BACK: u16 = 3;
 
 /// A CPU's nodes. In two cache lines of their own.
 #[derive(Debug)]
@@ -42,33 +44,34 @@ impl ClhNodes {
     pub(crate) fn begin(&self, cpu: usize) -> Option<NodeId> {
         let is_mine = |node: &AtomicU16| {
             let from = node.load(Ordering::Relaxed);
-            from == FREE
+            matches!(from, FREE | BACK)
                 && node
-                    .compare_exchange(FREE, PENDING, Ordering::Acquire, Ordering::Relaxed)
+                    .compare_exchange(from, PENDING, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
         };
         let level = self.0[cpu].0.iter().position(is_mine)?;
         Some(NodeId::new(cpu, level as u16))
     }
 
-    fn node(&self, id: NodeId) -> &AtomicU16 {
+    /// The word that says whether its CPU has released the lock.
+    pub(crate) fn gate(&self, id: NodeId) -> &AtomicU16 {
         &self.0[id.cpu()].0[usize::from(id.level())]
     }
 
     /// Has its CPU released the lock? Acquire, for what was done under it.
     #[inline]
     pub(crate) fn is_released(&self, id: NodeId) -> bool {
-        self.node(id).load(Ordering::Acquire) == RELEASED
+        self.gate(id).load(Ordering::Acquire) >= RELEASED
     }
 
     /// Releases the lock to the CPU behind.
     pub(crate) fn release(&self, id: NodeId) {
-        self.node(id).store(RELEASED, Ordering::Release);
+        self.gate(id).store(RELEASED, Ordering::Release);
     }
 
     /// Gives the node back to its CPU: no other CPU looks at it any more.
     pub(crate) fn give_back(&self, id: NodeId) {
-        self.node(id).store(FREE, Ordering::Release);
+        self.gate(id).store(BACK, Ordering::Release);
     }
 }
 

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod awaited;
 mod bypass;
 mod clh;
 mod clh_nodes;
@@ -57,6 +58,7 @@ mod waiting_array;
 mod watch;
 mod width;
 
+pub use awaited::Awaited;
 pub use bypass::Bypass;
 pub use clh::ClhLock;
 pub use handoff::Handoff;
@@ -202,6 +204,13 @@ pub trait RawLock {
     /// Does any CPU wait for the lock, as far as the lock knows? For a holder that may release it
     /// early; the answer may be outdated at once.
     fn is_contended(&self) -> bool;
+
+    /// Releases until the waiter is served that goes by `awaited`; 0: it has been, and 2: two or more. None: the lock does
+    /// not tell. As a watcher finds by the words that [`Awaited`] names.
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        let _ = (waiters, awaited);
+        None
+    }
 
     /// Returns once the lock was free at some moment since the call, without taking it.
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);

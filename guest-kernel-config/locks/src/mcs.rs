@@ -6,7 +6,7 @@ use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::turns::Turns;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
 
 /// The lock is free.
 const FREE: u16 = 0;
@@ -56,7 +56,7 @@ impl McsLock {
         let nodes = &cpu.waiters.nodes;
         let Some(me) = nodes.begin(cpu.id) else {
             // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address());
+            cpu.watch.queued(LockKey::of(self).address(), None);
             return Looks::new(&cpu.watch).until(cpu, None, || self.take_free());
         };
         // Release, for the node that the next CPU links to; acquire, for the previous node and for
@@ -67,7 +67,7 @@ impl McsLock {
                 Some(before) => nodes.link(before, me),
                 None => self.next.store(me.name(), Ordering::Release),
             }
-            cpu.watch.queued(LockKey::of(self).address());
+            cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
             Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
             self.turns.begin();
         }
@@ -145,12 +145,16 @@ impl RawLock for McsLock {
         let is_free = || self.tail.load(Ordering::Acquire) == FREE;
         self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
+    use crate::{Handoff, Unwatched};
     use core::cell::Cell;
 
     #[test]

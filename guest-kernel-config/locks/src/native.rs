@@ -43,7 +43,7 @@ impl<C: Width> NativeTickets<C> {
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
         match C::told(ticket) {
             Some(ticket) => cpu.watch.spinning(LockKey::of(self).address(), ticket),
-            None => cpu.watch.queued(LockKey::of(self).address()),
+            None => cpu.watch.queued(LockKey::of(self).address(), None),
         }
         settle(cpu);
         let mut looks = Looks::new(&cpu.watch);

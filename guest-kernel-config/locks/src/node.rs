@@ -3,6 +3,7 @@
 //! The queue is that of Mellor-Crummey and Scott ("Algorithms for Scalable Synchronization on
 //! Shared-Memory Multiprocessors", 1991), with numbers for pointers: two bytes name a node.
 
+use crate::awaited::{self, Awaited};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 
 /// Nodes per CPU: one for task context, and more for nested interrupt handlers.
@@ -190,6 +191,30 @@ impl Nodes {
     #[inline]
     pub(crate) fn open(&self, id: NodeId, gate: Gate) {
         self.node(id).turn.store(gate.0, Ordering::Release);
+    }
+
+    /// What the waiter at a node goes by whose queue's head looks at the lock.
+    pub(crate) fn awaited(&self, me: NodeId) -> Awaited {
+        Awaited::new(0, me.0, &self.node(me).turn)
+    }
+
+    /// What the waiter at a node goes by to whom the lock is handed.
+    pub(crate) fn awaited_gate(&self, me: NodeId) -> Awaited {
+        Awaited::new(me.0, me.0, &self.node(me).turn)
+    }
+
+    /// As [`RawLock::releases_before`](crate::RawLock::releases_before), for the queue of a lock that
+    /// `is_held`.
+    pub(crate) fn releases_before(&self, awaited: Awaited, is_held: bool) -> Option<u16> {
+        let is_head = self.is_head(NodeId::parse(awaited.node)?);
+        awaited::releases(is_head, is_head && !is_held)
+    }
+
+    /// As [`RawLock::releases_before`](crate::RawLock::releases_before), for a lock that calls the one it is handed to
+    /// `next`.
+    pub(crate) fn releases_before_gate(&self, awaited: Awaited, next: u16) -> Option<u16> {
+        let is_open = self.gate(NodeId::parse(awaited.node)?) != Gate::CLOSED;
+        awaited::releases(next == awaited.name, is_open)
     }
 
     /// Is it at the head of its queue?

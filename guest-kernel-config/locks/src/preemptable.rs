@@ -131,7 +131,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
         settle(cpu);
         // The watcher is told no ticket: the served one need not be the head.
-        cpu.watch.queued(self.key().address());
+        cpu.watch.queued(self.key().address(), None);
         let mut looks = Looks::new(&cpu.watch);
         let mut waiter = Waiter { ticket, head: self.head(), looks: 0, has_halted: false };
         loop {

@@ -70,7 +70,7 @@ impl<C: Width> PvTickets<C> {
     fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
         match C::told(ticket) {
             Some(ticket) => cpu.watch.spinning(self.key().address(), ticket),
-            None => cpu.watch.queued(self.key().address()),
+            None => cpu.watch.queued(self.key().address(), None),
         }
         let mut looks = Looks::new(&cpu.watch);
         let mut halts = 0;

@@ -5,7 +5,9 @@ use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{
+    Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
+};
 
 /// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
 /// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
@@ -17,7 +19,7 @@ use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, s
 ///   halts it keeps the reservation.
 /// - A head that has taken the lock makes the next in the queue the head. If that one halts, it is
 ///   kicked at the release, as is a head that halts: one kick per release, looked up in the
-///   [`WaitTable`](crate::WaitTable) by the lock's address.
+///   [`WaitTable`] by the lock's address.
 ///
 /// So the lock is not first in, first out; the queue is. There is no bound on steals while the head
 /// does not run, but once it runs after its first halt as head, or if it does not halt at all, only
@@ -48,8 +50,9 @@ impl PvQueuedLock {
         let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
             return self.wait_without_node(cpu);
         };
-        self.queue.join(&cpu.waiters.nodes, me);
-        cpu.watch.queued(self.key().address());
+        let nodes = &cpu.waiters.nodes;
+        self.queue.join(nodes, me);
+        cpu.watch.queued(self.key().address(), Some(nodes.awaited(me)));
         let mut looks = Looks::new(&cpu.watch);
         self.wait_in_queue(cpu, me, waits, &mut looks);
         self.wait_as_head(cpu, me, waits, &mut looks);
@@ -58,7 +61,7 @@ impl PvQueuedLock {
 
     /// For nested handlers that have used up all of the CPU's nodes.
     fn wait_without_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        cpu.watch.queued(self.key().address());
+        cpu.watch.queued(self.key().address(), None);
         while !self.held.take_unreserved() {
             cpu.pv.spin_hint();
         }
@@ -212,12 +215,16 @@ impl RawLock for PvQueuedLock {
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.held.wait_until_released(|| cpu.pv.spin_hint());
     }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before(awaited, self.held.is_held())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
+    use crate::{Handoff, Unwatched};
 
     #[test]
     fn the_word_is_four_bytes() {

@@ -5,7 +5,9 @@ use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{
+    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
+};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
 /// it is held, two name the last in the queue. Each CPU waits at its own node, so that a release
@@ -13,7 +15,7 @@ use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
 ///
 /// First in, first out: a CPU that finds a queue joins it. As with tickets, a preempted vCPU in the
 /// queue blocks all behind it, so it is for machines that are not overcommitted. It counts 16383
-/// CPUs, of which a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`], four each; a CPU
+/// CPUs, of which a [`WaitTable`] has nodes for [`MAX_CPUS`], four each; a CPU
 /// whose nested interrupt handlers wait for more locks than that waits for the last ones outside of
 /// any queue, without order.
 #[derive(Debug, Default)]
@@ -39,14 +41,15 @@ impl QueuedLock {
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         settle(cpu);
-        let node = cpu.waiters.nodes.begin(cpu.id);
+        let nodes = &cpu.waiters.nodes;
+        let node = nodes.begin(cpu.id);
         if let Some(me) = node {
-            self.queue.join(&cpu.waiters.nodes, me);
+            self.queue.join(nodes, me);
         }
-        cpu.watch.queued(LockKey::of(self).address());
+        cpu.watch.queued(LockKey::of(self).address(), node.map(|me| nodes.awaited(me)));
         let mut looks = Looks::new(&cpu.watch);
         if let Some(me) = node {
-            looks.until(cpu, None, || cpu.waiters.nodes.is_head(me));
+            looks.until(cpu, None, || nodes.is_head(me));
         }
         looks.until(cpu, None, || self.held.take());
         if let Some(me) = node {
@@ -94,6 +97,10 @@ impl RawLock for QueuedLock {
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before(awaited, self.held.is_held())
     }
 }
 

@@ -6,13 +6,13 @@ use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::turns::Turns;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
 
 /// The lock is free.
 const FREE: u16 = 0;
 /// The lock is held, and no CPU has come since: the end of a segment that no node marks. No node
-/// has this name.
-const EMPTY: u16 = 1;
+/// has this name. More than 1, as an open gate is ([`Awaited`]).
+const EMPTY: u16 = 2;
 
 /// Waiters push themselves on a stack; a holder that has served its segment takes the whole stack
 /// as the next one. After D. Dice and A. Kogan, "Reciprocating Locks" (PPoPP 2025).
@@ -79,7 +79,7 @@ impl ReciprocatingLock {
         let nodes = &cpu.waiters.nodes;
         let Some(me) = nodes.begin(cpu.id) else {
             // A nested handler, and all nodes of its CPU are in use: it waits outside of the stack.
-            cpu.watch.queued(LockKey::of(self).address());
+            cpu.watch.queued(LockKey::of(self).address(), None);
             return Looks::new(&cpu.watch).until(cpu, None, || self.take_free());
         };
         // Release, for the node that a holder writes to; acquire, for what was done under a lock
@@ -89,7 +89,7 @@ impl ReciprocatingLock {
             // The name stays behind as the end of the segment to come; no CPU follows it.
             self.serve(0, me.name());
         } else {
-            cpu.watch.queued(LockKey::of(self).address());
+            cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
             Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
             let end = nodes.gate(me).0;
             let is_last = below == EMPTY || below == end;
@@ -154,12 +154,15 @@ impl RawLock for ReciprocatingLock {
         let is_free = || self.arrivals.load(Ordering::Acquire) == FREE;
         self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before_gate(awaited, self.successor.load(Ordering::Relaxed))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WaitTable;
 
     #[test]
     fn the_lock_is_eight_bytes() {

@@ -4,7 +4,7 @@ use crate::halt::Waits;
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::{ASIDE, LockKey};
-use crate::{Bypass, Cpu, Handoff, Place, Pv, RawLock, Released, Taken, Watch};
+use crate::{Awaited, Bypass, Cpu, Handoff, Place, Pv, RawLock, Released, Taken, WaitTable, Watch};
 
 /// A CPU halts outside, or is about to. The low bit of the count.
 const AWAITED: u16 = 1;
@@ -188,6 +188,10 @@ impl<L: RawLock> RawLock for Restricted<L> {
 
     fn is_contended(&self) -> bool {
         self.inside.load(Ordering::Relaxed) & AWAITED != 0 || self.lock.is_contended()
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        self.lock.releases_before(waiters, awaited)
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {

@@ -25,7 +25,7 @@ impl TestAndSetLock {
     #[cold]
     #[inline(never)]
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        cpu.watch.queued(LockKey::of(self).address());
+        cpu.watch.queued(LockKey::of(self).address(), None);
         settle(cpu);
         let mut looks = Looks::new(&cpu.watch);
         loop {

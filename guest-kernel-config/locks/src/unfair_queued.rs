@@ -5,7 +5,9 @@ use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{
+    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
+};
 
 /// Looks between two tries of the waiter behind the head.
 const TRY_EVERY: u32 = 8;
@@ -42,11 +44,11 @@ impl UnfairQueuedLock {
         let mut looks = Looks::new(&cpu.watch);
         let Some(me) = nodes.begin(cpu.id) else {
             // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address());
+            cpu.watch.queued(LockKey::of(self).address(), None);
             return looks.until(cpu, None, || self.held.take());
         };
         let is_behind = self.queue.join_linked(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address());
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
         let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
         if !is_taken {
             looks.until(cpu, None, || self.held.take());
@@ -115,12 +117,16 @@ impl RawLock for UnfairQueuedLock {
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.held.wait_until_released(|| cpu.pv.spin_hint());
     }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before(awaited, self.held.is_held())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
+    use crate::{Handoff, Unwatched};
     use core::cell::Cell;
 
     #[test]

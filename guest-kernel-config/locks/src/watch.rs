@@ -1,6 +1,6 @@
 //! The interface to observe a CPU's locks.
 
-use crate::{Cpu, Pv};
+use crate::{Awaited, Cpu, Pv};
 
 /// A place in the lock paths where preemption is costly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +42,10 @@ pub trait Watch {
 
     /// Another CPU has the lock: this one waits for it without a ticket that the
     /// watcher could compare with the head. Called instead of [`Watch::spinning`];
-    /// a CPU that queues has joined the queue.
-    fn queued(&self, lock: usize) {
-        let _ = lock;
+    /// a CPU that queues has joined the queue. `awaited` tells its place there; None: it
+    /// is in no queue, or in one whose places no memory tells.
+    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
+        let _ = (lock, awaited);
     }
 
     /// Number of looks at the head after which a waiter is [`Watch::spun_out`]; zero:

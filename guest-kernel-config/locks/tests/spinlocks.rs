@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::Off;
 use common::bench::Bench;
 use locks::{
-    ClhLock, Cpu, Handoff, McsLock, NativeTicketLock, PreemptableTicketLock,
+    Awaited, Bypass, ClhLock, Cpu, Handoff, McsLock, NativeTicketLock, PreemptableTicketLock,
     PvPreemptableTicketLock, PvQueuedLock, PvTicketLock, QueuedLock, RawLock, ReciprocatingLock,
     RestrictedTicketLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus,
     TwaLock, UnfairQueuedLock, Unwatched, Watch,
@@ -87,16 +87,25 @@ fn wraps<L: RawLock + Default + Sync>() {
     assert_eq!(bench.wrong.into_inner(), 0);
 }
 
+/// What a CPU waits for that has joined a queue.
+type Awaiting = Mutex<Vec<(usize, Awaited)>>;
+
 /// Reports when its CPU waits.
-struct Waits<'a>(&'a AtomicUsize);
+struct Waits<'a> {
+    cpu: usize,
+    waiting: &'a AtomicUsize,
+    awaiting: &'a Awaiting,
+}
 
 impl Watch for Waits<'_> {
     fn spinning(&self, lock: usize, _ticket: u16) {
-        self.queued(lock);
+        self.queued(lock, None);
     }
 
-    fn queued(&self, _lock: usize) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+    fn queued(&self, _lock: usize, awaited: Option<Awaited>) {
+        let queued = awaited.map(|awaited| (self.cpu, awaited));
+        self.awaiting.lock().expect("no CPU panics").extend(queued);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -107,18 +116,30 @@ fn until(is_so: impl Fn() -> bool) {
 }
 
 /// CPUs join one after the other while CPU 0 holds the lock: all are served, and in that order if
-/// the lock claims to be FIFO.
+/// the lock claims to be FIFO. If it tells places, then each time that of one waiter: the one that is
+/// served next.
 fn serves<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
     let bench = Bench::<L>::new(COUNT);
-    let waiting = AtomicUsize::new(0);
+    let (waiting, awaiting) = (AtomicUsize::new(0), Awaiting::default());
     let order = Mutex::new(Vec::new());
+    // Waiters that are next, and all whose place the lock tells.
+    let places = |served: &[usize]| {
+        let mut left = awaiting.lock().expect("no CPU panics").clone();
+        left.retain(|(cpu, _)| !served.contains(cpu));
+        let place = |(_, awaited)| bench.lock.releases_before(&bench.waiters, awaited);
+        let next = left.iter().copied().filter(|it| place(*it).expect("it has a place") <= 1);
+        (next.map(|(cpu, _)| cpu).collect::<Vec<_>>(), left.len())
+    };
+    let expected = Mutex::new(Vec::new());
     let is_held = AtomicBool::new(false);
     bench.run(
         COUNT,
         30,
-        || Waits(&waiting),
+        || Unwatched,
         |cpu| {
+            let watch = Waits { cpu: cpu.id, waiting: &waiting, awaiting: &awaiting };
+            let cpu = &bench.cpu(cpu.id, 30, watch);
             if cpu.id == 0 {
                 let taken = bench.lock.lock(cpu);
                 assert!(!bench.lock.is_contended());
@@ -133,11 +154,19 @@ fn serves<L: RawLock + Default + Sync>() {
                 is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == cpu.id - 1
             });
             let taken = bench.lock.lock(cpu);
-            order.lock().expect("no CPU panics").push(cpu.id);
+            let mut order = order.lock().expect("no CPU panics");
+            order.push(cpu.id);
+            let (next, left) = places(&order);
+            assert_eq!(next.len(), left.min(1), "{next:?} of {left}");
+            expected.lock().expect("no CPU panics").extend(next);
+            drop(order);
             bench.work(cpu, &taken);
         },
     );
     let mut order = order.into_inner().expect("no CPU panics");
+    let expected = expected.into_inner().expect("no CPU panics");
+    // A newcomer may come before the one that is next.
+    assert!(L::BYPASS == Bypass::Unbounded || order.ends_with(&expected), "{expected:?} {order:?}");
     if !L::FIFO {
         order.sort_unstable();
     }
@@ -243,7 +272,7 @@ struct Nested<'a, L> {
 }
 
 impl<L: RawLock + Default + Sync> Watch for &Nested<'_, L> {
-    fn queued(&self, _lock: usize) {
+    fn queued(&self, _lock: usize, _: Option<Awaited>) {
         self.handle();
     }
 

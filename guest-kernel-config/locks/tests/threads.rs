@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use locks::{
-    Bypass, Cpu, Handoff, McsLock, NativeTicketLock, Place, Pv, PvPreemptableTicketLock,
+    Awaited, Bypass, Cpu, Handoff, McsLock, NativeTicketLock, Place, Pv, PvPreemptableTicketLock,
     PvQueuedLock, PvTicketLock, RawLock, Released, Restricted, Section, SmallPvTicketLock, Taken,
     TestAndSetLock, Unwatched, WaitTable, Watch, settle,
 };
@@ -118,7 +118,7 @@ impl Watch for Grammar {
         self.step(&[At::Entering], At::Spinning(Some(ticket)));
     }
 
-    fn queued(&self, _lock: usize) {
+    fn queued(&self, _lock: usize, _: Option<Awaited>) {
         self.step(&[At::Entering], At::Spinning(None));
     }
 

@@ -5,9 +5,9 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use hypercalls::telemetry::{Line, Point, Wait};
+use hypercalls::telemetry::{Line, NO_HEAD, Point, Wait};
 use hypercalls::{MAX_VCPUS, ports};
-use locks::{Place, Unwatched, Watch};
+use locks::{Awaited, Place, Unwatched, Watch};
 
 use crate::port;
 use crate::vcpu::CallingVcpu;
@@ -51,10 +51,6 @@ pub struct Telemetry {
     yields: u16,
     spun_out: u16,
 }
-
-/// Marks the address of a lock without a head that the VMM could read: it does not read odd
-/// addresses, and considers such a lock held until the line says otherwise.
-const NO_HEAD: u64 = 1;
 
 /// Keeps the compiler from moving stores across it.
 #[inline]
@@ -129,11 +125,13 @@ impl Watch for Telemetry {
     }
 
     #[inline]
-    fn queued(&self, lock: usize) {
+    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
+        let (name, gate) = awaited.map_or((0, 0), |awaited| (awaited.name, awaited.gate));
         self.line.wait_lock.store(lock as u64 | NO_HEAD, Relaxed);
+        self.line.queue_node.store(gate as u64, Relaxed);
         self.line.wait_since.store(tsc(), Relaxed);
         in_order();
-        self.wait(Wait::Spinning, 0);
+        self.wait(Wait::Spinning, name);
     }
 
     #[inline]

@@ -5,9 +5,18 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::emulated::need_kernel_7;
-use crate::{expect_usually, files, process::Program, product::pvticket, tests};
+use crate::{
+    expect_usually, files,
+    process::Program,
+    product::{pvticket, runs_of},
+    tests,
+};
 
-tests![a_guest_times_the_switches_of_both_drivers, switches_need_a_shared_slot];
+tests![
+    a_guest_times_the_switches_of_both_drivers,
+    both_drivers_preempt_the_next_in_line_of_a_queue,
+    switches_need_a_shared_slot,
+];
 
 pub(super) const DRIVERS: [&str; 2] = ["user", "bpf"];
 
@@ -63,6 +72,30 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
         seen += 1;
     }
     ensure!(seen == 4, "{seen} runs: {json}");
+    Ok(())
+}
+
+/// Of two vCPUs the one that waits is next, which the words of these locks say.
+fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let ran = compare(
+        "--locks queued,mcs,clh,test-and-set --policy lwp:50,5ms --vcpus 2 --runs 1 --seconds 1 --json",
+    );
+    ran.args([&file]).run()?.exits(0)?;
+    let runs = runs_of(&file)?;
+    ensure!(runs.len() == 8, "{} runs", runs.len());
+    for run in runs {
+        let count = |name: &str| run["schedule"]["whole"][name].as_u64();
+        let (injected, lwp) = (count("injected"), count("lwp"));
+        if run["lock"] == "test-and-set" {
+            ensure!(injected == Some(0) && lwp == Some(0), "it has no order: {run}");
+            continue;
+        }
+        expect_usually!(injected >= Some(3), "few preemptions: {run}");
+        ensure!(lwp >= injected, "not all were next: {run}");
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ tests![
     every_policy_runs_both_locks,
     holders_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
     the_next_in_line_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
+    the_next_in_line_of_a_queue_are_preempted_where_asked,
     named_places_are_hit,
     deferred_preempts_nobody_in_a_lock,
     a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder => Quiet("rate of two policies, factor 3"),
@@ -121,6 +122,26 @@ fn holders_are_preempted_where_asked() -> anyhow::Result<()> {
 
 fn the_next_in_line_are_preempted_where_asked() -> anyhow::Result<()> {
     deliberate("lwp:10,20ms", "lwp", "next_off_ns")
+}
+
+/// Locks without tickets whose queue tells who is next; and one that has no queue.
+fn the_next_in_line_of_a_queue_are_preempted_where_asked() -> anyhow::Result<()> {
+    let locks = "queued,pv-queued,unfair-queued,mcs,clh,reciprocating,test-and-set";
+    let options = ["--vcpus", "2", "--slots", "2", "--seconds", "0.5", "--policy", "lwp:20,5ms"];
+    let runs = compare(&[&options[..], &["--locks", locks]].concat())?;
+    ensure!(runs.len() == 7, "{} runs", runs.len());
+    for run in runs {
+        let injected = whole(&run, "injected")?;
+        if run["lock"] == "test-and-set" {
+            ensure!(injected == 0 && whole(&run, "lwp")? == 0, "it has no order: {run}");
+            continue;
+        }
+        expect_usually!(injected >= 3, "{injected} hits: {run}");
+        // Two vCPUs on two slots: there are no other preemptions.
+        let (lwp, all) = (whole(&run, "lwp")?, whole(&run, "preemptions")?);
+        ensure!((lwp, all) == (injected, injected), "not all were next: {run}");
+    }
+    Ok(())
 }
 
 fn named_places_are_hit() -> anyhow::Result<()> {

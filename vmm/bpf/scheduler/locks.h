@@ -15,6 +15,9 @@
 #define IS(wait, state) ((u8)(wait) == PVTICKET_WAIT_##state)
 #define TICKET(wait) ((u16)((wait) >> 16))
 #define AHEAD(ticket, head) ((u16)((u16)(ticket) - (u16)(head)) >> 1)
+/* The low bits of a lock's address: 1, a lock without a head; 3, a queued spinlock of Linux. */
+#define MARK(lock) ((lock) & 3)
+#define NO_HEAD 1
 
 /* In a lock: holds one, has drawn a ticket or is about to, or has a waiter to kick. */
 INLINE bool is_busy(const volatile struct line *line)
@@ -22,21 +25,42 @@ INLINE bool is_busy(const volatile struct line *line)
 	return line->held || (u8)line->wait;
 }
 
-/* Reads a lock's word; false: it cannot be read. */
-INLINE bool read_word(const struct machine *machine, u64 lock, u32 *word)
+/* Reads so many bytes of the guest's memory; false: they cannot be read. */
+INLINE bool read_guest(const struct machine *machine, u64 at, void *to, const u32 size)
 {
 	int ix;
 
-	if (lock & 3)
-		return 0;
 	for (ix = 0; ix < MOST_RANGES; ix++) {
 		const struct range *range = &machine->ranges[ix];
-		u64 offset = lock - range->guest;
+		u64 offset = at - range->guest;
 
-		if (range->size >= 4 && offset <= range->size - 4)
-			return !bpf_probe_read_user(word, 4, (void *)(range->host + offset));
+		if (range->size >= size && offset <= range->size - size)
+			return !bpf_probe_read_user(to, size, (void *)(range->host + offset));
 	}
 	return 0;
+}
+
+/* Reads the word of a ticketlock. */
+INLINE bool read_word(const struct machine *machine, u64 lock, u32 *word)
+{
+	return !MARK(lock) && read_guest(machine, lock, word, 4);
+}
+
+/* Reads the gate at which a vCPU waits for a lock without a head, and the lock's word. */
+INLINE bool read_gate(const struct vcpu *vcpu, u64 lock, u16 *gate, u32 *word)
+{
+	u64 at = vcpu->line->queue_node;
+
+	return MARK(lock) == NO_HEAD && at && read_guest(vcpu->machine, at, gate, 2) &&
+	       read_guest(vcpu->machine, lock - NO_HEAD, word, 4);
+}
+
+/* Releases until a waiter of this name is served; 2: two or more (hypercalls/src/telemetry.rs). */
+INLINE u32 releases_before(u16 name, u32 word, u16 gate)
+{
+	if (name)
+		return gate > 1 ? 0 : TAIL(word) == name ? 1 : 2;
+	return gate & 2 ? word & 1 : 2;
 }
 
 /* Does it hold a lock? One whose word serves another ticket has been released. */
@@ -62,12 +86,16 @@ INLINE bool is_next(const struct vcpu *vcpu)
 {
 	const volatile struct line *line = vcpu->line;
 	u32 wait = line->wait, word;
+	u64 lock = line->wait_lock;
+	u16 gate;
 
 	if (IS(wait, KICKING))
 		return 1;
 	if (!IS(wait, SPINNING) && !IS(wait, HALTED) && !IS(wait, OUTSIDE))
 		return 0;
-	if (!read_word(vcpu->machine, line->wait_lock, &word))
+	if (!IS(wait, OUTSIDE) && read_gate(vcpu, lock, &gate, &word))
+		return releases_before(TICKET(wait), word, gate) <= 1;
+	if (!read_word(vcpu->machine, lock, &word))
 		return 0;
 	if (IS(wait, OUTSIDE))
 		return TAIL(word) == HEAD(word);
@@ -79,9 +107,14 @@ INLINE bool is_served(const struct vcpu *vcpu)
 {
 	const volatile struct line *line = vcpu->line;
 	u32 wait = line->wait, word;
+	u64 lock = line->wait_lock;
+	u16 gate;
 
-	return IS(wait, HALTED) && read_word(vcpu->machine, line->wait_lock, &word) &&
-	       HEAD(word) == TICKET(wait);
+	if (!IS(wait, HALTED))
+		return 0;
+	if (read_gate(vcpu, lock, &gate, &word))
+		return !releases_before(TICKET(wait), word, gate);
+	return read_word(vcpu->machine, lock, &word) && HEAD(word) == TICKET(wait);
 }
 
 /* Is this vCPU about to kick that one? */

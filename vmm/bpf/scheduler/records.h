@@ -84,6 +84,9 @@ INLINE void look(const struct vcpu *vcpu, struct record *record)
 	}
 	if ((u8)record->wait && read_word(vcpu->machine, record->wait_lock, &record->wait_word))
 		record->known |= KNOWN_WAIT;
+	if ((IS(record->wait, SPINNING) || IS(record->wait, HALTED)) &&
+	    read_gate(vcpu, record->wait_lock, &record->gate, &record->wait_word))
+		record->known |= KNOWN_WAIT | KNOWN_GATE;
 }
 
 INLINE void name(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)

@@ -106,6 +106,7 @@ enum turn_end {
 /* Bits of record.known: which words could be read, and what the other lines tell. */
 #define KNOWN_WAIT (1u << NAMED)
 #define KNOWN_CLAIMS (1u << (NAMED + 1))
+#define KNOWN_GATE (1u << (NAMED + 2))
 
 struct record {
 	u64 at_ns;
@@ -125,7 +126,9 @@ struct record {
 	u64 wait_lock;
 	u64 wait_since;
 	u64 held_lock[NAMED];
-	u16 held_ticket[NAMED + 1];
+	u16 held_ticket[NAMED];
+	/* Of a wait for a lock without a head: what its gate says, if KNOWN_GATE is set. */
+	u16 gate;
 	u64 released_at;
 	/* The words of these locks: head and tail. */
 	u32 held_word[NAMED];

@@ -22,7 +22,10 @@ struct line {
 	u32 points;
 	u32 spin_looks;
 	u32 off_cpu;
-	u64 rest[6];
+	u64 resumed_at;
+	u64 taken;
+	u64 queue_node;
+	u64 rest[3];
 };
 
 #define IS_AT(field, place)                                                                         \
@@ -39,6 +42,7 @@ IS_AT(yield_wanted, YIELD_WANTED);
 IS_AT(points, POINTS);
 IS_AT(spin_looks, SPIN_LOOKS);
 IS_AT(off_cpu, OFF_CPU);
+IS_AT(queue_node, QUEUE_NODE);
 _Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as in the contract");
 
 struct lines {

@@ -2,7 +2,7 @@
 
 use base::units::Nanos;
 
-use crate::shared::{KNOWN_CLAIMS, KNOWN_WAIT, NAMED, RawRecord};
+use crate::shared::{KNOWN_CLAIMS, KNOWN_GATE, KNOWN_WAIT, NAMED, RawRecord};
 
 /// Why a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,6 +92,8 @@ pub struct Locks {
     pub wait_lock: u64,
     /// The word of that.
     pub wait_word: Option<u32>,
+    /// What the gate said at which it waited, for a lock without a head; `None`: there was none, or it could not be read.
+    pub gate: Option<u16>,
     /// When its wait began, on its own clock.
     pub wait_since: u64,
     /// If it was drawing a ticket: those that other vCPUs have, as bits, of 64 from the lock's head. `None`:
@@ -126,11 +128,12 @@ impl Locks {
         Self {
             held: raw.held,
             held_lock: raw.held_lock,
-            held_ticket: std::array::from_fn(|ix| raw.held_ticket[ix]),
+            held_ticket: raw.held_ticket,
             held_word: std::array::from_fn(|ix| known(1 << ix).then_some(raw.held_word[ix])),
             wait: raw.wait,
             wait_lock: raw.wait_lock,
             wait_word: known(KNOWN_WAIT).then_some(raw.wait_word),
+            gate: known(KNOWN_GATE).then_some(raw.gate),
             wait_since: raw.wait_since,
             claimed: known(KNOWN_CLAIMS).then_some(raw.claimed),
         }

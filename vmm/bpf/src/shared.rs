@@ -14,6 +14,8 @@ pub(crate) const NAMED: usize = hypercalls::telemetry::NAMED;
 pub(crate) const KNOWN_WAIT: u32 = 1 << NAMED;
 /// Bit of [`RawRecord::known`]: `claimed` is complete.
 pub(crate) const KNOWN_CLAIMS: u32 = 1 << (NAMED + 1);
+/// `KNOWN_GATE`.
+pub(crate) const KNOWN_GATE: u32 = 1 << (NAMED + 2);
 
 /// `struct settings`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -78,7 +80,8 @@ pub(crate) struct RawRecord {
     pub wait_lock: u64,
     pub wait_since: u64,
     pub held_lock: [u64; NAMED],
-    pub held_ticket: [u16; NAMED + 1],
+    pub held_ticket: [u16; NAMED],
+    pub gate: u16,
     pub released_at: u64,
     pub held_word: [u32; NAMED],
     pub wait_word: u32,
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(in_c("seat"), in_rust!(RawSeat: machine vcpu));
         assert_eq!(in_c("range"), in_rust!(RawRange: guest size host));
         let record = in_rust!(RawRecord: at_ns began_ns due_ns kind end machine vcpu cpu known held wait wait_lock
-            wait_since held_lock held_ticket released_at held_word wait_word claimed);
+            wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);
         // `struct memory` begins with its counters, and its farewell comes next.
         let counters = in_rust!(RawMemory: turns lost lost_others hits misses kept);

@@ -27,6 +27,8 @@ pub mod machine;
 pub mod predict;
 pub mod profile;
 mod queue;
+#[cfg(test)]
+mod queue_tests;
 mod random;
 #[cfg(test)]
 mod replay_tests;
@@ -41,7 +43,7 @@ mod vcpu;
 pub use effort::Effort;
 pub use engine::{Brake, Decisions, Kept, Sim, SimSnapshot, Stuck, VcpuSnapshot};
 pub use figures::SimFigures;
-pub use guest::LongestWaits;
+pub use guest::{LongestWaits, WaitTimes};
 pub use host::{HaltPoll, HostModel, Noise, Ple};
 pub use lines::LineLaw;
 pub use load::{Load, LockLoad, Shootdown, Sleep};

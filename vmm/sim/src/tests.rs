@@ -46,6 +46,24 @@ fn a_seed_repeats_its_run_and_another_seed_does_not() {
     }
 }
 
+/// Two ways to count: waits by the lock's caller, operations by the vCPU.
+#[test]
+fn every_operation_of_a_lock_has_one_wait() {
+    use hypercalls::histogram::bucket;
+    for system in [System::PvTicket, System::Mcs, System::TestAndSet, System::BaselineMutex] {
+        let mut sim = Sim::new(&spec(system, 8, "rr")).expect("it can be simulated");
+        sim.run_until(MILLI).expect("it goes on");
+        let (times, all) = (sim.wait_times(), sim.figures().all());
+        let ended: u64 = times.ended.iter().sum();
+        // At most one operation of each vCPU is between its wait and its end.
+        assert!((all..=all + 8).contains(&ended), "{system}: {ended} waits, {all} operations");
+        assert!(times.open.len() <= 8 && all > 50, "{system}: {all} operations, {times:?}");
+        let longest = times.ended.iter().rposition(|count| *count > 0);
+        assert_eq!(longest, Some(bucket(sim.waits().longest.0 / 1_000)), "{system}");
+        sim.finish().expect("it ends");
+    }
+}
+
 #[test]
 fn a_counter_folds_each_time_that_it_gets_a_batch() {
     for (adds, folds) in [(1, false), (50, true)] {

@@ -153,7 +153,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "each handover is for one CPU",
-            edits: &[("clh", "                self.is_handed.store(0, Ordering::Relaxed);\n", "")],
+            edits: &[("clh", "None => self.is_handed.store(0, Ordering::Relaxed),", "None => {}")],
         },
     ),
     (
@@ -165,8 +165,8 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             rule: "a node for each nesting",
             edits: &[(
                 "clh_nodes",
-                ".compare_exchange(FREE, PENDING, Ordering::Acquire, Ordering::Relaxed)\n                    .is_ok()",
-                ".compare_exchange(FREE, FREE, Ordering::Acquire, Ordering::Relaxed)\n                    .is_ok()",
+                ".compare_exchange(from, PENDING, Ordering::Acquire, Ordering::Relaxed)\n                    .is_ok()",
+                ".compare_exchange(from, from, Ordering::Acquire, Ordering::Relaxed)\n                    .is_ok()",
             )],
         },
     ),
@@ -179,8 +179,8 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             rule: "handing the lock over releases",
             edits: &[(
                 "clh_nodes",
-                "self.node(id).store(RELEASED, Ordering::Release);",
-                "self.node(id).store(RELEASED, Ordering::Relaxed);",
+                "self.gate(id).store(RELEASED, Ordering::Release);",
+                "self.gate(id).store(RELEASED, Ordering::Relaxed);",
             )],
         },
     ),

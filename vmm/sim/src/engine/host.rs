@@ -118,7 +118,10 @@ impl Sim {
             Request::Access(access, _) => !draws(access),
             _ => true,
         };
-        self.shared.activity(v, is_drawn)
+        let subject = &self.subjects[v / self.per_guest];
+        let shares_table = self.load.shares_table;
+        let place = |lock, queued| subject.releases_before(lock, shares_table, queued);
+        self.shared.activity(v, is_drawn, place)
     }
 
     pub(super) fn observe(&self, v: usize) -> Observation {

@@ -30,7 +30,7 @@ use sched::policy::Setup;
 use sim_cell::{Request, Work};
 
 use crate::figures::SimFigures;
-use crate::guest::{self, LongestWaits, SharedActivity, SimulatedSystem, VcpuContext};
+use crate::guest::{self, LongestWaits, SharedActivity, SimulatedSystem, VcpuContext, WaitTimes};
 use crate::host::{HaltPoll, Noise, Pauses, VcpuHalts};
 use crate::lines::{CacheLines, LineLaw, STEP};
 use crate::load::Load;

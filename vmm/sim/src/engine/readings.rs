@@ -34,6 +34,11 @@ impl Sim {
         }
     }
 
+    /// How long vCPUs waited so far. A counter is not waited for, nor a lockref unless it is locked.
+    pub fn wait_times(&self) -> WaitTimes {
+        self.shared.waits.times(self.now)
+    }
+
     /// How a replay differs from its recording so far; `None` for all other policies.
     pub fn divergence(&self) -> Option<Divergence> {
         self.core.policy().divergence()

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
+use super::Queued;
 use super::waits::WaitCounter;
 use crate::time::Picos;
 
@@ -12,6 +13,9 @@ use crate::time::Picos;
 const NO_HEAD: u64 = 1;
 /// Distance between two tickets.
 const INC: u16 = 2;
+/// What stands for the tickets of a waiter that is next, and of one that is not, of a lock without tickets: odd.
+const NEXT: u16 = 3;
+const BEHIND: u16 = 5;
 /// A lock's id is not zero: that is no lock.
 const FIRST: usize = 64;
 /// Bytes of the words that heads are in.
@@ -37,6 +41,8 @@ pub(crate) struct Doing {
     lock: Cell<u64>,
     ticket: Cell<u16>,
     since: Cell<Nanos>,
+    /// Its place in the queue, if the lock tells it.
+    queued: Cell<Option<Queued>>,
     holds: Cell<bool>,
     held_lock: Cell<u64>,
     held_ticket: Cell<Option<u16>>,
@@ -147,7 +153,14 @@ impl SharedActivity {
         doing.lock.set(self.id(vcpu, lock, ticket.is_some()));
         doing.ticket.set(ticket.unwrap_or(0));
         doing.since.set(self.now.get().to_clock());
+        doing.queued.set(None);
         doing.wait.set(wait);
+    }
+
+    /// As [`SharedActivity::waits`], of a vCPU that spins for a lock without tickets.
+    pub(crate) fn queues(&self, vcpu: usize, lock: usize, queued: Option<Queued>) {
+        self.waits(vcpu, WaitKind::Spinning, lock, None);
+        self.vcpus[vcpu].queued.set(queued);
     }
 
     pub(crate) fn takes(&self, vcpu: usize, lock: usize, ticket: Option<u16>) {
@@ -186,8 +199,14 @@ impl SharedActivity {
         }
     }
 
-    /// What `vcpu` does with locks. `is_drawn`: it has made at least one step since it entered.
-    pub(crate) fn activity(&self, vcpu: usize, is_drawn: bool) -> LockActivity {
+    /// What `vcpu` does with locks. `is_drawn`: it has made at least one step since it entered. `place` asks the lock of
+    /// this number where a waiter stands.
+    pub(crate) fn activity(
+        &self,
+        vcpu: usize,
+        is_drawn: bool,
+        place: impl FnOnce(usize, Queued) -> Option<u16>,
+    ) -> LockActivity {
         let doing = &self.vcpus[vcpu];
         if doing.holds.get() {
             return LockActivity::Holding { lock: Some(LockId(doing.held_lock.get())), depth: 1 };
@@ -198,8 +217,15 @@ impl SharedActivity {
             WaitKind::Entering if !is_drawn => LockActivity::Free,
             WaitKind::Entering => LockActivity::Entering,
             wait @ (WaitKind::Spinning | WaitKind::Halted) => {
-                let distance = |head: &Cell<u16>| ticket.wrapping_sub(head.get()) / INC;
-                let distance = self.head(lock).map(distance);
+                let in_queue = |queued| place(self.waits.lock(vcpu), queued);
+                let (ticket, distance) = match (self.head(lock), doing.queued.get()) {
+                    (Some(head), _) => (ticket, Some(ticket.wrapping_sub(head.get()) / INC)),
+                    (None, queued) => match queued.and_then(in_queue) {
+                        None => (0, None),
+                        Some(releases @ (0 | 1)) => (NEXT, Some(releases)),
+                        Some(releases) => (BEHIND, Some(releases)),
+                    },
+                };
                 let (lock, halted) = (LockId(lock), wait == WaitKind::Halted);
                 LockActivity::Waiting { lock, ticket, distance, since, halted }
             }

@@ -10,10 +10,10 @@ use self::locks::counter::{Counter, usual_batch};
 use self::locks::lockref::Lockref;
 use self::locks::mutex::RawMutex;
 use self::locks::{
-    Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Restricted, Section, WaitTable, Watch, settle,
+    Awaited, Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Restricted, Section, WaitTable, Watch, settle,
 };
 use crate::guest::activity::{Doing, SharedActivity, WaitKind, count};
-use crate::guest::{SimulatedSystem, VcpuContext};
+use crate::guest::{Queued, SimulatedSystem, VcpuContext};
 
 /// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
@@ -86,9 +86,10 @@ impl Watch for RunningVcpu<'_> {
     }
 
     #[inline(always)]
-    fn queued(&self, lock: usize) {
+    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
         self.shared.waits.in_line(self.index);
-        self.shared.waits(self.index, WaitKind::Spinning, lock, None);
+        let queued = awaited.map(|Awaited { name, node, .. }| Queued { name, node });
+        self.shared.queues(self.index, lock, queued);
     }
 
     #[inline(always)]
@@ -204,6 +205,12 @@ impl<L> SystemMemory<L> {
 /// One use of a system, by its family.
 trait Operate: Sized {
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext);
+
+    /// As [`RawLock::releases_before`].
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        let _ = (waiters, awaited);
+        None
+    }
 }
 
 /// The systems of a guest, in one piece of memory, so that a line has the same number in every run.
@@ -216,14 +223,26 @@ impl<L> GuestSystems<L> {
     {
         Rc::new(Self(std::iter::repeat_with(|| SystemMemory::with(lock())).take(count).collect()))
     }
+
+    /// The table of the vCPUs that use the lock with this number.
+    #[inline(always)]
+    fn waiters(&self, lock: usize, shares_table: bool) -> &WaitTable {
+        let table = if shares_table { 0 } else { lock };
+        &self.0[table].waiters.0
+    }
 }
 
 impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     #[inline]
     fn operate(&self, guest: &VcpuContext, lock: usize) {
         guest.shared.waits.turns_to(guest.index, lock);
-        let table = if guest.shares_table { 0 } else { lock };
-        F::operate(&self.0[lock], &self.0[table].waiters.0, guest);
+        F::operate(&self.0[lock], self.waiters(lock, guest.shares_table), guest);
+    }
+
+    fn releases_before(&self, lock: usize, shares_table: bool, queued: Queued) -> Option<u16> {
+        // The gate is the node's, by which it is found here.
+        let awaited = Awaited { name: queued.name, node: queued.node, gate: 0 };
+        self.0[lock].lock.0.releases_before(self.waiters(lock, shares_table), awaited)
     }
 
     fn settle(&self, guest: &VcpuContext) {
@@ -289,6 +308,10 @@ impl<L: RawLock> Operate for SimSpinlock<L> {
         marked(guest, Mark::Release, || released = memory.lock.0.0.unlock(&cpu), Mark::Beside);
         doing.releases.set(false);
         counted(doing, taken.slow, taken.halts, released.kicks);
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        self.0.releases_before(waiters, awaited)
     }
 }
 

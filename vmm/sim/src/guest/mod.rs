@@ -13,7 +13,7 @@ use simulated_locks::{Handoff, System};
 
 use activity::count;
 pub(crate) use activity::{Doing, SharedActivity};
-pub use waits::LongestWaits;
+pub use waits::{LongestWaits, WaitTimes};
 
 /// vCPUs of the library's usual table.
 const NARROW: usize = simulated_locks::MAX_CPUS;
@@ -52,6 +52,13 @@ impl VcpuContext {
     }
 }
 
+/// What tells the place of a waiter in a lock's queue: the library's `Awaited`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    pub(crate) name: u16,
+    pub(crate) node: u16,
+}
+
 /// A system with everything it needs, in one piece of memory.
 pub(crate) trait SimulatedSystem {
     /// Uses its lock with this number once.
@@ -59,6 +66,10 @@ pub(crate) trait SimulatedSystem {
 
     /// Sends a kick that `guest` owes, before longer work.
     fn settle(&self, guest: &VcpuContext);
+
+    /// Releases of its lock with this number until this waiter is served, as far as the lock tells; `shares_table` as in
+    /// [`VcpuContext`]. Not a step of any vCPU.
+    fn releases_before(&self, lock: usize, shares_table: bool, queued: Queued) -> Option<u16>;
 
     /// The address and the size of its memory.
     fn memory(&self) -> (usize, usize);

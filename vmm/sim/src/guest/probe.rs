@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sim_cell::atomic::{AtomicU64, Ordering::Relaxed};
 use sim_cell::{Access, Request, Work, request};
 
-use super::{SimulatedSystem, VcpuContext};
+use super::{Queued, SimulatedSystem, VcpuContext};
 use crate::time::Picos;
 
 /// Repetitions, each on a line that no CPU has had before.
@@ -190,6 +190,11 @@ impl SimulatedSystem for Probe {
 
     /// A probe owes no kicks.
     fn settle(&self, _: &VcpuContext) {}
+
+    /// A probe takes no lock.
+    fn releases_before(&self, _: usize, _: bool, _: Queued) -> Option<u16> {
+        None
+    }
 
     fn memory(&self) -> (usize, usize) {
         (core::ptr::from_ref(&*self.memory).addr(), size_of::<ProbeMemory>())

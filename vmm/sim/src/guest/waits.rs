@@ -6,6 +6,9 @@
 
 use std::cell::Cell;
 
+use hypercalls::histogram::{BUCKETS, bucket};
+
+use super::activity::count;
 use crate::time::Picos;
 
 /// The longest waits of a simulation.
@@ -20,6 +23,17 @@ pub struct LongestWaits {
     /// From the call to the acquisition.
     pub longest: Picos,
 }
+
+/// How long vCPUs waited for a lock, from each call to its acquisition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WaitTimes {
+    /// How many waits have ended since the start, by bucket of [`hypercalls::histogram`], in nanoseconds.
+    pub ended: Vec<u64>,
+    /// How many nanoseconds those have lasted that have not ended.
+    pub open: Vec<u64>,
+}
+
+const PICOS_PER_NANO: u64 = 1_000;
 
 /// Why acquisitions by others do not count at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +86,8 @@ pub(crate) struct WaitCounter {
     /// By lock.
     taken: Box<[Cell<u64>]>,
     most: Cell<LongestWaits>,
+    /// How many waits ended after so many nanoseconds, by bucket of [`hypercalls::histogram`].
+    times: Box<[Cell<u64>]>,
 }
 
 impl WaitCounter {
@@ -82,6 +98,16 @@ impl WaitCounter {
             released: (0..vcpus).map(|_| Cell::default()).collect(),
             taken: (0..locks).map(|_| Cell::default()).collect(),
             most: Cell::default(),
+            times: (0..BUCKETS).map(|_| Cell::default()).collect(),
+        }
+    }
+
+    /// The waits that have ended, by bucket, and in nanoseconds how long those have lasted that have not.
+    pub(crate) fn times(&self, now: Picos) -> WaitTimes {
+        let waits = self.vcpus.iter().map(Cell::get).filter(|wait| wait.is_waiting);
+        WaitTimes {
+            ended: self.times.iter().map(Cell::get).collect(),
+            open: waits.map(|wait| now.since(wait.since).0 / PICOS_PER_NANO).collect(),
         }
     }
 
@@ -89,6 +115,11 @@ impl WaitCounter {
     #[inline(always)]
     pub(crate) fn turns_to(&self, vcpu: usize, lock: usize) {
         self.locks[vcpu].set(lock);
+    }
+
+    /// The number of the lock that the vCPU uses.
+    pub(crate) fn lock(&self, vcpu: usize) -> usize {
+        self.locks[vcpu].get()
     }
 
     /// Acquisitions of the lock that the vCPU uses.
@@ -177,7 +208,9 @@ impl WaitCounter {
         let since = |from: Option<u64>| from.map_or(0, |from| taken - from);
         most.in_line = most.in_line.max(since(wait.in_line));
         most.outside = most.outside.max(since(wait.outside).saturating_sub(wait.excused));
-        most.longest = most.longest.max(now.since(wait.since));
+        let waited = now.since(wait.since);
+        most.longest = most.longest.max(waited);
+        count(&self.times[bucket(waited.0 / PICOS_PER_NANO)], 1);
         self.most.set(most);
         self.taken[self.locks[vcpu].get()].set(taken + 1);
     }

@@ -142,7 +142,8 @@ struct ComparisonArgs {
     sum_every: Option<u32>,
 
     /// Payload: measure the latency of every operation: the wait for a spinlock or a mutex, the add
-    /// to a counter, the get and put of a lockref. Prints percentiles, writes them with --json
+    /// to a counter, the get and put of a lockref. Sim: the wait for a spinlock or a mutex. Prints
+    /// percentiles, writes them with --json
     #[arg(long)]
     latency: bool,
 

@@ -11,13 +11,14 @@ use locks::System;
 use sim::machine::SHIPPED;
 use sim::{
     Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, SimSnapshot, Span, Spec,
-    VcpuSnapshot,
+    VcpuSnapshot, WaitTimes,
 };
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
 use crate::{Interrupt, calibrate, patience};
 use base::{
+    counters::WaitCounts,
     files::{self, FileError},
     host_extras::{HaltPollMost, PleWindow},
     units::ByteSize,
@@ -25,6 +26,7 @@ use base::{
 use os::artifacts::{ArtifactError, cache_dir};
 use sched::VcpuIndex;
 use study::{
+    latencies::Latencies,
     live::{CellView, Phase, SlotView, VcpuView},
     point::Point,
     store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
@@ -184,9 +186,11 @@ pub fn simulate(
     };
     run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
     let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
+    let waits = sim.wait_times();
     run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
     let whole = sim.figures();
     let window = whole.clone() - &before;
+    let latencies = method.timed.then(|| latencies(waits, sim.wait_times()));
     let schedule = ScheduleFigures {
         seconds: Some(window.time.seconds()),
         totals: window.schedule,
@@ -216,9 +220,20 @@ pub fn simulate(
             events: window.events,
         }),
         operations: window.operations,
+        open_waits: latencies.as_ref().map_or(0, Latencies::open),
+        latencies: latencies.map(|latencies| latencies.timings()).filter(|all| !all.is_empty()),
         ..Figures::default()
     };
     Ok(Measurement { figures, timeline, recording })
+}
+
+/// How long operations took that ended between two readings or were under way at the second.
+fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
+    /// A tick is a nanosecond.
+    const KHZ: u64 = 1_000_000;
+    let [before, open] = [before.ended, after.open];
+    let counts = |counts| WaitCounts { counts, open: Vec::new() };
+    Latencies::between(&counts(before), &counts(after.ended), &open, KHZ)
 }
 
 /// What `top` shows of it. Of the exits only those of calls are known by vCPU.

@@ -40,6 +40,10 @@ impl LineView for LineInRecord<'_> {
         self.locks.wait_word
     }
 
+    fn gate(&self) -> Option<u16> {
+        self.locks.gate
+    }
+
     fn was_let_ahead(&self) -> bool {
         // The record does not have it.
         false
@@ -126,6 +130,24 @@ mod tests {
         assert!(!unknown.is_next() && unknown.is_involved(), "{unknown:?}");
         assert!(decoded(waiting(Wait::Outside, 0, word(4, 4))).is_next());
         assert!(!decoded(waiting(Wait::Outside, 0, word(4, 6))).is_next());
+    }
+
+    #[test]
+    fn a_gate_tells_who_is_next_for_a_lock_without_tickets() {
+        let waiting = |gate, wait_word| Locks {
+            wait_lock: LOCK.0 | 1,
+            gate,
+            ..waiting(Wait::Spinning, 8, wait_word)
+        };
+        assert!(decoded(waiting(Some(0), Some(8 << 16 | 12))).is_next());
+        assert!(decoded(waiting(Some(2), Some(12 << 16 | 12))).is_served());
+        let behind = decoded(waiting(Some(0), Some(12 << 16 | 8)));
+        assert!(!behind.is_next() && behind.is_involved(), "{behind:?}");
+        for unknown in [waiting(None, Some(8 << 16)), waiting(Some(2), None)] {
+            let LockActivity::Waiting { ticket: 0, distance: None, .. } = decoded(unknown) else {
+                panic!("{:?}", decoded(unknown))
+            };
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::array;
 
-use hypercalls::telemetry::{NAMED, Wait};
+use hypercalls::telemetry::{NAMED, NO_HEAD, Wait, releases_before};
 
 use crate::guest::queued_lock::{self, QueuedWord, Rank};
 use base::units::Nanos;
@@ -42,6 +42,8 @@ pub(in crate::driver) trait LineView {
     fn wait_lock(&self) -> LockId;
     /// The word of `lock`, which was read as that of the wait.
     fn wait_word(&self, lock: LockId) -> Option<u32>;
+    /// What the gate says at which the vCPU waits for a lock without a head; None: there is none, or it cannot be found.
+    fn gate(&self) -> Option<u16>;
     /// Is the vCPU, which waits for a queued lock, the first of the queue, as the one before it has said?
     fn was_let_ahead(&self) -> bool;
     /// When the wait began; zero if that is not known.
@@ -62,20 +64,18 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
         Wait::Entering => LockActivity::Entering,
         Wait::Spinning | Wait::Halted => {
             let named = line.wait_lock();
-            let word = line.wait_word(named);
             let (since, halted) = (line.wait_since(), wait == Wait::Halted);
-            match queued_lock::address(named) {
-                Some(lock) => Rank::told(ticket, || line.was_let_ahead()).waiting(
-                    lock,
-                    word.map(QueuedWord),
-                    since,
-                    halted,
-                ),
-                None => {
-                    let distance = word.map(|word| ticket.wrapping_sub(head(word)) / INC);
-                    LockActivity::Waiting { lock: named, ticket, distance, since, halted }
-                }
+            if let Some(lock) = queued_lock::address(named) {
+                let rank = Rank::told(ticket, || line.was_let_ahead());
+                return rank.waiting(lock, line.wait_word(named).map(QueuedWord), since, halted);
             }
+            let (ticket, distance) = if named.0 & NO_HEAD != 0 {
+                place_by_gate(line, named, ticket)
+            } else {
+                let word = line.wait_word(named);
+                (ticket, word.map(|word| ticket.wrapping_sub(head(word)) / INC))
+            };
+            LockActivity::Waiting { lock: named, ticket, distance, since, halted }
         }
         Wait::Outside => {
             let lock = line.wait_lock();
@@ -88,6 +88,18 @@ pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
             None => LockActivity::Kicking { lock: line.wait_lock(), ticket },
         },
     }
+}
+
+/// What stands for the ticket of a waiter called `name`, and the releases until it is served, if the lock tells.
+fn place_by_gate(line: &impl LineView, named: LockId, name: u16) -> (u16, Option<u16>) {
+    let word = || line.wait_word(LockId(named.0 & !NO_HEAD));
+    let releases = line.gate().and_then(|gate| Some(releases_before(name, word()?, gate)));
+    let rank = match releases {
+        None => return (0, None),
+        Some(0 | 1) => Rank::Head,
+        Some(_) => Rank::Behind,
+    };
+    (rank.ticket(), releases)
 }
 
 /// Those of the vCPU's `held` locks that are still held: a preemption may fall between the release of

@@ -275,6 +275,12 @@ impl LineView for LineInMemory<'_> {
         self.lines.word(lock)
     }
 
+    fn gate(&self) -> Option<u16> {
+        let gate: u64 = self.load(offset_of!(Line, queue_node));
+        let at = (self.lines.translate)(gate).filter(|at| gate != 0 && at.0.is_multiple_of(2))?;
+        self.lines.memory.load(GuestAddress(at.0), Acquire).ok()
+    }
+
     fn was_let_ahead(&self) -> bool {
         self.lines.was_let_ahead(self.vcpu)
     }

@@ -1,5 +1,6 @@
 use hypercalls::telemetry::{
-    QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD,
+    NO_HEAD, QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK, QUEUED_PENDING,
+    QUEUED_PV_HEAD,
 };
 use kvm::sys::ram;
 
@@ -226,6 +227,36 @@ fn each_vcpu_has_a_clock_of_its_own() {
     }
     set_resumed(&lines, VCPU, tsc::read());
     assert_eq!(lines.resumed_at(VCPU, now), None, "there is no such vCPU");
+}
+
+#[test]
+fn a_waiter_without_a_ticket_is_as_far_from_its_lock_as_name_and_gate_say() {
+    const GATE: u64 = LOCK + 0x82;
+    const NAME: u16 = 12;
+    let lines = lines();
+    let place = |name, word: u32, gate: u16| {
+        lines.memory.store(word, GuestAddress(LOCK), Relaxed).unwrap();
+        lines.memory.store(gate, GuestAddress(GATE), Relaxed).unwrap();
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(name));
+        let seen = lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+        let LockActivity::Waiting { lock: LockId(lock), ticket, distance, .. } = seen else {
+            panic!("{seen:?}")
+        };
+        assert_eq!(lock, LOCK | NO_HEAD);
+        (ticket, distance)
+    };
+    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | NO_HEAD);
+    assert_eq!(place(NAME, 12 << 16, 2), (0, None), "it names no gate");
+    for gate in [GATE + 1, u64::MAX - 1] {
+        lines.store(VCPU, offset_of!(Line, queue_node), gate);
+        assert_eq!(place(NAME, 12 << 16, 2), (0, None), "no gate is at {gate:#x}");
+    }
+    lines.store(VCPU, offset_of!(Line, queue_node), GATE);
+    assert_eq!(place(NAME, 8 << 16 | 12, 0), (Rank::Behind.ticket(), Some(2)));
+    assert_eq!(place(NAME, 12 << 16 | 12, 0), (Rank::Head.ticket(), Some(1)));
+    assert_eq!(place(NAME, 12 << 16 | 12, 8), (Rank::Head.ticket(), Some(0)));
+    assert_eq!(place(0, 8 << 16 | 1, 2), (Rank::Head.ticket(), Some(1)));
+    assert_eq!(place(0, 8 << 16, 2), (Rank::Head.ticket(), Some(0)));
 }
 
 /// A queued lock by its name in a line.
