@@ -27,6 +27,7 @@ pub mod hostile;
 pub mod hypercalls;
 mod instructions;
 mod keys;
+mod league;
 mod library;
 mod limits;
 mod old_stores;
@@ -77,6 +78,7 @@ pub fn tests() -> Vec<Test> {
         signals::TESTS,
         signals::background::TESTS,
         limits::TESTS,
+        league::TESTS,
         library::TESTS,
         unit_of_work::TESTS,
         faults::TESTS,

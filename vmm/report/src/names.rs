@@ -5,7 +5,7 @@ use locks::Family;
 use super::si::ratio;
 use base::{backend::PvBackend, handoff::HandoffSpec};
 use study::{
-    findings::{Axis, Comparison, OF_LOCKS, Study, layout::Role},
+    findings::{Axis, Comparison, OF_LOCKS, Study, layout::Role, league::WITHIN},
     point::Point,
 };
 
@@ -109,6 +109,12 @@ fn policy(value: &str) -> &str {
 /// Everything that tells a point from the others of its study.
 pub fn whole(study: &Study, point: &Point) -> String {
     joined([within(study, point), facet(study, point)])
+}
+
+/// What tells the points of a league from those of another one.
+pub fn league(study: &Study, point: &Point) -> String {
+    let others = study.varying.iter().filter(|axis| !WITHIN.contains(axis));
+    joined(others.map(|axis| word(*axis, &axis.value(point))))
 }
 
 /// What tells a point from the others of its facet.

@@ -53,7 +53,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
     ("compare", ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --latency"]),
     ("check", ["check --quick", "check --compare old/bzImage new/bzImage"]),
-    ("run", ["run collapse", "run spec.toml --only vcpus=2x --dry-run"]),
+    ("run", ["run league --quick", "run spec.toml --only vcpus=2x --dry-run"]),
     ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
     ("top", ["top", "top runs/collapse --once"]),
     ("status", ["status runs/collapse", "status runs/sweep --missing"]),

@@ -13,7 +13,7 @@ use clap::{
 };
 
 use super::{
-    FAILURE,
+    FAILURE, Usage,
     confinement::SeccompArgs,
     host::{HostKernelArgs, modes},
     print, report_command, say,
@@ -21,22 +21,37 @@ use super::{
 use experiments::{
     host::HostMode,
     options::{RunOptions, SweepOptions},
-    plan::{self, MOST_JOBS},
+    plan::{self, MOST_JOBS, built_in},
     run::{self, Outlets},
     sweep::{self, Ended, MOST_CPUS},
     workers::KernelFiles,
 };
 use lab::{run::Summary, sweep::EngineKind};
 use os::signals;
-use study::spec::only::One;
+use study::{
+    point::GuestKind,
+    spec::only::{One, OnlyError},
+};
 
 /// Run an experiment: every combination of the values in a spec, repeated, in an interleaved order.
 /// Results are stored cell by cell; --resume continues a run that was ended early.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A spec: a file, or a built-in one: collapse, preemption, seeds
+    /// A spec: a file, or a built-in one: collapse, preemption, seeds, league
     #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
     spec: Option<PathBuf>,
+
+    /// The short form of a built-in spec that has one, as league
+    #[arg(long, requires = "spec")]
+    quick: bool,
+
+    /// The form of a built-in spec for this guest, as payload, linux or sim of league
+    #[arg(long, value_name = "GUEST", requires = "spec", value_parser = guests())]
+    guest: Option<GuestKind>,
+
+    /// With --guest sim: only cells of this simulated machine
+    #[arg(long, value_name = "NAME", requires = "guest")]
+    machine: Option<String>,
 
     /// Directory for the results [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
@@ -139,6 +154,12 @@ impl KernelArgs {
     }
 }
 
+/// Reads a guest's name.
+fn guests() -> impl TypedValueParser<Value = GuestKind> {
+    let names = PossibleValuesParser::new(GuestKind::ALL.map(GuestKind::name));
+    names.try_map(|name| GuestKind::ALL.into_iter().find(|guest| guest.name() == name).ok_or(name))
+}
+
 /// Reads an engine's name.
 fn engines() -> impl TypedValueParser<Value = EngineKind> {
     let names = PossibleValuesParser::new(EngineKind::ALL.map(EngineKind::name));
@@ -146,27 +167,44 @@ fn engines() -> impl TypedValueParser<Value = EngineKind> {
 }
 
 impl RunArgs {
-    fn options(&self) -> RunOptions {
+    /// The spec in the form that was asked for.
+    fn spec(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Some(spec) = self.spec.as_ref().filter(|_| self.quick || self.guest.is_some()) else {
+            return Ok(self.spec.clone());
+        };
+        let guest = self.guest.unwrap_or(GuestKind::Payload);
+        let form = built_in::form(&spec.display().to_string(), guest, self.quick)?;
+        Ok(Some(form.into()))
+    }
+
+    /// Which cells.
+    fn only(&self) -> anyhow::Result<Vec<One>> {
+        let machine = self.machine.as_ref().map(|name| format!("machines={name}").parse());
+        let machine = machine.transpose().map_err(|error: OnlyError| Usage(error.to_string()))?;
+        Ok(self.only.iter().cloned().chain(machine).collect())
+    }
+
+    fn options(&self) -> anyhow::Result<RunOptions> {
         let SweepArgs { on, slurm, detach, node_cpus, unit_cells } = self.sweep.clone();
-        RunOptions {
-            spec: self.spec.clone(),
+        Ok(RunOptions {
+            spec: self.spec()?,
             dir: self.dir.clone(),
             resume: self.resume.clone(),
-            only: self.only.clone(),
+            only: self.only()?,
             jobs: self.jobs,
             cpus: self.cpus.clone(),
             host: self.host,
             host_kernel: self.host_kernel.choice(),
             kernels: self.kernels.files(),
             sweep: SweepOptions { on, slurm, detach, node_cpus, unit_cells },
-        }
+        })
     }
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
-    let options = args.options();
+    let options = args.options()?;
     match sweep::run(&options, args.dry_run)? {
         Some(Ended::Text(text)) => {
             print(&text);

@@ -10,6 +10,7 @@ use super::figures::{self, Figure, Plot, svg};
 use crate::words::{
     self, answer, command, diff as diff_words,
     documents::{self, DocumentSystems},
+    league::{self, HeatMap},
     reproduction as reproduction_words,
     sentences::{self, Sentence, Tone},
     tables::{self, Table, TableLine},
@@ -25,13 +26,17 @@ const STYLE: &str = include_str!("style.css");
 /// Tables with more lines than this are folded.
 const LONG: usize = 40;
 
+/// Figures with so many panels are shown as small multiples.
+const MANY: usize = 7;
+
 /// A figure with its plots drawn.
 struct Drawn {
     id: String,
     title: String,
     note: String,
     legend: Vec<(String, String)>,
-    is_paired: bool,
+    /// The class of its panels: how many are side by side.
+    beside: &'static str,
     panels: Vec<(String, Vec<String>)>,
     command: String,
 }
@@ -44,6 +49,8 @@ struct Page {
     questions: Vec<String>,
     warnings: Vec<Said>,
     answer: Vec<Said>,
+    leagues: Vec<Table>,
+    heat_maps: Vec<HeatMap>,
     findings: Vec<Said>,
     facts: Vec<(&'static str, String)>,
     figures: Vec<Drawn>,
@@ -66,7 +73,9 @@ pub fn page(study: &Study) -> askama::Result<String> {
         title: names.join(", "),
         questions: questions(&study.runs),
         warnings: classed(sentences::warnings(study)),
-        answer: classed(answer::answer(study)),
+        answer: classed(league::answer(study).into_iter().chain(answer::answer(study)).collect()),
+        leagues: league::tables(study),
+        heat_maps: league::heat_maps(study),
         findings: classed(sentences::findings(study)),
         facts: facts(study),
         figures: figures::all(study).iter().map(drawn).collect(),
@@ -99,6 +108,8 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
         questions: Vec::new(),
         warnings: classed(diff_words::disturbed(diff)),
         answer: Vec::new(),
+        leagues: Vec::new(),
+        heat_maps: Vec::new(),
         findings: classed(diff_words::verdict(diff)),
         facts: vec![
             ("points of both", diff.both.len().to_string()),
@@ -125,6 +136,8 @@ pub fn reproduction_page(reproduction: &Reproduction) -> askama::Result<String> 
         questions: vec![reproduction_words::score_line(reproduction.score(None))],
         warnings: Vec::new(),
         answer: classed(reproduction_words::answer(reproduction)),
+        leagues: Vec::new(),
+        heat_maps: Vec::new(),
         findings: classed(reproduction_words::findings(reproduction)),
         facts: vec![
             ("made", words::when(reproduction.at_ms)),
@@ -195,7 +208,11 @@ fn drawn(figure: &Figure) -> Drawn {
             .iter()
             .map(|line| (svg::marker(line.style, kind), line.name.clone()))
             .collect(),
-        is_paired: figure.has_lines() && figure.panels.len() > 1,
+        beside: match figure.panels.len() {
+            MANY.. if figure.has_lines() => " many",
+            2.. if figure.has_lines() => " pairs",
+            _ => "",
+        },
         panels: titles.zip(svg::panels(figure)).collect(),
         command: figure.command.clone(),
     }

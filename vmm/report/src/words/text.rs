@@ -5,7 +5,7 @@ use super::{
         self, Figure,
         characters::{self, wrapped},
     },
-    answer, documents, method, name, overcommit, report_command,
+    answer, documents, league, method, name, overcommit, report_command,
     tables::{self, Table, TableLine},
     when,
 };
@@ -32,15 +32,19 @@ pub fn render(study: &Study, width: usize) -> String {
     for sentence in sentences::warnings(study) {
         text += &bullet(&sentence.text, width);
     }
-    for sentence in answer::answer(study) {
+    for sentence in league::answer(study).into_iter().chain(answer::answer(study)) {
         text += &wrapped(&sentence.text, width, "");
+    }
+    for one in league::tables(study) {
+        text += &format!("\n{}", table(&one, width));
     }
     text.push('\n');
     for sentence in sentences::findings(study) {
         text += &bullet(&sentence.text, width);
     }
     text += &figures_of(&figures::all(study), width);
-    for one in tables::all(study) {
+    let heat = league::heat_maps(study).into_iter().map(|map| map.table());
+    for one in heat.chain(tables::all(study)) {
         text += &format!("\n{}", table(&one, width));
     }
     for section in documents::sections(study) {

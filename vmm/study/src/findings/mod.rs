@@ -8,6 +8,7 @@ mod host;
 pub mod layout;
 #[cfg(test)]
 mod layout_tests;
+pub mod league;
 mod order;
 #[cfg(test)]
 mod place_tests;
@@ -25,6 +26,7 @@ pub use diff::Diff;
 pub use hops::{Moved, is_elsewhere};
 pub use host::{Extremes, HostRates, VcpuTimeShares};
 pub use layout::Layout;
+pub use league::League;
 use order::PointOrder;
 pub use point::{PointStudy, Timed};
 pub use read::{Repeat, RunRecord, once, share_cells};

@@ -17,7 +17,7 @@ use super::{
     HostRates,
     repetition::{self, MeasuredCell, Repetition, RepetitionPlace},
 };
-use base::counters::FaultCounts;
+use base::{counters::FaultCounts, units::Nanos};
 use sched::{
     accounting::Totals,
     policy::{Divergence, Hits},
@@ -248,6 +248,13 @@ impl PointStudy {
         self.repetitions.iter().filter(|repetition| repetition.outlier).count()
     }
 
+    /// The host's CPU time that its vCPUs' threads used for each operation; None where the host does not count it.
+    pub fn cpu_time_each(&self) -> Option<Nanos> {
+        let cpus = self.host?.threads?.ran * f64::from(self.point.all_vcpus());
+        let rate = self.rate?.median.value;
+        (rate > 0.0).then(|| Nanos((cpus / rate * 1e9) as u64))
+    }
+
     /// The times of a kind.
     pub fn timed(&self, timed: Timed) -> Option<&Times> {
         self.times.iter().find(|times| times.timed == timed)
@@ -262,9 +269,14 @@ pub fn fairness_of(point: &Point, figures: &Figures) -> Option<Fairness> {
 
 fn fairness<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
     let found = all.filter_map(|figures| fairness_of(point, figures));
-    let (even, jain): (Vec<f64>, Vec<f64>) =
-        found.map(|fairness| (fairness.min_over_max, fairness.jain)).unzip();
-    Some(Fairness { min_over_max: stats::median(&even)?, jain: stats::median(&jain)? })
+    let found: Vec<Fairness> = found.collect();
+    let median =
+        |pick: fn(&Fairness) -> f64| stats::median(&found.iter().map(pick).collect::<Vec<_>>());
+    Some(Fairness {
+        min_over_max: median(|fairness| fairness.min_over_max)?,
+        jain: median(|fairness| fairness.jain)?,
+        busier_half: median(|fairness| fairness.busier_half)?,
+    })
 }
 
 /// None if a repetition does not have the counts.

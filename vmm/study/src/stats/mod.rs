@@ -268,6 +268,17 @@ pub struct Fairness {
     /// Jain's index, the squared sum over n times the sum of squares: 1 is even; at 1/n, one vCPU
     /// got everything.
     pub jain: f64,
+    /// Share of the busier half of the vCPUs, D. Dice's fairness factor: 0.5 is even, at 1 the other half got nothing. Of
+    /// an odd number half of the middle one belongs to it.
+    pub busier_half: f64,
+}
+
+fn busier_half(shares: &[u64]) -> f64 {
+    let mut sorted = shares.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    let half = sorted.len() / 2;
+    let middle = if sorted.len() % 2 == 1 { sorted[half] as f64 / 2.0 } else { 0.0 };
+    sorted[..half].iter().map(|share| *share as f64).sum::<f64>() + middle
 }
 
 /// The fairness of `shares`; None when there are none, or all are zero.
@@ -279,5 +290,6 @@ pub fn fairness(shares: &[u64]) -> Option<Fairness> {
     Some(Fairness {
         min_over_max: min as f64 / max as f64,
         jain: sum * sum / (shares.len() as f64 * squares),
+        busier_half: busier_half(shares) / sum,
     })
 }

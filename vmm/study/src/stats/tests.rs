@@ -137,7 +137,11 @@ fn fairness_by_hand() {
     let skewed = fairness(&[1, 3]).unwrap();
     assert!((skewed.min_over_max - 1.0 / 3.0).abs() < 1e-12);
     assert!((skewed.jain - 0.8).abs() < 1e-12);
-    assert_eq!(fairness(&[0, 4]).unwrap(), Fairness { min_over_max: 0.0, jain: 0.5 });
+    let one = Fairness { min_over_max: 0.0, jain: 0.5, busier_half: 1.0 };
+    assert_eq!(fairness(&[0, 4]).unwrap(), one);
+    let halves = [&[5, 5, 5][..], &[1, 3], &[2, 4, 6], &[1, 9, 3, 7]];
+    let halves = halves.map(|shares| fairness(shares).unwrap().busier_half);
+    assert_eq!(halves, [0.5, 0.75, 8.0 / 12.0, 16.0 / 20.0]);
     assert_eq!(fairness(&[0, 0]), None);
     assert_eq!(fairness(&[]), None);
 }

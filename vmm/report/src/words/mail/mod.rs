@@ -8,7 +8,7 @@ use super::{
     super::{figures::characters::wrapped, names, si::ratio},
     answer,
     diff::{self as diff_words, DIFFERS},
-    method, overcommit, report_command,
+    league, method, overcommit, report_command,
     sentences::{self, Sentence},
     tables::{self, Table, TableLine, within},
     text::{printable, table},
@@ -37,11 +37,11 @@ pub fn study(study: &Study) -> String {
     text += &setup::described(study);
     text.push('\n');
     text += &bullets(&sentences::warnings(study));
-    for sentence in answer::answer(study) {
+    for sentence in league::answer(study).into_iter().chain(answer::answer(study)) {
         text += &paragraph(&sentence.text, "");
     }
     text += &bullets(&sentences::findings(study));
-    for one in of_study(study) {
+    for one in league::tables(study).into_iter().chain(of_study(study)) {
         text += &laid_out(one);
     }
     text += &closing(&method(study), &report_command(study));

@@ -1,0 +1,56 @@
+//! `run league`: every lock under the same schedules.
+
+use std::fs;
+
+use anyhow::ensure;
+
+use crate::{files, process::Program, product::pvticket, tests};
+
+tests![locks_are_ranked_by_the_least_that_they_keep, a_form_that_is_not_there_is_refused,];
+
+const SIMULATED: [&str; 5] = ["league", "--quick", "--guest", "sim", "--machine"];
+
+fn run(words: &[&str]) -> Program {
+    pvticket(["run"]).args(words.iter().copied())
+}
+
+/// Three locks on 32 simulated CPUs: first in, first out; one that halts and may be stolen; the same with tickets.
+fn locks_are_ranked_by_the_least_that_they_keep() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let dir = folder.path().join("league");
+    let only = ["--only", "locks=mcs,pv-queued,pv-ticket", "--only", "handoffs=none", "--dir"];
+    let run = run(&SIMULATED).args(["haswell-ex-32"]).args(only).args([&dir]);
+    let ran = run.run()?.exits(0)?;
+    let text = ran.text()?;
+    let lines = || text.lines().skip_while(|line| *line != "The league");
+    let place = |lock: &str| lines().position(|line| line.split_whitespace().next() == Some(lock));
+    let places = ["pv-queued", "pv-ticket", "mcs"].map(place);
+    ensure!(places.is_sorted() && places[0].is_some(), "{places:?}: {text}");
+    ensure!(text.contains(" keeps most of its rate in the worst of three schedules: "), "{text}");
+    // What was timed is there: `longest` is the column of a table, in nanoseconds to seconds.
+    let row = lines().find(|line| line.contains("halts and kicks")).unwrap_or_default();
+    ensure!(row.contains("us ") || row.contains("ms "), "no longest wait: {text}");
+    let page = fs::read_to_string(dir.join("report.html"))?;
+    let parts = ["<section class=\"league\">", "<table class=\"heat\">", "class=\"figure h"];
+    for part in parts {
+        ensure!(page.contains(part), "the page has no {part}");
+    }
+    Ok(())
+}
+
+fn a_form_that_is_not_there_is_refused() -> anyhow::Result<()> {
+    for (words, parts) in [
+        (&["collapse", "--quick"][..], &["no collapse-quick", "league-quick"][..]),
+        (&["league", "--guest", "linux", "--quick"], &["no league-linux-quick"]),
+        (&["my.toml", "--guest", "sim"], &["'my.toml' is no built-in spec"]),
+        (&["league", "--machine", "westmere-80"], &["--guest"]),
+        (&["league", "--guest", "moon"], &["moon", "payload"]),
+        (
+            &["league", "--guest", "sim", "--machine", "pdp-11", "--dry-run"],
+            &["machines=pdp-11: no cell of the spec has this value"],
+        ),
+    ] {
+        run(words).run()?.fails(2, parts)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! The league in words: a table of the locks, what each keeps by schedule, and who leads.
+
+use super::{
+    sentences::{Sentence, Tone},
+    tables::Table,
+};
+use crate::{
+    figures::scale::time,
+    names,
+    si::{percent, ratio, si},
+};
+use base::plural::{agree, count};
+use locks::Needs;
+use study::{
+    findings::{
+        League, PointStudy, Study,
+        league::{Kept, Standing, Trial},
+    },
+    point::Point,
+    stats::Estimate,
+};
+
+/// A share below this is a collapse.
+const COLLAPSE: f64 = 0.01;
+
+/// Shares of a heat map: each lower bound has a colour, the first ones for the smallest shares.
+const BOUNDS: [f64; 8] = [1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.8, 1.25];
+
+/// What each lock keeps in each trial, with the colour of each cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeatMap {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub note: String,
+    /// The columns: schedules.
+    pub head: Vec<String>,
+    /// The locks.
+    pub rows: Vec<HeatRow>,
+}
+
+/// The row of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeatRow {
+    /// The lock.
+    pub name: String,
+    /// The text of each cell, and its colour, from 0 (least) to 8; None: it was not measured.
+    pub cells: Vec<(String, Option<usize>)>,
+}
+
+/// Who leads, in a few sentences.
+pub fn answer(study: &Study) -> Vec<Sentence> {
+    League::all(study).iter().flat_map(|league| lead(study, league)).collect()
+}
+
+/// The table of each league.
+pub fn tables(study: &Study) -> Vec<Table> {
+    League::all(study).iter().map(|league| table(study, league)).collect()
+}
+
+/// The heat map of each league.
+pub fn heat_maps(study: &Study) -> Vec<HeatMap> {
+    League::all(study).iter().map(|league| heat_map(study, league)).collect()
+}
+
+fn lead(study: &Study, league: &League) -> Vec<Sentence> {
+    let Some(first) = league.rows.first() else { return Vec::new() };
+    let least = first.least(league.ranked_by);
+    let of = surroundings(study, league);
+    let mut all = Vec::new();
+    if least >= 0.0 {
+        all.push(Sentence {
+            tone: if least < COLLAPSE { Tone::Less } else { Tone::More },
+            figure: percent(least),
+            text: format!(
+                "{of}{} keeps most of its rate in the worst of three schedules: {}.",
+                name(study, first),
+                each(league, first)
+            ),
+        });
+    }
+    let best = |trial: usize| {
+        let (row, share) = league.best_in(trial)?;
+        Some(format!("{} {} ({})", words(&league.trials[trial]), name(study, row), percent(share)))
+    };
+    let best: Vec<String> = league.ranked_by.into_iter().filter_map(best).collect();
+    if !best.is_empty() {
+        let text = format!("{of}The largest share is kept {}.", best.join(", "));
+        all.push(Sentence::plain(Tone::Neutral, text));
+    }
+    let fallen =
+        league.rows.iter().filter(|row| (0.0..COLLAPSE).contains(&row.least(league.ranked_by)));
+    let (fallen, locks) = (fallen.count(), league.rows.len());
+    let text = format!(
+        "{of}{fallen} of {} {} less than {} in one of them.",
+        count(locks, "lock"),
+        agree(fallen, "keeps", "keep"),
+        percent(COLLAPSE)
+    );
+    all.push(Sentence::plain(Tone::Neutral, text));
+    all
+}
+
+/// The share in each of the three trials.
+fn each(league: &League, row: &Standing) -> String {
+    let share = |trial: usize| {
+        let share = row.kept[trial].and_then(|kept| kept.share).map(|share| shown(&share));
+        format!("{} {}", words(&league.trials[trial]), share.unwrap_or_else(|| "-".to_owned()))
+    };
+    league.ranked_by.map(share).join(", ")
+}
+
+fn table(study: &Study, league: &League) -> Table {
+    let [holders, next, host] = league.ranked_by.map(|trial| heading(&league.trials[trial]));
+    let first = league.rows.iter().min_by_key(|row| row.base);
+    let first = first.map_or_else(String::new, |row| name(study, row));
+    let note = format!(
+        "What each lock keeps of its own rate with one vCPU for each CPU under the host's scheduler: medians of the \
+         ratios with 95 % intervals. Ordered by the least of the three shares. By {first}: the rates with one vCPU for \
+         each CPU. Under {host}: the longest wait, the share of the operations that the busier half of the vCPUs made \
+         (even: 50 %), and the CPU time of all vCPUs for each operation, spinning included. {SPARED}"
+    );
+    let title = format!("The league{}", in_brackets(&surroundings(study, league)));
+    let by_first = format!("by {first}");
+    let head = [
+        "lock",
+        "1x",
+        &by_first,
+        &holders,
+        &next,
+        &host,
+        "longest",
+        "busier half",
+        "CPU time",
+        "needs",
+    ];
+    let mut table = Table::new("league", &title, &note, &head);
+    for row in &league.rows {
+        let base = &study.points[row.base];
+        let rate = base.rate.map_or_else(dash, |rate| si(rate.median.value));
+        let cost = row.cost.map_or_else(dash, |cost| ratio(cost.value));
+        let longest = row.longest.map_or_else(dash, |longest| time(longest.0 as f64));
+        let under_host = row.kept[league.ranked_by[2]].map(|kept| &study.points[kept.point]);
+        let half = under_host.and_then(|point| point.fairness);
+        let half = half.map_or_else(dash, |fairness| percent(fairness.busier_half));
+        let cpu = under_host.and_then(PointStudy::cpu_time_each);
+        let cpu = cpu.map_or_else(dash, |each| time(each.0 as f64));
+        let share = |trial: usize| cell(row.kept[trial]);
+        let [holders, next, host] = league.ranked_by.map(share);
+        let needs = needs(&base.point).name().to_owned();
+        let name = name(study, row);
+        table.cells([name, rate, cost, holders, next, host, longest, half, cpu, needs]);
+    }
+    table
+}
+
+/// What the lock needs from the machine. Who is kept outside by `restrict:N` halts there, whatever the lock.
+fn needs(point: &Point) -> Needs {
+    if point.handoff.restrict != 0 { Needs::Halts } else { point.lock.needs() }
+}
+
+/// The note on trials that preempted no vCPU of those that they look for.
+const SPARED: &str = "*: of those that it is to preempt the schedule found none.";
+
+fn cell(kept: Option<Kept>) -> String {
+    let Some(kept) = kept else { return dash() };
+    let share = kept.share.map_or_else(dash, |share| shown(&share));
+    if kept.is_spared { format!("{share} *") } else { share }
+}
+
+fn heat_map(study: &Study, league: &League) -> HeatMap {
+    let row = |row: &Standing| HeatRow {
+        name: name(study, row),
+        cells: row
+            .kept
+            .iter()
+            .map(|kept| match kept.and_then(|kept| Some((kept, kept.share?))) {
+                None => (dash(), None),
+                Some((kept, share)) => {
+                    let text = percent(share.value);
+                    let text = if kept.is_spared { format!("{text} *") } else { text };
+                    (text, Some(colour(share.value)))
+                }
+            })
+            .collect(),
+    };
+    HeatMap {
+        title: format!(
+            "What each lock keeps, by schedule{}",
+            in_brackets(&surroundings(study, league))
+        ),
+        note: format!(
+            "Shares of the lock's own rate with one vCPU for each CPU under the host's scheduler, as in the table \
+             above. {SPARED}"
+        ),
+        head: league.trials.iter().map(heading).collect(),
+        rows: league.rows.iter().map(row).collect(),
+    }
+}
+
+impl HeatMap {
+    /// The same figures as a table, where there are no colours.
+    pub fn table(&self) -> Table {
+        let head: Vec<&str> =
+            ["lock"].into_iter().chain(self.head.iter().map(String::as_str)).collect();
+        let mut table = Table::new("heat", &self.title, &self.note, &head);
+        for row in &self.rows {
+            let cells = row.cells.iter().map(|(text, _)| text.clone());
+            table.cells([row.name.clone()].into_iter().chain(cells));
+        }
+        table
+    }
+}
+
+fn colour(share: f64) -> usize {
+    BOUNDS.iter().filter(|bound| share >= **bound).count()
+}
+
+fn name(study: &Study, row: &Standing) -> String {
+    names::system(&study.points[row.base].point)
+}
+
+/// What the points of the league have in common that those of another one do not.
+fn surroundings(study: &Study, league: &League) -> String {
+    let point = league.rows.first().map(|row| &study.points[row.base].point);
+    let text = point.map_or_else(String::new, |point| names::league(study, point));
+    if text.is_empty() { text } else { format!("{text}: ") }
+}
+
+fn in_brackets(surroundings: &str) -> String {
+    let text = surroundings.trim_end_matches(": ");
+    if text.is_empty() { String::new() } else { format!(" ({text})") }
+}
+
+fn words(trial: &Trial) -> String {
+    match trial.policy.name() {
+        "lhp" => "with holders preempted".to_owned(),
+        "lwp" => "with the next in line preempted".to_owned(),
+        "host" => "under the host's scheduler".to_owned(),
+        _ => format!("under {}", trial.policy),
+    }
+}
+
+fn heading(trial: &Trial) -> String {
+    format!("{} {}", trial.policy, names::overcommit_of(trial.overcommit))
+}
+
+/// `43.0 % (31.2 .. 60.1)`.
+fn shown(share: &Estimate) -> String {
+    let value = percent(share.value);
+    share.interval.map_or_else(
+        || value.clone(),
+        |within| {
+            let [low, high] = [within.low, within.high].map(percent);
+            format!("{value} ({} .. {})", low.trim_end_matches(" %"), high.trim_end_matches(" %"))
+        },
+    )
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::testing::{Fixture, record};
+
+    fn study() -> Study {
+        let fixture = Fixture {
+            locks: vec![("ticket", "off"), ("pv-ticket", "vmm"), ("mcs", "off")],
+            policies: vec!["host", "rr", "lhp:50,5ms", "lwp:50,5ms"],
+            vcpus: vec![2, 4],
+            critical: vec![50, 500],
+            ..Fixture::default()
+        };
+        Study::new(&[record(&fixture)])
+    }
+
+    #[test]
+    fn a_league_has_a_line_for_each_lock() {
+        let study = study();
+        let [short, long] = &tables(&study)[..] else { panic!("two leagues") };
+        assert_eq!(short.title, "The league (critical section 50)");
+        assert_eq!(long.title, "The league (critical section 500)");
+        assert_eq!(short.lines.len(), 3);
+        assert_eq!(short.head[3..6], ["lhp:50,5ms 2x", "lwp:50,5ms 2x", "host 2x"]);
+        let text = super::super::text::table(short, 120);
+        assert!(text.contains("ticket") && text.contains(" .. "), "{text}");
+    }
+
+    #[test]
+    fn the_first_line_names_the_leader_and_its_shares() {
+        let said = answer(&study());
+        assert_eq!(said.len(), 6);
+        let text = &said[0].text;
+        assert!(text.starts_with("critical section 50: "), "{text}");
+        assert!(text.contains("keeps most of its rate in the worst of three schedules"), "{text}");
+        assert!(text.contains("under the host's scheduler"), "{text}");
+    }
+
+    #[test]
+    fn a_restricted_lock_needs_halts_though_the_one_inside_does_not() {
+        let study = study();
+        let ticket = &study.points[0].point;
+        let restricted = "restrict:2".parse().unwrap();
+        assert_eq!((ticket.lock.name(), needs(ticket)), ("ticket", Needs::Nothing));
+        assert_eq!(needs(&Point { handoff: restricted, ..ticket.clone() }), Needs::Halts);
+    }
+
+    #[test]
+    fn the_heat_map_has_all_schedules_and_colours() {
+        let maps = heat_maps(&study());
+        let map = &maps[0];
+        let heads = ["host 2x", "rr 1x", "lhp:50,5ms 1x", "lwp:50,5ms 1x", "rr 2x"];
+        assert!(heads.iter().all(|head| map.head.iter().any(|known| known == head)), "{map:?}");
+        for row in &map.rows {
+            assert_eq!(row.cells.len(), map.head.len());
+            assert!(row.cells.iter().all(|(_, colour)| colour.is_some_and(|c| c <= BOUNDS.len())));
+        }
+        assert_eq!(map.table().lines.len(), 3);
+        let colours = [0.0, 2e-5, 0.02, 0.97, 3.0].map(colour);
+        assert_eq!(colours, [0, 1, 4, 7, 8]);
+    }
+}

@@ -1,0 +1,271 @@
+//! The league: what each lock keeps of its own throughput when it is overcommitted, by schedule.
+
+use super::{Axis, OF_LOCKS, PointStudy, Study, Timed, compare::is_finite};
+use crate::{
+    point::Point,
+    stats::{self, Estimate},
+};
+use base::units::Nanos;
+use sched::policy::PolicySpec;
+
+/// Axes along which the points of one league differ.
+pub const WITHIN: [Axis; 6] =
+    [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label, Axis::Policy, Axis::Vcpus];
+
+/// Fewest locks of a league.
+const FEWEST: usize = 3;
+
+/// The ratio of vCPUs to CPUs at which locks are compared.
+const AT: f64 = 2.0;
+
+/// Locks that were measured under the same schedules, all else being equal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct League {
+    /// The schedules, and at which ratio of vCPUs to CPUs.
+    pub trials: Vec<Trial>,
+    /// Indices of the three trials by which the locks are ranked: holders are preempted, those next in line are, and
+    /// the host's own scheduler.
+    pub ranked_by: [usize; 3],
+    /// The locks; first those that keep the largest share in the worst of these three.
+    pub rows: Vec<Standing>,
+}
+
+/// A schedule at one ratio of vCPUs to CPUs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// The schedule.
+    pub policy: PolicySpec,
+    /// vCPUs for each CPU.
+    pub overcommit: f64,
+}
+
+/// One lock of a league.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// Index of its point with as many vCPUs as CPUs under the host's scheduler, to which all shares refer.
+    pub base: usize,
+    /// Its rate there by that of the league's first lock.
+    pub cost: Option<Estimate>,
+    /// By trial; None: it was not measured.
+    pub kept: Vec<Option<Kept>>,
+    /// The longest operation in the trial under the host's scheduler; None: operations were not timed.
+    pub longest: Option<Nanos>,
+}
+
+/// What a lock keeps in a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kept {
+    /// Index of the point.
+    pub point: usize,
+    /// Its rate by the lock's own rate at its base.
+    pub share: Option<Estimate>,
+    /// The trial was to preempt certain vCPUs, and found none.
+    pub is_spared: bool,
+}
+
+impl League {
+    /// The leagues of a study: one for each value of the other axes with which enough locks were measured under all
+    /// three schedules.
+    pub fn all(study: &Study) -> Vec<Self> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (ix, one) in study.points.iter().enumerate().filter(|(_, one)| one.rate.is_some()) {
+            let is_in = |group: &&mut Vec<usize>| {
+                differ_in(&study.points[group[0]].point, &one.point, &WITHIN)
+            };
+            match groups.iter_mut().find(is_in) {
+                Some(group) => group.push(ix),
+                None => groups.push(vec![ix]),
+            }
+        }
+        groups.iter().filter_map(|group| Self::of(&study.points, group, study.seed)).collect()
+    }
+
+    fn of(points: &[PointStudy], group: &[usize], seed: u64) -> Option<Self> {
+        let is_base = |ix: &usize| {
+            let point = &points[*ix].point;
+            is_of_host(point) && point.overcommit() == 1.0
+        };
+        // Of two models of the host the first.
+        let mut bases: Vec<usize> = Vec::new();
+        for ix in group.iter().copied().filter(is_base) {
+            let is_known = |base: &usize| is_same_lock(&points[*base].point, &points[ix].point);
+            if !bases.iter().any(is_known) {
+                bases.push(ix);
+            }
+        }
+        let first = *bases.first()?;
+        let mut trials: Vec<Trial> = Vec::new();
+        for ix in group.iter().filter(|ix| !bases.contains(ix)) {
+            let trial = Trial::of(&points[*ix].point);
+            if !trials.contains(&trial) {
+                trials.push(trial);
+            }
+        }
+        trials.sort_by(|a, b| a.overcommit.total_cmp(&b.overcommit));
+        let at = |is: fn(&PolicySpec) -> bool| {
+            trials.iter().position(|trial| trial.overcommit == AT && is(&trial.policy))
+        };
+        let holders = at(|policy| policy.name() == "lhp")?;
+        let next = at(|policy| policy.name() == "lwp")?;
+        let host = at(|policy| policy.is_host() || policy.is_host_model())?;
+        let ranked_by = [holders, next, host];
+        let standing = |base: &usize| {
+            let kept = |trial: &Trial| Kept::of(points, group, *base, trial, seed);
+            let kept: Vec<Option<Kept>> = trials.iter().map(kept).collect();
+            Standing {
+                base: *base,
+                cost: stats::ratio_in_blocks(&points[*base].blocks(&points[first]), seed)
+                    .filter(is_finite),
+                longest: kept[host].and_then(|kept| longest(&points[kept.point])),
+                kept,
+            }
+        };
+        let mut rows: Vec<Standing> = bases.iter().map(standing).collect();
+        rows.sort_by(|a, b| b.least(ranked_by).total_cmp(&a.least(ranked_by)));
+        (rows.len() >= FEWEST).then_some(Self { trials, ranked_by, rows })
+    }
+
+    /// The lock that keeps most in this trial.
+    pub fn best_in(&self, trial: usize) -> Option<(&Standing, f64)> {
+        let shares = self.rows.iter().filter_map(|row| Some((row, row.share(trial)?)));
+        shares.max_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+}
+
+impl Trial {
+    fn of(point: &Point) -> Self {
+        Self { policy: point.policy.clone(), overcommit: point.overcommit() }
+    }
+}
+
+impl Standing {
+    /// The share that it keeps in a trial.
+    pub fn share(&self, trial: usize) -> Option<f64> {
+        self.kept.get(trial)?.as_ref()?.share.map(|share| share.value)
+    }
+
+    /// The least that it keeps in these trials; less than nothing, if it was not measured in all of them.
+    pub fn least(&self, trials: [usize; 3]) -> f64 {
+        let shares = trials.map(|trial| self.share(trial).unwrap_or(-1.0));
+        shares.into_iter().fold(f64::INFINITY, f64::min)
+    }
+}
+
+impl Kept {
+    fn of(
+        points: &[PointStudy],
+        group: &[usize],
+        base: usize,
+        trial: &Trial,
+        seed: u64,
+    ) -> Option<Self> {
+        let is_it = |ix: &usize| {
+            let point = &points[*ix].point;
+            is_same_lock(&points[base].point, point) && Trial::of(point) == *trial
+        };
+        let point = group.iter().copied().find(is_it)?;
+        let share = stats::ratio_in_blocks(&points[point].blocks(&points[base]), seed);
+        let hits = points[point].preempted.and_then(|preempted| preempted.hits);
+        let is_spared = hits.is_some_and(|hits| hits.hits == 0);
+        Some(Self { point, share: share.filter(is_finite), is_spared })
+    }
+}
+
+fn longest(point: &PointStudy) -> Option<Nanos> {
+    point.timed(Timed::Operation).map(|times| times.percentiles.max)
+}
+
+fn is_of_host(point: &Point) -> bool {
+    point.policy.is_host() || point.policy.is_host_model()
+}
+
+fn is_same_lock(a: &Point, b: &Point) -> bool {
+    !Axis::between(a, b).iter().any(|axis| OF_LOCKS.contains(axis))
+}
+
+/// Do they differ only along these axes?
+fn differ_in(a: &Point, b: &Point, axes: &[Axis]) -> bool {
+    Axis::between(a, b).iter().all(|axis| axes.contains(axis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fixture, record};
+
+    fn fixture() -> Fixture {
+        Fixture {
+            locks: vec![("ticket", "off"), ("pv-ticket", "vmm"), ("mcs", "off")],
+            policies: vec!["host", "rr", "lhp:50,5ms", "lwp:50,5ms"],
+            vcpus: vec![2, 4, 8],
+            ..Fixture::default()
+        }
+    }
+
+    fn leagues(fixture: &Fixture) -> (Study, Vec<League>) {
+        let study = Study::new(&[record(fixture)]);
+        let leagues = League::all(&study);
+        (study, leagues)
+    }
+
+    #[test]
+    fn each_lock_has_its_share_in_every_trial() {
+        let (study, leagues) = leagues(&fixture());
+        let [league] = leagues.as_slice() else { panic!("{} leagues", leagues.len()) };
+        // All but the base: three ratios of four schedules.
+        assert_eq!((league.trials.len(), league.rows.len()), (11, 3));
+        let policies = league.ranked_by.map(|trial| league.trials[trial].policy.name());
+        assert_eq!(policies, ["lhp", "lwp", "host"]);
+        assert!(league.ranked_by.iter().all(|trial| league.trials[*trial].overcommit == AT));
+        for row in &league.rows {
+            let base = &study.points[row.base];
+            assert_eq!((base.point.vcpus.get(), base.point.policy.name()), (2, "host"));
+            for (trial, kept) in league.trials.iter().zip(&row.kept) {
+                let kept = kept.expect("all were measured");
+                let point = &study.points[kept.point];
+                assert_eq!(point.point.lock, base.point.lock);
+                assert_eq!(Trial::of(&point.point), *trial);
+                // The second way: by the medians.
+                let median = |point: &PointStudy| point.rate.expect("it has cells").median.value;
+                let share = kept.share.expect("both have a rate");
+                assert_eq!(share.value, median(point) / median(base), "{trial:?}");
+                assert!(share.interval.is_some_and(|within| within.contains(share.value)));
+            }
+            assert!(row.longest.is_some_and(|longest| longest > Nanos::ZERO));
+        }
+        let locks: Vec<_> =
+            league.rows.iter().map(|row| study.points[row.base].point.lock).collect();
+        assert_eq!(
+            locks.last().map(|lock| lock.name()),
+            Some("ticket"),
+            "it keeps least: {locks:?}"
+        );
+        let first =
+            league.rows.iter().find(|row| study.points[row.base].point.lock.name() == "ticket");
+        assert_eq!(first.and_then(|row| row.cost).map(|cost| cost.value), Some(1.0));
+    }
+
+    #[test]
+    fn sections_of_two_lengths_make_two_leagues() {
+        assert_eq!(leagues(&Fixture { critical: vec![50, 500], ..fixture() }).1.len(), 2);
+    }
+
+    #[test]
+    fn without_a_schedule_or_with_two_locks_there_is_no_league() {
+        let two = fixture().locks[..2].to_vec();
+        let without = |name: &str| {
+            let policies = fixture().policies;
+            policies.into_iter().filter(|policy| !policy.starts_with(name)).collect::<Vec<_>>()
+        };
+        for none in [
+            Fixture { locks: two, ..fixture() },
+            Fixture { policies: without("lhp"), ..fixture() },
+            Fixture { policies: without("lwp"), ..fixture() },
+            Fixture { policies: without("host"), ..fixture() },
+            Fixture { vcpus: vec![2, 3, 8], ..fixture() },
+            Fixture { vcpus: vec![3, 4], ..fixture() },
+        ] {
+            assert_eq!(leagues(&none).1, [], "{none:?}");
+        }
+    }
+}
