@@ -131,7 +131,8 @@ find_package() {
     pushd "$lists" >/dev/null
     if [ -n "$package" ]; then
         own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root || true
-        [ "$version" != 6.12 ] || [ -n "$(offered)" ] || lists_of_trixie || true
+        # Debian 13's own Linux is 6.12; Debian 12 has it among its security updates only.
+        [ "$version" != 6.12 ] || [ -n "$(offered)" ] || lists_beside_own trixie || true
     else
         lists_of_newest || true
     fi
@@ -140,23 +141,19 @@ find_package() {
     popd >/dev/null
 }
 
-# Makes lists of Debian 13, whose own Linux is 6.12: Debian 12 has it among its security updates only.
-lists_of_trixie() {
+# Makes lists of the suite $1 on the mirror of this system's Debian.
+lists_beside_own() {
     local from
     # shellcheck disable=SC1091
     from=$(mirror "$(. /etc/os-release && echo "$VERSION_CODENAME")")
     [ -n "$from" ] || return 1
-    lists_of_suite trixie "$from"
+    lists_of_suite "$1" "$from"
 }
 
 # Makes lists of the backports to Debian 13, which have Linux 7, and sets package to the newest there.
 # shellcheck disable=SC2086
 lists_of_newest() {
-    local from
-    # shellcheck disable=SC1091
-    from=$(mirror "$(. /etc/os-release && echo "$VERSION_CODENAME")")
-    [ -n "$from" ] || return 1
-    lists_of_suite trixie-backports "$from" || return 1
+    lists_beside_own trixie-backports || return 1
     package=$(apt-cache $options search '^linux-source-7[0-9.]*$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
 }
 
