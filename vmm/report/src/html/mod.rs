@@ -16,7 +16,7 @@ use crate::words::{
     tables::{self, Table, TableLine},
 };
 use study::{
-    findings::{Diff, RunFacts, Study},
+    findings::{Diff, League, RunFacts, Study},
     reproduction::Reproduction,
 };
 
@@ -68,14 +68,17 @@ pub fn page(study: &Study) -> askama::Result<String> {
     let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
     // Comparisons are all called the same.
     names.dedup();
+    let leagues = League::all(study);
     let page = Page {
         style: STYLE,
         title: names.join(", "),
         questions: questions(&study.runs),
         warnings: classed(sentences::warnings(study)),
-        answer: classed(league::answer(study).into_iter().chain(answer::answer(study)).collect()),
-        leagues: league::tables(study),
-        heat_maps: league::heat_maps(study),
+        answer: classed(
+            league::answer(study, &leagues).into_iter().chain(answer::answer(study)).collect(),
+        ),
+        leagues: league::tables(study, &leagues),
+        heat_maps: league::heat_maps(study, &leagues),
         findings: classed(sentences::findings(study)),
         facts: facts(study),
         figures: figures::all(study).iter().map(drawn).collect(),

@@ -49,18 +49,18 @@ pub struct HeatRow {
 }
 
 /// Who leads, in a few sentences.
-pub fn answer(study: &Study) -> Vec<Sentence> {
-    League::all(study).iter().flat_map(|league| lead(study, league)).collect()
+pub fn answer(study: &Study, leagues: &[League]) -> Vec<Sentence> {
+    leagues.iter().flat_map(|league| lead(study, league)).collect()
 }
 
 /// The table of each league.
-pub fn tables(study: &Study) -> Vec<Table> {
-    League::all(study).iter().map(|league| table(study, league)).collect()
+pub fn tables(study: &Study, leagues: &[League]) -> Vec<Table> {
+    leagues.iter().map(|league| table(study, league)).collect()
 }
 
 /// The heat map of each league.
-pub fn heat_maps(study: &Study) -> Vec<HeatMap> {
-    League::all(study).iter().map(|league| heat_map(study, league)).collect()
+pub fn heat_maps(study: &Study, leagues: &[League]) -> Vec<HeatMap> {
+    leagues.iter().map(|league| heat_map(study, league)).collect()
 }
 
 fn lead(study: &Study, league: &League) -> Vec<Sentence> {
@@ -280,7 +280,9 @@ mod tests {
     #[test]
     fn a_league_has_a_line_for_each_lock() {
         let study = study();
-        let [short, long] = &tables(&study)[..] else { panic!("two leagues") };
+        let [short, long] = &tables(&study, &League::all(&study))[..] else {
+            panic!("two leagues")
+        };
         assert_eq!(short.title, "The league (critical section 50)");
         assert_eq!(long.title, "The league (critical section 500)");
         assert_eq!(short.lines.len(), 3);
@@ -291,7 +293,8 @@ mod tests {
 
     #[test]
     fn the_first_line_names_the_leader_and_its_shares() {
-        let said = answer(&study());
+        let study = study();
+        let said = answer(&study, &League::all(&study));
         assert_eq!(said.len(), 6);
         let text = &said[0].text;
         assert!(text.starts_with("critical section 50: "), "{text}");
@@ -310,7 +313,8 @@ mod tests {
 
     #[test]
     fn the_heat_map_has_all_schedules_and_colours() {
-        let maps = heat_maps(&study());
+        let study = study();
+        let maps = heat_maps(&study, &League::all(&study));
         let map = &maps[0];
         let heads = ["host 2x", "rr 1x", "lhp:50,5ms 1x", "lwp:50,5ms 1x", "rr 2x"];
         assert!(heads.iter().all(|head| map.head.iter().any(|known| known == head)), "{map:?}");

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::words::sentences;
 use base::shown;
-use study::findings::Study;
+use study::findings::{League, Study};
 
 /// The least width that it is laid out for, in columns.
 pub const NARROWEST: usize = 80;
@@ -32,10 +32,11 @@ pub fn render(study: &Study, width: usize) -> String {
     for sentence in sentences::warnings(study) {
         text += &bullet(&sentence.text, width);
     }
-    for sentence in league::answer(study).into_iter().chain(answer::answer(study)) {
+    let leagues = League::all(study);
+    for sentence in league::answer(study, &leagues).into_iter().chain(answer::answer(study)) {
         text += &wrapped(&sentence.text, width, "");
     }
-    for one in league::tables(study) {
+    for one in league::tables(study, &leagues) {
         text += &format!("\n{}", table(&one, width));
     }
     text.push('\n');
@@ -43,7 +44,7 @@ pub fn render(study: &Study, width: usize) -> String {
         text += &bullet(&sentence.text, width);
     }
     text += &figures_of(&figures::all(study), width);
-    let heat = league::heat_maps(study).into_iter().map(|map| map.table());
+    let heat = league::heat_maps(study, &leagues).into_iter().map(|map| map.table());
     for one in heat.chain(tables::all(study)) {
         text += &format!("\n{}", table(&one, width));
     }

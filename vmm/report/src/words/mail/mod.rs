@@ -16,7 +16,7 @@ use super::{
 use base::{plural::count, shown};
 use study::{
     findings::{
-        Diff, Study,
+        Diff, League, Study,
         diff::{Differs, NotJudged, Regression, Unjudged},
     },
     point::Point,
@@ -37,11 +37,12 @@ pub fn study(study: &Study) -> String {
     text += &setup::described(study);
     text.push('\n');
     text += &bullets(&sentences::warnings(study));
-    for sentence in league::answer(study).into_iter().chain(answer::answer(study)) {
+    let leagues = League::all(study);
+    for sentence in league::answer(study, &leagues).into_iter().chain(answer::answer(study)) {
         text += &paragraph(&sentence.text, "");
     }
     text += &bullets(&sentences::findings(study));
-    for one in league::tables(study).into_iter().chain(of_study(study)) {
+    for one in league::tables(study, &leagues).into_iter().chain(of_study(study)) {
         text += &laid_out(one);
     }
     text += &closing(&method(study), &report_command(study));
