@@ -75,14 +75,15 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of two vCPUs the one that waits is next, which the words of these locks say.
+/// Of two vCPUs that both run the one that waits is next, which the words of these locks say. (On one slot the other one
+/// mostly has been handed the lock and not noticed it yet: then it counts as queued.)
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
     need_kernel_7()?;
     let folder = files::scratch()?;
     let file = folder.path().join("json");
-    let ran = compare(
-        "--locks queued,mcs,clh,test-and-set --policy lwp:50,5ms --vcpus 2 --runs 1 --seconds 1 --json",
-    );
+    let words = "compare --host emulated --host-kernel 7 --driver user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
+                 --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms --json";
+    let ran = pvticket(words.split_whitespace()).limit(400);
     ran.args([&file]).run()?.exits(0)?;
     let runs = runs_of(&file)?;
     ensure!(runs.len() == 8, "{} runs", runs.len());

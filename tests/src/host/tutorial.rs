@@ -4,7 +4,9 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
 
-use crate::{facts::need_kvm, files, process::Program, product::binary, suite::skip, tests};
+use crate::{
+    expect_usually, facts::need_kvm, files, process::Program, product::binary, suite::skip, tests,
+};
 
 tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
 
@@ -72,7 +74,12 @@ fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
         let ran = shell.env("PRODUCT", binary()).limit(300).run()?.exits(0)?;
         let output = ran.text()?;
         for line in shown.into_iter().filter(|line| !["", "..."].contains(&line.trim())) {
-            ensure!(prints(output, line), "{command}: no line like {line:?}\n{}", ran.show());
+            // What a schedule injects, and so what is said of it, is a matter of chance.
+            expect_usually!(
+                prints(output, line),
+                "{command}: no line like {line:?}\n{}",
+                ran.show()
+            );
         }
     }
     Ok(())
