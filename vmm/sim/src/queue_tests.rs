@@ -57,6 +57,20 @@ fn the_vcpu_that_is_next_is_served_next() {
     }
 }
 
+/// Regression: the next attempt was counted from each grant of a slot, and no vCPU of a PV lock ran for so long before it
+/// halted: in 20 ms none of its holders was found.
+#[test]
+fn holders_are_preempted_whether_or_not_waiters_halt() {
+    for system in [System::NativeTicket, System::PvTicket, System::PvQueued] {
+        let spec = Spec { spin_threshold: 8, ..spec(system, 8, "lhp:5000,50us") };
+        let mut sim = Sim::new(&spec).expect("it can be simulated");
+        sim.run_until(Picos(20 * MILLI.0)).unwrap_or_else(|stuck| panic!("{system}: {stuck}"));
+        let hits = sim.hits().expect("it injects");
+        assert!(hits.hits >= 5, "{system}: {hits:?}");
+        sim.finish().unwrap_or_else(|stuck| panic!("{system}: {stuck}"));
+    }
+}
+
 #[test]
 fn the_next_in_line_of_every_queue_can_be_preempted() {
     let hits = |system| {

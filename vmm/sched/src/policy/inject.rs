@@ -110,9 +110,19 @@ impl Due {
         Nanos(RETRY.start + self.rng.below(span) as u64)
     }
 
-    /// `until`, but not later than the next preemption is due or the next attempt is made.
-    fn bound(&mut self, until: Nanos, now: Nanos) -> Nanos {
-        if self.now(now) { until.min(now.after(self.retry())) } else { until.min(self.at) }
+    /// `until`, but not later than the next preemption is due or the next attempt is made, on a slot whose next attempt
+    /// is at `attempt`.
+    ///
+    /// That time stays when another vCPU gets the slot: counted from each grant, no attempt would ever be made on vCPUs
+    /// that halt sooner than that, as waiters for PV locks do.
+    fn bound(&mut self, until: Nanos, attempt: &mut Nanos, now: Nanos) -> Nanos {
+        if !self.now(now) {
+            return until.min(self.at);
+        }
+        if *attempt <= now {
+            *attempt = now.after(self.retry());
+        }
+        until.min(*attempt)
     }
 }
 
@@ -122,6 +132,10 @@ pub(super) struct Inject {
     target: InjectionTarget,
     hold: Nanos,
     due: Due,
+    /// When the next attempt is made, by slot.
+    attempts: Box<[Nanos]>,
+    /// The slot that each vCPU had last.
+    slots: Box<[SlotId]>,
     hits: Hits,
 }
 
@@ -131,7 +145,17 @@ impl Inject {
 
     pub(super) fn new(setup: &Setup<'_>, target: InjectionTarget, rate: f64, hold: Nanos) -> Self {
         let due = Due::new(rate, setup.seed);
-        Self { rr: Rr::new(setup), target, hold, due, hits: Hits::default() }
+        let attempts = vec![Nanos::ZERO; setup.slots].into();
+        let slots = vec![SlotId(0); setup.vms.len()].into();
+        Self { rr: Rr::new(setup), target, hold, due, attempts, slots, hits: Hits::default() }
+    }
+}
+
+impl Inject {
+    /// [`Due::bound`] of a vCPU that has a slot.
+    fn bound(&mut self, vcpu: VcpuIndex, until: Nanos, now: Nanos) -> Nanos {
+        let slot = self.slots[vcpu.ix()];
+        self.due.bound(until, &mut self.attempts[slot.0 as usize], now)
     }
 }
 
@@ -146,7 +170,8 @@ impl Policy for Inject {
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
         let Pick { vcpu, until, .. } = self.rr.pick(slot, view)?;
-        Some(Pick::new(vcpu, self.due.bound(until, view.now)))
+        self.slots[vcpu.ix()] = slot;
+        Some(Pick::new(vcpu, self.bound(vcpu, until, view.now)))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
@@ -161,7 +186,7 @@ impl Policy for Inject {
             self.hits.misses += 1;
         }
         match self.rr.stopped(vcpu, look, view) {
-            Verdict::Stay(until) => Verdict::Stay(self.due.bound(until, view.now)),
+            Verdict::Stay(until) => Verdict::Stay(self.bound(vcpu, until, view.now)),
             verdict => verdict,
         }
     }
