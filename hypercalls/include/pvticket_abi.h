@@ -20,6 +20,9 @@
 #define PVTICKET_FEATURE_DOORBELL         0x10U
 #define PVTICKET_FEATURE_WINDOW           0x20U
 #define PVTICKET_FEATURE_PANIC            0x40U
+#define PVTICKET_FEATURE_YIELD_TO         0x80U
+#define PVTICKET_FEATURE_MACHINE_WORDS    0x100U
+#define PVTICKET_FEATURE_SLICE_END        0x200U
 #define PVTICKET_PORT_LOCK_SPINNING       0x0U
 #define PVTICKET_PORT_UNLOCK_KICK         0x4U
 #define PVTICKET_PORT_PREEMPT_POINT       0x8U
@@ -28,6 +31,7 @@
 #define PVTICKET_PORT_DOORBELL            0x34U
 #define PVTICKET_PORT_KICK_AND_HALT       0x38U
 #define PVTICKET_PORT_GATE                0x3cU
+#define PVTICKET_PORT_YIELD_TO            0x44U
 #define PVTICKET_PORT_EXIT                0x10U
 #define PVTICKET_PORT_EVENT               0x18U
 #define PVTICKET_EVENT_COUNTERS_READ      0x3U
@@ -50,7 +54,10 @@
 #define PVTICKET_LINE_RESUMED_AT          0x50U
 #define PVTICKET_LINE_TAKEN               0x58U
 #define PVTICKET_LINE_QUEUE_NODE          0x60U
+#define PVTICKET_LINE_SLICE_END           0x68U
 #define PVTICKET_LINE_NAMED               0x3U
+#define PVTICKET_MACHINE                  0x4000U
+#define PVTICKET_MACHINE_HOLDERS_OFF      0x0U
 #define PVTICKET_QUEUED_LOCK              0x3U
 #define PVTICKET_QUEUED_PENDING           0x2U
 #define PVTICKET_QUEUED_PV_HEAD           0x3U

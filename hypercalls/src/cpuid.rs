@@ -36,6 +36,17 @@ pub const FEATURE_WINDOW: u32 = 1 << 5;
 /// The VMM wants to be told of a panic ([`GuestEvent::Panicked`](crate::ports::GuestEvent::Panicked)).
 pub const FEATURE_PANIC: u32 = 1 << 6;
 
+/// [`YIELD_TO`](crate::ports::YIELD_TO) is available.
+pub const FEATURE_YIELD_TO: u32 = 1 << 7;
+
+/// Behind the [`telemetry`](crate::telemetry) lines there is a page with
+/// [`MachineWords`](crate::telemetry::MachineWords). Not without [`FEATURE_TELEMETRY`].
+pub const FEATURE_MACHINE_WORDS: u32 = 1 << 8;
+
+/// Schedules tell the end of each slice in [`Line::slice_end`](crate::telemetry::Line::slice_end). Not without
+/// [`FEATURE_TELEMETRY`].
+pub const FEATURE_SLICE_END: u32 = 1 << 9;
+
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.
 pub const fn signature_registers() -> [u32; 3] {
     let s = SIGNATURE;

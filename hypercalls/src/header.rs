@@ -7,8 +7,8 @@ use core::mem::offset_of;
 use crate::{
     ABI_VERSION, MAX_VCPUS, cpuid, ports,
     telemetry::{
-        Line, NAMED, Point, QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK,
-        QUEUED_PENDING, QUEUED_PV_HEAD, Wait,
+        Line, MACHINE, MachineWords, NAMED, Point, QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING,
+        QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD, Wait,
     },
 };
 
@@ -31,6 +31,9 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("FEATURE_DOORBELL", cpuid::FEATURE_DOORBELL),
         ("FEATURE_WINDOW", cpuid::FEATURE_WINDOW),
         ("FEATURE_PANIC", cpuid::FEATURE_PANIC),
+        ("FEATURE_YIELD_TO", cpuid::FEATURE_YIELD_TO),
+        ("FEATURE_MACHINE_WORDS", cpuid::FEATURE_MACHINE_WORDS),
+        ("FEATURE_SLICE_END", cpuid::FEATURE_SLICE_END),
         ("PORT_LOCK_SPINNING", ports::LOCK_SPINNING.into()),
         ("PORT_UNLOCK_KICK", ports::UNLOCK_KICK.into()),
         ("PORT_PREEMPT_POINT", ports::PREEMPT_POINT.into()),
@@ -39,6 +42,7 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("PORT_DOORBELL", ports::DOORBELL.into()),
         ("PORT_KICK_AND_HALT", ports::KICK_AND_HALT.into()),
         ("PORT_GATE", ports::GATE.into()),
+        ("PORT_YIELD_TO", ports::YIELD_TO.into()),
         ("PORT_EXIT", ports::EXIT.into()),
         ("PORT_EVENT", ports::EVENT.into()),
         ("EVENT_COUNTERS_READ", ports::GuestEvent::CountersRead as u32),
@@ -61,7 +65,10 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("LINE_RESUMED_AT", offset_of!(Line, resumed_at) as u32),
         ("LINE_TAKEN", offset_of!(Line, taken) as u32),
         ("LINE_QUEUE_NODE", offset_of!(Line, queue_node) as u32),
+        ("LINE_SLICE_END", offset_of!(Line, slice_end) as u32),
         ("LINE_NAMED", NAMED as u32),
+        ("MACHINE", MACHINE as u32),
+        ("MACHINE_HOLDERS_OFF", offset_of!(MachineWords, holders_off) as u32),
         ("QUEUED_LOCK", QUEUED_LOCK as u32),
         ("QUEUED_PENDING", QUEUED_PENDING.into()),
         ("QUEUED_PV_HEAD", QUEUED_PV_HEAD.into()),

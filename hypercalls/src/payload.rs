@@ -366,7 +366,7 @@ pub struct Shared {
 
 // The block must end before the telemetry lines, the lines before the image, and the stacks within the memory.
 const _: () = assert!(SHARED_GPA + size_of::<Shared>() as u64 <= TELEMETRY_GPA);
-const _: () = assert!(TELEMETRY_GPA + telemetry::SIZE <= IMAGE_GPA);
+const _: () = assert!(TELEMETRY_GPA + telemetry::MEMORY <= IMAGE_GPA);
 const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);
 
 #[cfg(test)]

@@ -55,6 +55,12 @@ pub const GATE: u16 = 0x3c;
 /// [`KernelFacts`](crate::kernel_facts::KernelFacts).
 pub const KERNEL_FACTS: u16 = 0x40;
 
+/// Write 32: the calling vCPU, which waits for a lock, gives the rest of its turn to the vCPU of this APIC id, if that is
+/// ready to run and has no CPU ([`Line::off_cpu`](crate::telemetry::Line::off_cpu)). The call returns at the caller's next
+/// turn, or at once: a schedule need not follow it, and an unknown vCPU is ignored. Needs
+/// [`FEATURE_YIELD_TO`](crate::cpuid::FEATURE_YIELD_TO).
+pub const YIELD_TO: u16 = 0x44;
+
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;
 

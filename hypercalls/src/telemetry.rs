@@ -71,6 +71,12 @@ pub const fn releases_before(name: u16, word: u32, gate: u16) -> u16 {
 /// Size of all lines in bytes.
 pub const SIZE: u64 = MAX_VCPUS as u64 * size_of::<Line>() as u64;
 
+/// Offset of the [`MachineWords`] from the lines: the page behind them.
+pub const MACHINE: u64 = SIZE;
+
+/// Size in bytes of the memory that is reserved: the lines and the page of the [`MachineWords`].
+pub const MEMORY: u64 = MACHINE + 4096;
+
 /// What a vCPU waits for: bits 7-0 of [`Line::wait`]. The ticket is in bits 31-16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -194,8 +200,22 @@ pub struct Line {
     /// first of the queue, whether or not it has noticed. If it is for a lock without a head, the address of the gate
     /// at which the vCPU looks ([`releases_before`]); zero: none.
     pub queue_node: AtomicU64,
+    /// VMM: the vCPU's TSC at the end of its slice, when a schedule may take its CPU; zero: not told. A schedule may take it
+    /// before, for reasons that it does not know beforehand. Zero under the host's scheduler
+    /// ([`FEATURE_SLICE_END`](crate::cpuid::FEATURE_SLICE_END)).
+    pub slice_end: AtomicU64,
     /// Reserved, zero.
-    pub reserved3: [AtomicU64; 3],
+    pub reserved3: [AtomicU64; 2],
+}
+
+/// What all vCPUs of a machine read, in cache lines of its own. Written by the VMM
+/// ([`FEATURE_MACHINE_WORDS`](crate::cpuid::FEATURE_MACHINE_WORDS)).
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct MachineWords {
+    /// Number of vCPUs that have no CPU ([`Line::off_cpu`]) and held a lock ([`Line::held`]) when they lost it. Always
+    /// zero where [`Line::off_cpu`] is. One that was stopped between taking a lock and publishing it is not counted.
+    pub holders_off: AtomicU32,
 }
 
 // The C header repeats these offsets.

@@ -154,6 +154,7 @@ pub mod code {
         pub const DOORBELL: u16 = 0x634;
         pub const KICK_AND_HALT: u16 = 0x638;
         pub const GATE: u16 = 0x63c;
+        pub const YIELD_TO: u16 = 0x644;
     }
 
     /// `jmp .`

@@ -17,6 +17,9 @@ pub enum Bypass {
     /// `2 * (n - 1)`, once the waiter has joined the queue: every other CPU may be served twice
     /// before it.
     TwiceFromQueue,
+    /// `4 * (n - 1)`, once the waiter has joined the queue: all others may be in it, and at most three
+    /// newcomers are served between two CPUs of the queue.
+    FourTimesFromQueue,
     /// No bound, by design: a CPU that comes later may be faster, again and again.
     Unbounded,
 }
@@ -27,6 +30,7 @@ impl Bypass {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
             Self::TwiceFromQueue => Some(2 * cpus.saturating_sub(1)),
+            Self::FourTimesFromQueue => Some(4 * cpus.saturating_sub(1)),
             Self::Unbounded => None,
         }
     }
@@ -37,6 +41,7 @@ impl Bypass {
             Self::FromCall => "at most n-1 others before a waiter",
             Self::FromQueue => "at most n-1 others before a waiter in the queue",
             Self::TwiceFromQueue => "at most 2(n-1) others before a waiter in the queue",
+            Self::FourTimesFromQueue => "at most 4(n-1) others before a waiter in the queue",
             Self::Unbounded => "any number of others before a waiter, by design",
         }
     }
@@ -47,10 +52,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_all_others_once_or_twice_or_none() {
+    fn the_bound_is_all_others_so_many_times_or_none() {
         assert_eq!(Bypass::FromCall.most(4), Some(3));
         assert_eq!(Bypass::FromQueue.most(0), Some(0));
         assert_eq!(Bypass::TwiceFromQueue.most(4), Some(6));
+        assert_eq!(Bypass::FourTimesFromQueue.most(4), Some(12));
         assert_eq!(Bypass::Unbounded.most(4), None);
     }
 }

@@ -6,8 +6,11 @@
 //! the releaser; both come with large and small tickets. For comparison there are
 //! [`TestAndSetLock`], [`PreemptableTicketLock`], [`PvPreemptableTicketLock`],
 //! [`QueuedLock`], [`UnfairQueuedLock`] and [`PvQueuedLock`], and from the literature
-//! [`McsLock`], [`ClhLock`], [`TwaLock`] and [`ReciprocatingLock`]. [`Restricted`] limits how many
-//! CPUs want any of them at once. All implement [`RawLock`].
+//! [`McsLock`], [`ClhLock`], [`TwaLock`] and [`ReciprocatingLock`]. [`OwnerConferLock`] and
+//! [`OwnerYieldLock`] name their holder, and waiters give their turn to one that is preempted; those
+//! for [`FlexGuardLock`] halt while any holder is; for [`McsTpLock`] waiters show that they run, and
+//! [`SliceAwareLock`] is for those with enough left of their slices.
+//! [`Restricted`] limits how many CPUs want any of them at once. All implement [`RawLock`].
 //!
 //! The caller's [`Pv`] defines halt and kick: port writes in a guest,
 //! `park`/`unpark` in a test. [`Section`] is a critical section that detects
@@ -29,6 +32,7 @@ mod bypass;
 mod clh;
 mod clh_nodes;
 pub mod counter;
+mod flexguard;
 mod halt;
 mod handoff;
 mod held;
@@ -36,9 +40,13 @@ mod limits;
 mod links;
 pub mod lockref;
 mod mcs;
+mod mcs_tp;
 pub mod mutex;
 mod native;
 mod node;
+mod owned;
+mod owner_confer;
+mod owner_yield;
 mod preemptable;
 mod pv;
 mod pv_queued;
@@ -46,6 +54,7 @@ mod queued;
 mod reciprocating;
 mod restricted;
 mod section;
+mod slice_aware;
 mod sync;
 mod systems;
 mod test_and_set;
@@ -61,10 +70,14 @@ mod width;
 pub use awaited::Awaited;
 pub use bypass::Bypass;
 pub use clh::ClhLock;
+pub use flexguard::FlexGuardLock;
 pub use handoff::Handoff;
 pub use limits::TooManyCpus;
 pub use mcs::McsLock;
+pub use mcs_tp::McsTpLock;
 pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
+pub use owner_confer::OwnerConferLock;
+pub use owner_yield::OwnerYieldLock;
 pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTicketLock};
 pub use pv::{PvTicketLock, PvTickets, SmallPvTicketLock, settle};
 pub use pv_queued::PvQueuedLock;
@@ -72,6 +85,7 @@ pub use queued::QueuedLock;
 pub use reciprocating::ReciprocatingLock;
 pub use restricted::{Restricted, RestrictedTicketLock};
 pub use section::{Disorder, Section, Violation, Words};
+pub use slice_aware::SliceAwareLock;
 pub use sync::MAX_CPUS;
 pub use systems::{Family, Needs, Seed, System, UnknownSystem};
 pub use test_and_set::TestAndSetLock;
@@ -129,6 +143,30 @@ pub trait Pv {
     fn is_off(&self, cpu: usize) -> bool {
         let _ = cpu;
         false
+    }
+
+    /// A clock that all CPUs share, or nearly: one to four ticks a nanosecond. A machine without one stands
+    /// still.
+    fn ticks(&self) -> u64 {
+        0
+    }
+
+    /// Is so much left of the calling CPU's turn, in [`Pv::ticks`], as far as it was told?
+    fn lasts(&self, ticks: u64) -> bool {
+        let _ = ticks;
+        true
+    }
+
+    /// Is a CPU known not to be running that holds a lock, any lock?
+    fn is_holder_off(&self) -> bool {
+        false
+    }
+
+    /// Gives the rest of the calling CPU's turn to `cpu`, if that is ready to run and waits for a
+    /// turn. Returns at the calling CPU's next turn, or at once. A machine that cannot do it pauses.
+    fn yield_to(&self, cpu: usize) {
+        let _ = cpu;
+        self.spin_hint();
     }
 }
 

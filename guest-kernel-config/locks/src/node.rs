@@ -4,7 +4,7 @@
 //! Shared-Memory Multiprocessors", 1991), with numbers for pointers: two bytes name a node.
 
 use crate::awaited::{self, Awaited};
-use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
 
 /// Nodes per CPU: one for task context, and more for nested interrupt handlers.
 pub(crate) const NESTINGS: usize = 4;
@@ -74,6 +74,9 @@ struct Node {
     previous: AtomicU16,
     /// [`HALTED`], [`HEAD`] and the [`PLACE`], or a [`Gate`].
     turn: AtomicU16,
+    /// One more than the preempted CPU that the node before has named; zero: none. For locks whose
+    /// waiters yield.
+    named: AtomicU16,
 }
 
 /// A CPU's nodes, and how many of them are in use. Written while waiting: in two cache lines of
@@ -83,18 +86,22 @@ struct Node {
 struct Own {
     /// Written by the CPU alone; a handler restores it.
     used: AtomicU16,
+    /// When the CPU last looked at a node, for locks that tell by that whether it runs.
+    stamp: AtomicU64,
     nodes: [Node; NESTINGS],
 }
 
 impl Node {
     const fn new() -> Self {
-        Self { next: AtomicU16::new(0), previous: AtomicU16::new(0), turn: AtomicU16::new(0) }
+        let [next, previous, turn, named] = [const { AtomicU16::new(0) }; 4];
+        Self { next, previous, turn, named }
     }
 }
 
 impl Own {
     const fn new() -> Self {
-        Self { used: AtomicU16::new(0), nodes: [const { Node::new() }; NESTINGS] }
+        let (used, stamp) = (AtomicU16::new(0), AtomicU64::new(0));
+        Self { used, stamp, nodes: [const { Node::new() }; NESTINGS] }
     }
 }
 
@@ -117,10 +124,26 @@ impl Nodes {
         }
         // From here on a handler takes the next one. Before, it took this one and is done with it.
         own.used.store(level + 1, Ordering::Relaxed);
-        let node = &own.nodes[usize::from(level)];
+        let me = NodeId::new(cpu, level);
+        self.renew(me);
+        Some(me)
+    }
+
+    /// A node that is in no queue any more is as [`Nodes::begin`] returned it.
+    pub(crate) fn renew(&self, me: NodeId) {
+        let node = self.node(me);
         node.next.store(0, Ordering::Relaxed);
         node.turn.store(0, Ordering::Relaxed);
-        Some(NodeId::new(cpu, level))
+    }
+
+    /// The CPU of `me` runs at this time. Relaxed: one that seems not to run is only passed over.
+    pub(crate) fn stamp(&self, me: NodeId, now: u64) {
+        self.0[me.cpu()].stamp.store(now, Ordering::Relaxed);
+    }
+
+    /// When the CPU of `id` last said that it runs.
+    pub(crate) fn stamped(&self, id: NodeId) -> u64 {
+        self.0[id.cpu()].stamp.load(Ordering::Relaxed)
     }
 
     /// Frees the node that [`Nodes::begin`] returned last; it is in no queue any more.
@@ -140,11 +163,16 @@ impl Nodes {
     /// The node that is linked behind it, or about to be: `look_again` is called meanwhile.
     pub(crate) fn next(&self, id: NodeId, mut look_again: impl FnMut()) -> NodeId {
         loop {
-            if let Some(next) = NodeId::parse(self.node(id).next.load(Ordering::Acquire)) {
+            if let Some(next) = self.linked_behind(id) {
                 return next;
             }
             look_again();
         }
+    }
+
+    /// The node that is linked behind it, if one is yet. Acquire, for that node.
+    pub(crate) fn linked_behind(&self, id: NodeId) -> Option<NodeId> {
+        NodeId::parse(self.node(id).next.load(Ordering::Acquire))
     }
 
     /// `before` is before `me`. Relaxed: `me`'s CPU looks for it under the lock, which orders it.
@@ -193,6 +221,27 @@ impl Nodes {
         self.node(id).turn.store(gate.0, Ordering::Release);
     }
 
+    /// No CPU is named to `me` yet, which is in no queue. For locks that name CPUs.
+    pub(crate) fn unname(&self, me: NodeId) {
+        self.node(me).named.store(0, Ordering::Relaxed);
+    }
+
+    /// Names a CPU, or none, to the node that is linked behind `me`, if one is. Relaxed: a hint; the
+    /// node may have been used again since, for another lock.
+    pub(crate) fn name_behind(&self, me: NodeId, cpu: Option<usize>) {
+        let Some(next) = NodeId::parse(self.node(me).next.load(Ordering::Relaxed)) else { return };
+        let (named, name) = (&self.node(next).named, cpu.map_or(0, |cpu| cpu as u16 + 1));
+        // Looks first: as a rule there is nothing to say, and the waiter's line stays its own.
+        if named.load(Ordering::Relaxed) != name {
+            named.store(name, Ordering::Relaxed);
+        }
+    }
+
+    /// The CPU that was named to `me`.
+    pub(crate) fn named(&self, me: NodeId) -> Option<usize> {
+        usize::from(self.node(me).named.load(Ordering::Relaxed)).checked_sub(1)
+    }
+
     /// What the waiter at a node goes by whose queue's head looks at the lock.
     pub(crate) fn awaited(&self, me: NodeId) -> Awaited {
         Awaited::new(0, me.0, &self.node(me).turn)
@@ -213,7 +262,7 @@ impl Nodes {
     /// As [`RawLock::releases_before`](crate::RawLock::releases_before), for a lock that calls the one it is handed to
     /// `next`.
     pub(crate) fn releases_before_gate(&self, awaited: Awaited, next: u16) -> Option<u16> {
-        let is_open = self.gate(NodeId::parse(awaited.node)?) != Gate::CLOSED;
+        let is_open = self.gate(NodeId::parse(awaited.node)?).0 > 1;
         awaited::releases(next == awaited.name, is_open)
     }
 
@@ -264,9 +313,14 @@ impl Queue {
 
     /// `me` joins, and is the head at once if the queue was empty.
     pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
-        if let Some(before) = self.come(nodes, me) {
-            nodes.link(before, me);
-        }
+        self.join_behind(nodes, me);
+    }
+
+    /// As [`Queue::join`]; returns the node before `me`.
+    pub(crate) fn join_behind(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
+        let before = self.come(nodes, me)?;
+        nodes.link(before, me);
+        Some(before)
     }
 
     /// As [`Queue::join`], for a lock whose waiters may leave the queue anywhere; `true`: another
@@ -330,6 +384,13 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Their order is the compiler's.
+    #[test]
+    fn what_a_waiter_writes_is_in_one_cache_line() {
+        let (nodes, used) = (NESTINGS * size_of::<Node>(), size_of::<AtomicU16>());
+        assert!(nodes + used.next_multiple_of(8) + size_of::<AtomicU64>() <= 64);
+    }
 
     #[test]
     fn names_tell_cpus_and_levels_apart() {

@@ -42,6 +42,9 @@ macro_rules! systems {
                 Literature;
             Spinlock Mcs "mcs" $crate::McsLock: Nothing,
                 "MCS queue: each waiter at its own node, handed from holder to next", Literature;
+            Spinlock McsTp "mcs-tp" $crate::McsTpLock: YieldTo,
+                "MCS queue whose waiters show that they run; a holder passes over those that do not",
+                Literature;
             Spinlock Clh "clh" $crate::ClhLock: Nothing,
                 "CLH queue: each waiter at the node of the one before it", Literature;
             Spinlock Twa "twa" $crate::TwaLock: Nothing,
@@ -49,6 +52,16 @@ macro_rules! systems {
                 Literature;
             Spinlock Reciprocating "reciprocating" $crate::ReciprocatingLock: Nothing,
                 "waiters stack up, and a holder serves the stack: newest first, stack by stack",
+                Literature;
+            Spinlock ISpinlock "i-spinlock" $crate::SliceAwareLock: SliceEnd,
+                "ticketlock: a ticket is drawn only if what is left of the slice suffices", Literature;
+            Spinlock FlexGuard "flexguard" $crate::FlexGuardLock: HoldersOff,
+                "waiters spin while no holder is preempted, and halt while one is", Literature;
+            Spinlock OwnerConfer "owner-confer" $crate::OwnerConferLock: OffAndYieldTo,
+                "queued, the word names the holder, to whom waiters give their turns; at most three steals",
+                Literature;
+            Spinlock OwnerYield "owner-yield" $crate::OwnerYieldLock: OffAndYieldTo,
+                "queued, the word names the holder; waiters give their turns to it, named along the queue",
                 Literature;
             Mutex BaselineMutex "mutex" $crate::mutex::BaselineMutex: Halts,
                 "waiters spin with read-modify-writes while the owner runs, then sleep",
@@ -99,6 +112,14 @@ pub enum Needs {
     Nothing,
     /// Halts and kicks.
     Halts,
+    /// Halts and kicks, and to be told whether a holder has no CPU.
+    HoldersOff,
+    /// To be told when its slice ends.
+    SliceEnd,
+    /// To give its turn to another vCPU.
+    YieldTo,
+    /// To be told which vCPUs have no CPU, and to give its turn to one of them.
+    OffAndYieldTo,
 }
 
 /// The origin of a system.
@@ -140,6 +161,10 @@ impl Needs {
         match self {
             Self::Nothing => "nothing",
             Self::Halts => "halts and kicks",
+            Self::HoldersOff => "halts, kicks, is a holder off",
+            Self::SliceEnd => "end of its slice",
+            Self::YieldTo => "yield_to",
+            Self::OffAndYieldTo => "who is off, yield_to",
         }
     }
 }
@@ -280,7 +305,7 @@ systems!(define);
 impl System {
     /// Do its waiters halt?
     pub fn halts(self) -> bool {
-        self.needs() == Needs::Halts
+        matches!(self.needs(), Needs::Halts | Needs::HoldersOff)
     }
 
     /// The system of its family that the others are compared with.

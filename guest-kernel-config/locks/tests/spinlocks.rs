@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use common::Off;
 use common::bench::Bench;
 use locks::{
-    Awaited, Bypass, ClhLock, Cpu, Handoff, McsLock, NativeTicketLock, PreemptableTicketLock,
-    PvPreemptableTicketLock, PvQueuedLock, PvTicketLock, QueuedLock, RawLock, ReciprocatingLock,
-    RestrictedTicketLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus,
-    TwaLock, UnfairQueuedLock, Unwatched, Watch,
+    Awaited, Bypass, ClhLock, Cpu, FlexGuardLock, Handoff, McsLock, McsTpLock, NativeTicketLock,
+    OwnerConferLock, OwnerYieldLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
+    PvTicketLock, QueuedLock, RawLock, ReciprocatingLock, RestrictedTicketLock, SliceAwareLock,
+    SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus, TwaLock,
+    UnfairQueuedLock, Unwatched, Watch,
 };
 
 /// How long a crowd contends at most, once its small tickets have wrapped: waiters that only spin hand over no faster
@@ -387,8 +388,13 @@ suite! {
     pv_queued: PvQueuedLock, false, 128;
     unfair_queued: UnfairQueuedLock, false, 128;
     mcs: McsLock, true, 128;
+    mcs_tp: McsTpLock, false, 128;
     clh: ClhLock, true, 128;
     twa: TwaLock, true, 32767;
     reciprocating: ReciprocatingLock, false, 128;
     restricted: RestrictedTicketLock, false, 128;
+    i_spinlock: SliceAwareLock, true, 32767;
+    flexguard: FlexGuardLock, false, 128;
+    owner_confer: OwnerConferLock, false, 128;
+    owner_yield: OwnerYieldLock, false, 128;
 }

@@ -5,7 +5,7 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use hypercalls::telemetry::{Line, NO_HEAD, Point, Wait};
+use hypercalls::telemetry::{Line, MACHINE, MachineWords, NO_HEAD, Point, Wait};
 use hypercalls::{MAX_VCPUS, ports};
 use locks::{Awaited, Place, Unwatched, Watch};
 
@@ -36,6 +36,17 @@ pub trait WorkloadWatch: Watch {
         let _ = vcpu;
         false
     }
+
+    /// Is any vCPU off its CPU that holds a lock?
+    fn is_holder_off(&self) -> bool {
+        false
+    }
+
+    /// Is so much left of this vCPU's slice, in ticks of the TSC?
+    fn lasts(&self, ticks: u64) -> bool {
+        let _ = ticks;
+        true
+    }
 }
 
 impl WorkloadWatch for Unwatched {}
@@ -47,6 +58,7 @@ pub struct Telemetry {
     line: &'static Line,
     /// The lines of all vCPUs.
     lines: &'static [Line; MAX_VCPUS as usize],
+    machine: &'static MachineWords,
     preempt_point: u16,
     yields: u16,
     spun_out: u16,
@@ -72,13 +84,20 @@ impl Telemetry {
         if lines == 0 {
             return None;
         }
-        // SAFETY: the VMM maps a zeroed, aligned line for every index that a vCPU can have, for as
-        // long as the guest runs, and accesses them only by atomics.
-        let lines =
-            unsafe { &*with_exposed_provenance::<[Line; MAX_VCPUS as usize]>(lines as usize) };
+        // SAFETY: the VMM maps a zeroed, aligned line for every index that a vCPU can have, and the
+        // machine's words behind them, for as long as the guest runs, and accesses them only by
+        // atomics.
+        let (lines, machine) = unsafe {
+            let machine = lines as usize + MACHINE as usize;
+            (
+                &*with_exposed_provenance::<[Line; MAX_VCPUS as usize]>(lines as usize),
+                &*with_exposed_provenance::<MachineWords>(machine),
+            )
+        };
         Some(Self {
             line: &lines[vcpu.index],
             lines,
+            machine,
             preempt_point: port::at(ports::PREEMPT_POINT),
             yields: port::at(ports::YIELD),
             spun_out: port::at(ports::SPUN_OUT),
@@ -235,6 +254,17 @@ impl WorkloadWatch for Telemetry {
     #[inline]
     fn is_off(&self, vcpu: usize) -> bool {
         self.lines[vcpu].off_cpu.load(Relaxed) != 0
+    }
+
+    #[inline]
+    fn is_holder_off(&self) -> bool {
+        self.machine.holders_off.load(Relaxed) != 0
+    }
+
+    #[inline]
+    fn lasts(&self, ticks: u64) -> bool {
+        let end = self.line.slice_end.load(Relaxed);
+        end == 0 || tsc().saturating_add(ticks) <= end
     }
 
     #[inline]

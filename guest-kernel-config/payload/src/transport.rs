@@ -18,6 +18,7 @@ pub struct TransportPorts {
     unlock_kick: u16,
     kick_and_halt: u16,
     doorbell: u16,
+    yield_to: u16,
 }
 
 impl TransportPorts {
@@ -29,6 +30,7 @@ impl TransportPorts {
             unlock_kick: port::at(ports::UNLOCK_KICK),
             kick_and_halt: port::at(ports::KICK_AND_HALT),
             doorbell: port::at(ports::DOORBELL),
+            yield_to: port::at(ports::YIELD_TO),
         }
     }
 
@@ -59,6 +61,11 @@ impl TransportPorts {
             kind if kind == payload::Transport::Vmcall as u32 => vmcall_kick(cpu),
             _ => vmmcall_kick(cpu),
         }
+    }
+
+    /// Gives the rest of the turn to the vCPU of this index.
+    pub fn yield_to(&self, cpu: usize) {
+        port::out32(self.yield_to, cpu as u32);
     }
 
     /// Both, in one exit if the transport has a call for it.

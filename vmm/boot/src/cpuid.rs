@@ -2,8 +2,9 @@
 //! each, running under a hypervisor with our own leaves.
 
 use hypercalls::cpuid::{
-    FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE, FEATURE_PANIC,
-    FEATURE_TELEMETRY, FEATURE_WINDOW, LEAF_BASE, LEAF_FEATURES,
+    FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_MACHINE_WORDS,
+    FEATURE_OUTPUT_PAGE, FEATURE_PANIC, FEATURE_SLICE_END, FEATURE_TELEMETRY, FEATURE_WINDOW,
+    FEATURE_YIELD_TO, LEAF_BASE, LEAF_FEATURES,
 };
 use hypercalls::{ABI_VERSION, ports};
 use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
@@ -129,11 +130,13 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
     table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));
     let (telemetry, frame) = if spec.telemetry {
-        (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32)
+        let frame = (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32;
+        (FEATURE_TELEMETRY | FEATURE_MACHINE_WORDS | FEATURE_SLICE_END, frame)
     } else {
         (0, 0)
     };
-    let always = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC;
+    let always =
+        FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC | FEATURE_YIELD_TO;
     let features = always | locks | doorbell | telemetry;
     table.push(leaf(LEAF_FEATURES, [features, base_port, frame, ABI_VERSION]));
 }

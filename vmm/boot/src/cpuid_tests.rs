@@ -131,7 +131,8 @@ fn kvms_kick_can_be_kept_from_a_guest() {
 
 #[test]
 fn the_contract_is_found_and_offers_locks_only_for_its_backend() {
-    let always = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC;
+    let always =
+        FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC | FEATURE_YIELD_TO;
     let with_locks = always | FEATURE_LOCK_HYPERCALLS;
     let cases = [
         (false, false, always),

@@ -55,8 +55,8 @@ pub const LOW_RAM_END: Gpa = Gpa(0x9_fc00);
 /// (`init_mem_mapping`, the ISA range), so they are accessible early and cheaply.
 pub const TELEMETRY: Gpa = Gpa(0xd_0000);
 
-/// First address above the telemetry lines.
-pub const TELEMETRY_END: Gpa = Gpa(TELEMETRY.0 + hypercalls::telemetry::SIZE);
+/// First address above the telemetry lines and the machine's words.
+pub const TELEMETRY_END: Gpa = Gpa(TELEMETRY.0 + hypercalls::telemetry::MEMORY);
 
 /// ACPI: the RSDP. Within the range that an OS scans for it (ACPI 5.2.5.1), so that kernels also
 /// find it without the zero page's pointer.

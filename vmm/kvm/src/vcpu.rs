@@ -53,6 +53,12 @@ impl TscClock {
         (self.nanos(ago) < HOUR).then_some(ago)
     }
 
+    /// What the guest's counter shows after this time, when the host's shows `host` now.
+    pub fn after(&self, span: Nanos, host: u64) -> u64 {
+        let ticks = u128::from(span.0) * u128::from(self.khz) / 1_000_000;
+        host.wrapping_add(self.offset).wrapping_add(ticks as u64)
+    }
+
     fn nanos(&self, ticks: u64) -> u128 {
         u128::from(ticks) * 1_000_000 / u128::from(self.khz.max(1))
     }

@@ -25,7 +25,7 @@ pub use super::table::{Member, State};
 /// * **Calls.** All calls on one core are serialized: the driver makes them under one mutex. Any
 ///   thread may call [`Core::handle`], for its own vCPU or for another one. A vCPU's own thread
 ///   reports [`Event::Started`], [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`],
-///   [`Event::HandedOver`], [`Event::Yielded`], [`Event::SpunOut`], [`Event::Point`],
+///   [`Event::HandedOver`], [`Event::Yielded`], [`Event::SpunOut`], [`Event::YieldsTo`], [`Event::Point`],
 ///   [`Event::Waits`], [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does.
 ///   [`Event::Kicked`], [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and
 ///   [`Event::Sampled`] come from any thread, the kicker's for instance. Indices must be below the number of members; others panic.
@@ -116,6 +116,12 @@ impl Core {
             State::Held(until) => Some(until),
             _ => None,
         }
+    }
+
+    /// When the slice of a running vCPU ends, as its guest may be told. None in other states.
+    pub fn slice_end(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
+        let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
+        self.runs(vcpu).then(|| self.policy.slice_end(vcpu, &view))
     }
 
     /// The earliest deadline of all vCPUs: [`Core::handle`] has to be called by then.
@@ -225,6 +231,15 @@ impl Core {
                 self.saw(vcpu, look, now);
                 if let Some(verdict) =
                     self.ask(now, |policy, view| policy.spun_out(vcpu, &look, view))
+                {
+                    self.carry_out(vcpu, verdict, now);
+                }
+            }
+            Event::YieldsTo(to, look) if running => {
+                self.saw(vcpu, look, now);
+                if self.state(to) == State::Ready
+                    && let Some(verdict) =
+                        self.ask(now, |policy, view| policy.yields_to(vcpu, to, &look, view))
                 {
                     self.carry_out(vcpu, verdict, now);
                 }

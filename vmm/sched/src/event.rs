@@ -252,6 +252,8 @@ pub enum Event {
     Yielded,
     /// The vCPU has read a lock as often as [`Policy::spin_looks`](super::Policy::spin_looks) allows.
     SpunOut(Observation),
+    /// The vCPU waits for a lock, and wants to give the rest of its turn to this one, which it knows to have no CPU.
+    YieldsTo(VcpuIndex, Observation),
     /// The vCPU is at a named point of the lock protocol.
     Point(Point, Observation),
     /// The vCPU is in KVM's own HLT, either for the lock in the observation or because the guest is idle.

@@ -112,6 +112,25 @@ fn two_that_hand_over_to_each_other_do_not_starve_a_third() {
     }
 }
 
+/// Where two give each other what is left of one slice, a third waits no longer.
+#[test]
+fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
+    for policy in ["rr", "directed-yield"] {
+        let core = core_of(policy, &[0; 3], 1);
+        let give = |core: &mut Core, from, to, now| {
+            tell(core, from, Event::YieldsTo(VcpuIndex(to), waiting(2, 1, 0)), now);
+            assert_eq!(core.slots()[0], Some(VcpuIndex(to)), "{policy}, at {now}");
+            let until = core.deadline(VcpuIndex(to)).expect("it runs");
+            assert_eq!(until, Nanos(SLICE.0 + 1), "{policy}: the end of the slice that is given");
+            if now + 100 >= until.0 {
+                tell(core, to, Event::Stopped(waiting(2, 1, 0)), until.0);
+            }
+        };
+        let turn = first_turn(policy, core, give);
+        assert!(turn.is_some_and(|turn| turn <= SLICE.0 + 10), "{policy}: {turn:?}");
+    }
+}
+
 /// Regression: each was next in line for the other's lock, and went ahead of the third.
 #[test]
 fn two_that_spin_for_each_other_do_not_starve_a_third() {

@@ -33,6 +33,8 @@ pub enum WorldStep {
     Yield(usize),
     /// A vCPU has spun, with this activity.
     Spin(usize, usize),
+    /// The first gives its turn to the second.
+    YieldTo(usize, usize),
     /// A vCPU is at a point of the lock protocol.
     Point(usize),
     /// A vCPU halts in KVM, with this activity.
@@ -63,6 +65,7 @@ pub(super) fn step() -> impl Strategy<Value = WorldStep> {
         4 => (who(), who()).prop_map(|(a, b)| WorldStep::HandOver(a, b)),
         4 => who().prop_map(WorldStep::Yield),
         4 => (who(), who()).prop_map(|(a, b)| WorldStep::Spin(a, b)),
+        4 => (who(), who()).prop_map(|(a, b)| WorldStep::YieldTo(a, b)),
         2 => who().prop_map(WorldStep::Point),
         3 => who().prop_map(WorldStep::Idle),
         2 => who().prop_map(WorldStep::Wait),
@@ -286,6 +289,10 @@ impl World {
             }
             WorldStep::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
             WorldStep::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
+            WorldStep::YieldTo(v, to) if self.acts(v % n) => {
+                let to = VcpuIndex((to % n) as u32);
+                self.tell(v % n, Event::YieldsTo(to, look(v)));
+            }
             WorldStep::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
                 let point = hypercalls::telemetry::Point::Critical;
                 self.tell(v % n, Event::Point(point, look(3)));

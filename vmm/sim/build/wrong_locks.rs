@@ -145,8 +145,8 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
         caught: "Stuck",
         edits: &[(
             "node.rs",
-            "if let Some(before) = self.come(nodes, me) {",
-            "if let Some(before) = self.come(nodes, me).filter(|before| before.cpu() != 5) {",
+            "let before = self.come(nodes, me)?;",
+            "let before = self.come(nodes, me).filter(|before| before.cpu() != 5)?;",
         )],
     },
     WrongLock {

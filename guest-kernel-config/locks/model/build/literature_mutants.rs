@@ -119,6 +119,44 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
+        "McsTpLock",
+        Mutant {
+            name: "who was passed over takes the lock",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "one CPU is handed the lock",
+            edits: &[("mcs_tp", "        gate != SKIPPED\n    }\n", "        true\n    }\n")],
+        },
+    ),
+    (
+        "McsTpLock",
+        Mutant {
+            name: "who is behind is looked up once the node may be used again",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a node is its CPU's once it is told",
+            edits: &[(
+                "mcs_tp",
+                "            let behind = self.behind_or_free(cpu, node);\n            nodes.open(node, SKIPPED);\n",
+                "            nodes.open(node, SKIPPED);\n            let behind = self.behind_or_free(cpu, node);\n",
+            )],
+        },
+    ),
+    (
+        "McsTpLock",
+        Mutant {
+            name: "freed though a CPU has joined behind those passed over",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "leaving is one step",
+            edits: &[(
+                "mcs_tp",
+                "self.tail.compare_exchange(last, FREE, Ordering::Release, Ordering::Relaxed).is_ok()",
+                "{ let tail = self.tail.load(Ordering::SeqCst); tail == last && { self.tail.store(FREE, Ordering::SeqCst); true } }",
+            )],
+        },
+    ),
+    (
         "ClhLock",
         Mutant {
             name: "CLH: joined by a load and a store",
@@ -289,6 +327,128 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
                 "node",
                 "self.node(id).turn.store(gate.0, Ordering::Release);",
                 "self.node(id).turn.store(gate.0, Ordering::Relaxed);",
+            )],
+        },
+    ),
+    (
+        "SliceAwareLock",
+        Mutant {
+            name: "a ticket is drawn while the slice is too short",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a ticket that is drawn is waited for",
+            edits: &[(
+                "slice_aware",
+                "        while !self.lasts(cpu) {\n",
+                "        self.0.take_ticket();\n        while !self.lasts(cpu) {\n",
+            )],
+        },
+    ),
+    (
+        "SliceAwareLock",
+        Mutant {
+            name: "who is short of its slice does not wait for its turn",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "one ticket at a time",
+            edits: &[(
+                "slice_aware",
+                "        if slow {\n            self.spin(cpu, ticket);\n        }\n",
+                "        if slow && self.lasts(cpu) {\n            self.spin(cpu, ticket);\n        }\n",
+            )],
+        },
+    ),
+    (
+        "FlexGuardLock",
+        Mutant {
+            name: "who was let in does not ask for those outside",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "one that was let in lets in the next",
+            edits: &[("flexguard", "            self.held.await_own();\n", "")],
+        },
+    ),
+    (
+        "FlexGuardLock",
+        Mutant {
+            name: "blocked: halted without a look",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "flag and last look are one step",
+            edits: &[(
+                "flexguard",
+                "let mut halt = self.held.await_release();",
+                "let _ = self.held.await_release(); let mut halt = true;",
+            )],
+        },
+    ),
+    (
+        "OwnerConferLock",
+        Mutant {
+            name: "the holder's name is stored, not compared",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "taking the word is one step",
+            edits: &[(
+                "owned",
+                "match self.0.compare_exchange(seen, next, Ordering::Acquire, Ordering::Relaxed) {",
+                "self.0.store(next, Ordering::SeqCst); match Ok::<u32, u32>(seen) {",
+            )],
+        },
+    ),
+    (
+        "OwnerConferLock",
+        Mutant {
+            name: "a named holder releases without release",
+            harmless: None,
+            engine: LOOM,
+            rule: "releasing the lock releases",
+            edits: &[(
+                "owned",
+                "self.0.store(next, Ordering::Release);",
+                "self.0.store(next, Ordering::Relaxed);",
+            )],
+        },
+    ),
+    (
+        "OwnerConferLock",
+        Mutant {
+            name: "the next is named but not made the head",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a head hands its place on",
+            edits: &[(
+                "owner_confer",
+                "            nodes.make_head(next);\n",
+                "            let _ = next;\n",
+            )],
+        },
+    ),
+    (
+        "OwnerYieldLock",
+        Mutant {
+            name: "the head goes once it has kept newcomers out",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the head waits for the word",
+            edits: &[(
+                "owner_yield",
+                "            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}\n",
+                "",
+            )],
+        },
+    ),
+    (
+        "OwnerYieldLock",
+        Mutant {
+            name: "owner-yield: the next is not made the head",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a head hands its place on",
+            edits: &[(
+                "owner_yield",
+                "            nodes.make_head(next);\n",
+                "            let _ = next;\n",
             )],
         },
     ),

@@ -33,10 +33,15 @@ pub const LOCKS: &[Lock] = &[
     word("PvQueuedLock", &["pv_queued", "held"]),
     word("UnfairQueuedLock", &["unfair_queued", "held"]),
     word("McsLock", &["mcs", "turns"]),
+    word("McsTpLock", &["mcs_tp", "turns"]),
     word("ClhLock", &["clh", "turns"]),
     tickets("TwaLock", &["twa"]),
     tickets("RestrictedTicketLock", &["restricted", "native"]),
     word("ReciprocatingLock", &["reciprocating", "turns"]),
+    tickets("SliceAwareLock", &["slice_aware"]),
+    word("FlexGuardLock", &["flexguard", "held"]),
+    word("OwnerConferLock", &["owner_confer", "owned"]),
+    word("OwnerYieldLock", &["owner_yield", "owned"]),
 ];
 
 /// Does a variant with only these locks need the module?

@@ -13,6 +13,13 @@ pub const LOCK_EDITS: &[Edit] = &[
     ("preemptable", "const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;"),
     ("handoff", "const LET_IN_EVERY: u16 = LET_IN;", "const LET_IN_EVERY: u16 = 2;"),
     ("unfair_queued", "const TRY_EVERY: u32 = 8;", "const TRY_EVERY: u32 = 1;"),
+    ("owner_confer", "const CONFER_EVERY: u32 = 1000;", "const CONFER_EVERY: u32 = 1;"),
+    ("owner_yield", "const STEAL_LOOKS: u32 = 32;", "const STEAL_LOOKS: u32 = 1;"),
+    ("owner_yield", "const HEAD_LOOKS: u32 = 256;", "const HEAD_LOOKS: u32 = 1;"),
+    ("mcs_tp", "const STAMP_EVERY: u32 = 64;", "const STAMP_EVERY: u32 = 1;"),
+    // The machine's clock ticks each time that it is looked at.
+    ("mcs_tp", "const STALE: u64 = 125_000;", "const STALE: u64 = 1;"),
+    ("mcs_tp", "const LONG: u64 = 25_000;", "const LONG: u64 = 1;"),
     // Each node costs every execution a few more atomics.
     ("node", "const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;"),
     (

@@ -67,6 +67,8 @@ struct LockMachine<L> {
     locks: Vec<Guarded<L>>,
     waiters: WaitTable,
     slots: Vec<VmmVcpu>,
+    /// How often it was asked the time, what is left of a slice, or whether a holder is off. Not an atomic of the engine, so not a step.
+    asked: Plain,
     /// Numbers that were posted, and CPUs that have answered an interrupt: one bit each.
     said: Mutex<usize>,
     heard: Condvar,
@@ -96,6 +98,7 @@ impl<L: Checked> LockMachine<L> {
             locks: scenario.locks.iter().map(guarded).collect(),
             waiters: WaitTable::new(),
             slots: scenario.cpus.iter().map(slot).collect(),
+            asked: Plain::new(0),
             said: Mutex::new(0),
             heard: Condvar::new(),
         }
@@ -339,6 +342,26 @@ impl<L: Checked> Pv for GuestVcpu<L> {
 
     fn predecessor_is_off(&self, _lock: usize, ticket: u16) -> bool {
         ticket & 2 != 0
+    }
+
+    /// At every second question.
+    fn lasts(&self, _: u64) -> bool {
+        self.machine.asked.fetch_add(1, SeqCst) % 2 == 1
+    }
+
+    fn ticks(&self) -> u64 {
+        self.machine.asked.fetch_add(1, SeqCst) as u64
+    }
+
+    /// At every second question.
+    fn is_holder_off(&self) -> bool {
+        self.machine.asked.fetch_add(1, SeqCst) % 2 == 1
+    }
+
+    /// Half of the CPUs seem to be off, so that waiters yield to them; a yield is a pause.
+    fn is_off(&self, cpu: usize) -> bool {
+        assert!(cpu < self.machine.slots.len(), "no such CPU");
+        cpu & 1 != 0
     }
 }
 

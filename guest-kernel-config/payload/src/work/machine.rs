@@ -2,7 +2,7 @@
 
 use locks::Pv;
 
-use crate::telemetry::WorkloadWatch;
+use crate::telemetry::{WorkloadWatch, tsc};
 use crate::transport::TransportPorts;
 use crate::vcpu::CallingVcpu;
 
@@ -46,5 +46,25 @@ impl<W: WorkloadWatch> Pv for HypercallPv<'_, W> {
     #[inline]
     fn is_off(&self, cpu: usize) -> bool {
         self.watch.is_off(cpu)
+    }
+
+    #[inline]
+    fn ticks(&self) -> u64 {
+        tsc()
+    }
+
+    #[inline]
+    fn lasts(&self, ticks: u64) -> bool {
+        self.watch.lasts(ticks)
+    }
+
+    #[inline]
+    fn is_holder_off(&self) -> bool {
+        self.watch.is_holder_off()
+    }
+
+    #[cold]
+    fn yield_to(&self, cpu: usize) {
+        self.transport.yield_to(cpu);
     }
 }

@@ -14,7 +14,7 @@ use crate::input::{Input, is_one_line};
 const MOST_STEPS: usize = 2000;
 
 fn step(input: &mut Input<'_>) -> WorldStep {
-    let kind = input.below(16);
+    let kind = input.below(17);
     let (a, b) = (usize::from(input.byte()), usize::from(input.byte()));
     match kind {
         0 => WorldStep::Due(a),
@@ -32,6 +32,7 @@ fn step(input: &mut Input<'_>) -> WorldStep {
         12 => WorldStep::Woken(a),
         13 => WorldStep::Exit(a),
         14 => WorldStep::Wait(a),
+        15 => WorldStep::YieldTo(a, b),
         _ => WorldStep::Pass((a << 8 | b) as u64),
     }
 }

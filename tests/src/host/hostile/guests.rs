@@ -10,6 +10,7 @@ use crate::files::{
         self, out,
         port::{
             EVENT, EXIT, HALT, KERNEL_FACTS, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDOUT_PAGE, YIELD,
+            YIELD_TO,
         },
         times,
     },
@@ -81,6 +82,12 @@ pub const SCRIBBLER: Guest = alone("scribbles over its telemetry", End::Runs, ||
     [telemetry(), vec![0x31, 0xdb], forever(&body)].concat()
 });
 pub const YIELDER: Guest = alone("yields all the time", End::Runs, || forever(&out(YIELD, 0)));
+pub const GIVER: Guest = Guest {
+    name: "vCPUs give their turns away",
+    end: End::Runs,
+    first: || forever(&[out(YIELD_TO, 1), out(YIELD_TO, 0)].concat()),
+    second: Some(|| real_forever(YIELD_TO, 0)),
+};
 pub const KICKER: Guest = Guest {
     name: "all vCPUs kick",
     end: End::Runs,
@@ -181,7 +188,7 @@ fn misuse() -> Vec<u8> {
         }
     }
     for id in [128, 1 << 31, u32::MAX] {
-        code.extend(out(KICK, id));
+        code.extend([out(KICK, id), out(YIELD_TO, id)].concat());
     }
     for frame in [0xf_ffff, u32::MAX, 1 << 18] {
         code.extend(out(KERNEL_FACTS, frame));

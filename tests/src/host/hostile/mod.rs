@@ -64,6 +64,8 @@ const PAIRS: &[Pair] = &[
     Pair::of(&WAITER, "directed-yield"),
     Pair::of(&SCRIBBLER, "deferred"),
     Pair::of(&YIELDER, "deferred"),
+    Pair::of(&GIVER, "rr"),
+    Pair::of(&GIVER, "directed-yield"),
     Pair::of(&KICKER, "kick-boost"),
     Pair::of(&KICKER, "deferred"),
     Pair::of(&PASSER, "deferred"),

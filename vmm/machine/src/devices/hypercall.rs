@@ -24,6 +24,8 @@ pub enum Hypercall<'a> {
     Yield,
     /// A lock has been looked at often enough.
     SpunOut,
+    /// Give the rest of the turn to this vCPU.
+    YieldTo(VcpuId),
     /// The vCPU is at this named point.
     PreemptPoint(Point),
     /// End the machine with this exit status.
@@ -116,6 +118,7 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
         ports::PREEMPT_POINT => ("preempt_point", 4),
         ports::YIELD => ("yield", 4),
         ports::SPUN_OUT => ("spun_out", 4),
+        ports::YIELD_TO => ("yield_to", 4),
         ports::DOORBELL => ("doorbell", 4),
         ports::KICK_AND_HALT => ("kick_and_halt", 4),
         ports::EXIT => ("exit", 4),
@@ -162,6 +165,7 @@ pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Hypercall<'_>
         }
         ports::YIELD => Ok(Hypercall::Yield),
         ports::SPUN_OUT => Ok(Hypercall::SpunOut),
+        ports::YIELD_TO => Ok(Hypercall::YieldTo(VcpuId(value))),
         ports::PREEMPT_POINT => {
             Point::from_raw(value).map(Hypercall::PreemptPoint).ok_or(misuse(Some(value)))
         }

@@ -97,6 +97,7 @@ impl Capture {
         | Event::Halted(look)
         | Event::HandedOver(_, look)
         | Event::SpunOut(look)
+        | Event::YieldsTo(_, look)
         | Event::Point(_, look)) = event
         else {
             return;

@@ -82,6 +82,7 @@ impl Driver {
                         self.change_turn(who, true);
                         let thread = self.thread(who);
                         thread.set_turn(now, inner.core.deadline(who));
+                        self.tell_slice_end(who, &inner.core, now);
                         thread.grant(self.cpus[slot.0 as usize]);
                     }
                     // Under the lock: later, it might hit the vCPU's next turn.
@@ -99,6 +100,7 @@ impl Driver {
                 }
             }
             self.watched.publish(&inner.core);
+            self.tell_slice_end(whose, &inner.core, now);
             // A vCPU that is in the guest, or about to be, without a slot must come out.
             let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
                 && self.thread(vcpu).is_unslotted()
@@ -143,6 +145,14 @@ impl Driver {
         if let Some((lines, id)) = self.telemetry_of(vcpu) {
             lines.ask_no_more(id);
             lines.set_off_cpu(id, !begins);
+        }
+    }
+
+    /// Tells a vCPU that has a slot when its slice ends.
+    fn tell_slice_end(&self, vcpu: VcpuIndex, core: &Core, now: Nanos) {
+        if let (Some((lines, id)), State::Running(_)) = (self.telemetry_of(vcpu), core.state(vcpu))
+        {
+            lines.set_slice_end(id, core.slice_end(vcpu, now), now);
         }
     }
 

@@ -201,6 +201,11 @@ impl VcpuScheduler for VmScheduler {
         self.driver.own(vcpu, Event::SpunOut(self.driver.look(vcpu, Mode::Unknown)));
     }
 
+    fn yields_to(&self, id: VcpuId, to: VcpuId) {
+        let (vcpu, Some(to)) = (self.index(id), self.index_if_any(to)) else { return };
+        self.driver.own(vcpu, Event::YieldsTo(to, self.driver.look(vcpu, Mode::Unknown)));
+    }
+
     fn point(&self, id: VcpuId, point: Point) {
         let vcpu = self.index(id);
         self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));

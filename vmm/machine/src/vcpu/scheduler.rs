@@ -74,6 +74,9 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// The vCPU has spun on a lock for the number of looks it was given.
     fn spun_out(&self, id: VcpuId);
 
+    /// The vCPU, which waits for a lock, gives the rest of its turn to `to`, if that is ready. Blocks until its next turn.
+    fn yields_to(&self, id: VcpuId, to: VcpuId);
+
     /// The vCPU has reached a named point of the lock protocol.
     fn point(&self, id: VcpuId, point: Point);
 

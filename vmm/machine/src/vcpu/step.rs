@@ -3,6 +3,7 @@
 use std::{
     io::{self, ErrorKind},
     sync::atomic::Ordering::Relaxed,
+    thread,
 };
 
 use halts::KickPath;
@@ -100,6 +101,11 @@ fn write_hypercall<H: MachineHost>(
         Ok(Hypercall::KickAndHalt(target, ticket)) => board.kicks.kick_and_halt(id, target, ticket),
         Ok(Hypercall::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
         Ok(Hypercall::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
+        Ok(Hypercall::YieldTo(to)) => match board.scheduler() {
+            Some(scheduler) => scheduler.yields_to(id, to),
+            // To whom, the host's scheduler cannot be told.
+            None => thread::yield_now(),
+        },
         Ok(Hypercall::PreemptPoint(point)) => {
             scheduled(board, |scheduler| scheduler.point(id, point))
         }

@@ -13,8 +13,6 @@ use base::units::SlotId;
 pub(super) struct DirectedYield {
     rr: Rr,
     looks: u32,
-    /// By slot: the vCPU that gets it next.
-    next: Box<[Option<VcpuIndex>]>,
 }
 
 impl DirectedYield {
@@ -22,7 +20,7 @@ impl DirectedYield {
     pub(super) const LOOKS: u32 = 2048;
 
     pub(super) fn new(setup: &Setup<'_>, looks: u32) -> Self {
-        Self { rr: Rr::new(setup), looks, next: vec![None; setup.slots].into() }
+        Self { rr: Rr::new(setup), looks }
     }
 
     /// The ready vCPU that `spinner` most needs to run.
@@ -60,13 +58,10 @@ impl DirectedYield {
     fn give(&mut self, spinner: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
         let Some(slot) = view.slot_of(spinner) else { return false };
         let next = self.beneficiary(spinner, &look.activity, view);
-        if let Some(next) = next {
-            // At most one vCPU is set aside per slot; it is picked in the same step.
-            if let Some(other) = self.next[slot.0 as usize].replace(next) {
-                self.rr.queue().push_front(other);
-            }
-        }
-        next.is_some()
+        next.is_some_and(|next| {
+            self.rr.give(slot, next, self.rr.slice());
+            true
+        })
     }
 }
 
@@ -77,16 +72,10 @@ impl Policy for DirectedYield {
 
     fn gone(&mut self, vcpu: VcpuIndex) {
         self.rr.gone(vcpu);
-        for next in self.next.iter_mut().filter(|next| **next == Some(vcpu)) {
-            *next = None;
-        }
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        match self.next[slot.0 as usize].take() {
-            Some(vcpu) => Some(Pick::new(vcpu, self.rr.turn(view))),
-            None => self.rr.pick(slot, view),
-        }
+        self.rr.pick(slot, view)
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
@@ -104,6 +93,16 @@ impl Policy for DirectedYield {
         view: &View<'_>,
     ) -> Option<Verdict> {
         self.give(vcpu, look, view).then_some(Verdict::Preempt(Why::Spun))
+    }
+
+    fn yields_to(
+        &mut self,
+        vcpu: VcpuIndex,
+        to: VcpuIndex,
+        look: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        self.rr.yields_to(vcpu, to, look, view)
     }
 
     fn spin_looks(&self) -> u32 {

@@ -191,6 +191,21 @@ impl Policy for Inject {
         }
     }
 
+    fn yields_to(
+        &mut self,
+        vcpu: VcpuIndex,
+        to: VcpuIndex,
+        look: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        self.rr.yields_to(vcpu, to, look, view)
+    }
+
+    /// Without the moments at which it only looks at the vCPU.
+    fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
+        view.now.after(self.rr.left(vcpu, view)).max(view.until(vcpu))
+    }
+
     fn hits(&self) -> Option<Hits> {
         Some(self.hits)
     }

@@ -145,7 +145,7 @@ pub enum Why {
 ///
 /// * For one vCPU, [`Policy::ready`] and [`Policy::pick`] alternate; [`Policy::turn_over`] follows
 ///   each pick that the core granted, whatever ended the turn.
-/// * [`Policy::stopped`], [`Policy::yielded`], [`Policy::spun_out`], [`Policy::point`] and
+/// * [`Policy::stopped`], [`Policy::yielded`], [`Policy::spun_out`], [`Policy::yields_to`], [`Policy::point`] and
 ///   [`Policy::makes_way`] are asked about a vCPU that has its slot and is outside the guest. The
 ///   observation is exact then, as far as the guest's telemetry goes; it is `Unknown` without.
 /// * A preemption that a verdict asks for is followed by [`Policy::turn_over`] and, unless it is a
@@ -171,6 +171,12 @@ pub trait Policy: Debug + Send {
     /// locks.
     fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
+    }
+
+    /// When the turn of a running vCPU ends, if nothing happens before that could not be told beforehand. By default its
+    /// deadline.
+    fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
+        view.until(vcpu)
     }
 
     /// The vCPU's turn has ended, for whatever reason, after `_ran`. Its slot is free, its state still
@@ -201,6 +207,18 @@ pub trait Policy: Debug + Send {
 
     /// The vCPU has spun for [`Policy::spin_looks`] looks. `None`: it continues as before.
     fn spun_out(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> Option<Verdict> {
+        None
+    }
+
+    /// The vCPU waits for a lock and wants to give the rest of its turn to `_to`, which is ready. `None`: it continues as
+    /// before.
+    fn yields_to(
+        &mut self,
+        _: VcpuIndex,
+        _to: VcpuIndex,
+        _: &Observation,
+        _: &View<'_>,
+    ) -> Option<Verdict> {
         None
     }
 

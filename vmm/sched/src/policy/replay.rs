@@ -305,6 +305,16 @@ impl Policy for Replay {
         (turn.end == TurnEnd::Spun).then_some(Verdict::Preempt(Why::Spun))
     }
 
+    fn yields_to(
+        &mut self,
+        vcpu: VcpuIndex,
+        _: VcpuIndex,
+        look: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        self.spun_out(vcpu, look, view)
+    }
+
     fn makes_way(&mut self, by: VcpuIndex, _: &LockActivity, view: &View<'_>) -> Option<Verdict> {
         let (_, turn) = self.awaits(by, view)?;
         (turn.end == TurnEnd::MadeWay).then_some(Verdict::Preempt(Why::MadeWay))

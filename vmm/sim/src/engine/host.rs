@@ -101,6 +101,10 @@ impl Sim {
                 let look = self.observe(v);
                 self.tell(v, Event::SpunOut(look), exit);
             }
+            Request::YieldTo(target) => {
+                let (look, target) = (self.observe(v), VcpuIndex(self.of_guest(v, target) as u32));
+                self.tell(v, Event::YieldsTo(target, look), exit);
+            }
             Request::Point(number) => {
                 let look = self.observe(v);
                 if let Some(point) = Point::ALL.get(number as usize) {
@@ -137,6 +141,22 @@ impl Sim {
                 self.core.handle(VcpuIndex(vcpu), sampled, self.now.to_clock());
             }
         }
+    }
+
+    /// Is so much left of the turn of `v`?
+    pub(super) fn lasts(&self, v: usize, span: Picos) -> bool {
+        let end = self.core.slice_end(VcpuIndex(v as u32), self.now.to_clock());
+        end.is_none_or(|end| self.now + span <= Picos::of_clock(end))
+    }
+
+    /// Does a vCPU of the guest of `v` hold a lock that has no CPU?
+    pub(super) fn is_holder_off(&self, v: usize) -> bool {
+        self.holders_off[v / self.per_guest] > 0
+    }
+
+    /// The line of that guest's count of them.
+    pub(super) fn holders_word(&self, v: usize) -> usize {
+        self.marks + self.vcpus.len() + v / self.per_guest
     }
 
     pub(super) fn is_off(&self, v: usize) -> bool {
@@ -278,8 +298,15 @@ impl Sim {
     /// A turn begins or ends: those who look whether `v` has a CPU see it, and a request to yield is
     /// withdrawn.
     fn change_turn(&mut self, v: usize) {
-        self.shared.doing(v).yields.set(false);
+        let doing = self.shared.doing(v);
+        doing.yields.set(false);
         self.lines.store_by_host(self.marks + v, &mut self.woken);
+        let is_holder_off = self.is_off(v) && doing.holds();
+        if std::mem::replace(&mut self.vcpus[v].is_holder_off, is_holder_off) != is_holder_off {
+            let count = &mut self.holders_off[v / self.per_guest];
+            *count = if is_holder_off { *count + 1 } else { *count - 1 };
+            self.lines.store_by_host(self.holders_word(v), &mut self.woken);
+        }
         self.wake_all();
     }
 }

@@ -99,8 +99,11 @@ pub struct Sim {
     shared: Rc<SharedActivity>,
     /// By guest.
     subjects: Box<[Rc<dyn SimulatedSystem>]>,
-    /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU.
+    /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU, and behind these the
+    /// guests' counts of holders that have none.
     marks: usize,
+    /// By guest.
+    holders_off: Box<[u32]>,
     /// vCPUs of a guest.
     per_guest: usize,
     costs: Costs,
@@ -188,7 +191,13 @@ impl Sim {
             address.wrapping_sub((*vm as usize * lines_of_guest) << LINE)
         };
         let bases: Box<[usize]> = vms.iter().map(base_of).collect();
-        let lines = CacheLines::new(&spec.machine, spec.law, cpus, marks + vcpus, seeds.next_u64());
+        let lines = CacheLines::new(
+            &spec.machine,
+            spec.law,
+            cpus,
+            marks + vcpus + guests,
+            seeds.next_u64(),
+        );
         let (size, locks) = (marks << LINE, spec.load.locks.len());
         let shared = Rc::new(SharedActivity::new(bases.clone(), size, locks, spin_looks));
         let runs = |index: usize| {
@@ -222,6 +231,7 @@ impl Sim {
                 state: NextEvent::Done,
                 answer: 0,
                 pcpu: NOWHERE,
+                is_holder_off: false,
                 first: (id - id % per_guest) as u16,
                 base: bases[id],
                 round: Round::default(),
@@ -265,6 +275,7 @@ impl Sim {
             shared,
             subjects,
             marks,
+            holders_off: vec![0; guests].into(),
             per_guest,
             costs: spec.machine.costs,
             law: spec.law,

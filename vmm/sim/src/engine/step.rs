@@ -143,6 +143,15 @@ impl Sim {
                 let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
                 Some((self.is_off(other).into(), cost))
             }
+            Request::Lasts(span) => {
+                // The word is in a line of the vCPU's own, which its host has written.
+                self.vcpus[v].round.other();
+                Some((self.lasts(v, Picos(span)).into(), self.costs.hit))
+            }
+            Request::IsHolderOff => {
+                let cost = self.access(v, pcpu, self.holders_word(v), Access::Load)?;
+                Some((self.is_holder_off(v).into(), cost))
+            }
             Request::IsPredecessorOff(lock, ticket) => {
                 self.vcpus[v].round.other();
                 let before = self.guest_of(v).find(|v| self.shared.is_before(*v, lock, ticket));
@@ -310,6 +319,10 @@ impl Sim {
                 let other = self.of_guest(v, other);
                 self.complete(self.marks + other);
                 Go::on(self.is_off(other).into())
+            }
+            Request::IsHolderOff => {
+                self.complete(self.holders_word(v));
+                Go::on(self.is_holder_off(v).into())
             }
             _ => {
                 debug_assert!(false, "only these take transfers");

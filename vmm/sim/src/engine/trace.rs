@@ -48,6 +48,7 @@ impl EventTrace {
             Event::HandedOver(..) => "halts, and hands its slot over",
             Event::Yielded => "yields",
             Event::SpunOut(_) => "has spun out",
+            Event::YieldsTo(..) => "wants to give its turn away",
             Event::Point(..) => "is at a point of the lock",
             Event::Idle(_) => "is idle",
             Event::Waits(_) => "waits for the host",
@@ -102,7 +103,10 @@ impl Sim {
             Request::Spin(_) => "pause".into(),
             Request::Halt(ticket) => format!("back from its halt for {ticket}"),
             Request::Kick(target) => format!("has kicked vCPU {target}"),
+            Request::YieldTo(target) => format!("yields to vCPU {target}"),
             Request::IsOff(target) => format!("is vCPU {target} off? {answer}"),
+            Request::Lasts(span) => format!("does its turn last {span} ps? {answer}"),
+            Request::IsHolderOff => format!("is any holder off? {answer}"),
             Request::IsPredecessorOff(_, ticket) => {
                 format!("is the waiter before ticket {ticket} off? {answer}")
             }

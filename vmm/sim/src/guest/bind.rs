@@ -15,6 +15,9 @@ use self::locks::{
 use crate::guest::activity::{Doing, SharedActivity, WaitKind, count};
 use crate::guest::{Queued, SimulatedSystem, VcpuContext};
 
+/// Picoseconds of a vCPU's clock: 2.5 GHz.
+const TICK: u64 = 400;
+
 /// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
 struct RunningVcpu<'a> {
@@ -65,6 +68,27 @@ impl Pv for RunningVcpu<'_> {
     #[inline(always)]
     fn is_off(&self, cpu: usize) -> bool {
         request(Request::IsOff(cpu)) != 0
+    }
+
+    /// The vCPU reads its clock at no cost.
+    #[inline(always)]
+    fn ticks(&self) -> u64 {
+        self.shared.now().0 / TICK
+    }
+
+    #[inline(always)]
+    fn lasts(&self, ticks: u64) -> bool {
+        request(Request::Lasts(ticks * TICK)) != 0
+    }
+
+    #[inline(always)]
+    fn is_holder_off(&self) -> bool {
+        request(Request::IsHolderOff) != 0
+    }
+
+    #[inline(always)]
+    fn yield_to(&self, cpu: usize) {
+        request(Request::YieldTo(cpu));
     }
 }
 

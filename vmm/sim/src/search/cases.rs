@@ -7,7 +7,7 @@ use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use base::plural::count;
 use sched::PolicySpec;
-use simulated_locks::{Family, Needs, System};
+use simulated_locks::{Family, System};
 
 use super::bound::Bounds;
 use super::{Scenario, TrialOutcome};
@@ -106,8 +106,7 @@ fn of_locks(operations: u64) -> impl Iterator<Item = Scenario> {
         let usual = ratios.map(move |(ix, ratio)| {
             case(*system, *ratio, TIMES[(turn + ix) % TIMES.len()], operations)
         });
-        let halts = system.needs() == Needs::Halts;
-        usual.chain(halts.then(|| late(case(*system, TWICE, TIMES[2], operations))))
+        usual.chain(system.halts().then(|| late(case(*system, TWICE, TIMES[2], operations))))
     })
 }
 

@@ -56,6 +56,7 @@ AT(off_cpu,		PVTICKET_LINE_OFF_CPU);
 AT(resumed_at,		PVTICKET_LINE_RESUMED_AT);
 AT(taken,		PVTICKET_LINE_TAKEN);
 AT(queue_node,		PVTICKET_LINE_QUEUE_NODE);
+AT(slice_end,		PVTICKET_LINE_SLICE_END);
 static_assert(sizeof(struct pvticket_line) == PVTICKET_LINE_SIZE);
 
 /* On: locks are traced. Turned before the second CPU starts, or never. */

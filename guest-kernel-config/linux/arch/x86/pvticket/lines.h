@@ -35,7 +35,8 @@ struct pvticket_line {
 	u64 resumed_at;
 	u64 taken;
 	u64 queue_node;
-	u64 reserved3[3];
+	u64 slice_end;
+	u64 reserved3[2];
 };
 
 /* NULL for a CPU that has no line. */

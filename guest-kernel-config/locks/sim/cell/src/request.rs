@@ -19,10 +19,16 @@ pub enum Request {
     Kick(usize),
     /// Answer: is this vCPU off its pCPU?
     IsOff(usize),
+    /// Answer: is so much time left of its turn, in picoseconds?
+    Lasts(u64),
+    /// Answer: is any vCPU off its pCPU that holds a lock?
+    IsHolderOff,
     /// Answer: is the vCPU that the lock at this address serves before this ticket known to be off?
     IsPredecessorOff(usize, u16),
     /// Gives up its pCPU and stays ready to run.
     Yield,
+    /// Gives the rest of its turn to this vCPU, if that is ready to run.
+    YieldTo(usize),
     /// Has looked at a lock as often as its machine allows before it wants to be told.
     SpunOut,
     /// Is at a place in the lock paths that its machine wants to be told of, with this number.

@@ -110,6 +110,8 @@ impl VcpuScheduler for MockScheduler {
 
     fn spun_out(&self, _: VcpuId) {}
 
+    fn yields_to(&self, _: VcpuId, _: VcpuId) {}
+
     fn point(&self, _: VcpuId, _: Point) {}
 
     fn waits(&self, _: VcpuId) {

@@ -356,6 +356,10 @@ impl VcpuScheduler for BpfVmScheduler {
         // No policy of this driver asks for it.
     }
 
+    fn yields_to(&self, _: VcpuId, _: VcpuId) {
+        thread::yield_now();
+    }
+
     fn point(&self, _: VcpuId, _: Point) {
         // No policy of this driver asks for it.
     }

@@ -8,13 +8,16 @@ use std::{
     mem::offset_of,
     sync::{
         OnceLock,
-        atomic::Ordering::{Acquire, Relaxed},
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Acquire, Relaxed},
+        },
     },
 };
 
 use hypercalls::{
     kernel_facts::LineFrames,
-    telemetry::{Line, NAMED, Wait},
+    telemetry::{Line, MACHINE, MachineWords, NAMED, Wait},
 };
 use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
@@ -40,6 +43,9 @@ pub struct TelemetryView {
     /// offset.
     clocks: Box<[TscClock]>,
     kept: LineUpkeep,
+    /// By vCPU: is it counted in [`MachineWords::holders_off`]? And that count, which the guest could overwrite.
+    is_counted: Box<[AtomicBool]>,
+    holders_off: AtomicU32,
     /// Where a program in the guest writes lines of its own; see [`traced`].
     traced: OnceLock<LineFrames>,
 }
@@ -62,7 +68,9 @@ impl TelemetryView {
         clocks: Box<[TscClock]>,
         kept: LineUpkeep,
     ) -> Self {
-        Self { memory, base, translate, clocks, kept, traced: OnceLock::new() }
+        let is_counted = clocks.iter().map(|_| AtomicBool::new(false)).collect();
+        let (holders_off, traced) = (AtomicU32::new(0), OnceLock::new());
+        Self { memory, base, translate, clocks, kept, is_counted, holders_off, traced }
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -215,9 +223,27 @@ impl TelemetryView {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
-    /// Publishes whether it has a CPU, for the other vCPUs.
+    /// Publishes whether it has a CPU, for the other vCPUs, and how many without one hold a lock. Called by one thread at
+    /// a time, while the vCPU is outside the guest.
     pub fn set_off_cpu(&self, vcpu: VcpuId, off: bool) {
         self.store(vcpu, offset_of!(Line, off_cpu), u32::from(off));
+        let is_holder = off && self.load::<u32>(vcpu, offset_of!(Line, held)) != 0;
+        let Some(is_counted) = self.is_counted.get(vcpu.0 as usize) else { return };
+        let count = match (is_counted.swap(is_holder, Relaxed), is_holder) {
+            (false, true) => self.holders_off.fetch_add(1, Relaxed) + 1,
+            (true, false) => self.holders_off.fetch_sub(1, Relaxed) - 1,
+            _ => return,
+        };
+        let at = self.base.0 + MACHINE + offset_of!(MachineWords, holders_off) as u64;
+        let _ = self.memory.store(count, GuestAddress(at), Relaxed);
+    }
+
+    /// Tells it when its slice ends; `None`: nobody knows.
+    pub fn set_slice_end(&self, vcpu: VcpuId, end: Option<Nanos>, now: Nanos) {
+        let Some(clock) = self.clocks.get(vcpu.0 as usize) else { return };
+        let at = |end: Nanos| clock.after(end.since(now), tsc::read()).max(1);
+        let end = end.filter(|end| *end < Nanos::NEVER);
+        self.store(vcpu, offset_of!(Line, slice_end), end.map_or(0, at));
     }
 
     /// Withdraws a request to yield.

@@ -13,7 +13,7 @@ const VCPU: VcpuId = VcpuId(2);
 const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
 
 fn lines() -> TelemetryView {
-    let memory = ram::map(&[(GuestAddress(0), 0x4000)], 0x1000).unwrap();
+    let memory = ram::map(&[(GuestAddress(0), 0x6000)], 0x1000).unwrap();
     TelemetryView::new(
         memory,
         Gpa(0x1000),
@@ -46,6 +46,43 @@ fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
         };
         assert_eq!(distance, Some(expected), "head {head:#x}");
     }
+}
+
+#[test]
+fn holders_without_a_cpu_are_counted_once_each() {
+    let lines = lines();
+    let count = || lines.memory.load::<u32>(GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
+    let turn = |vcpu, begins: bool| lines.set_off_cpu(VcpuId(vcpu), !begins);
+    hold(&lines, 1, 6);
+    turn(VCPU.0, true);
+    assert_eq!(count(), 0, "it has a CPU");
+    turn(VCPU.0, false);
+    turn(VCPU.0, false);
+    turn(1, false);
+    assert_eq!(count(), 1, "vCPU 1 holds none");
+    // What the guest writes changes neither the count nor what comes next.
+    lines.memory.store(7_u32, GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
+    lines.store(VcpuId(0), offset_of!(Line, held), u32::MAX);
+    turn(0, false);
+    assert_eq!(count(), 2);
+    [0, 1, VCPU.0].into_iter().for_each(|vcpu| turn(vcpu, true));
+    assert_eq!(count(), 0);
+    turn(200, false);
+}
+
+#[test]
+fn the_end_of_a_slice_is_told_in_the_guests_own_time() {
+    let lines = lines();
+    let told = || lines.load::<u64>(VCPU, offset_of!(Line, slice_end));
+    let before = tsc::read();
+    lines.set_slice_end(VCPU, Some(Nanos(5_000)), Nanos(2_000));
+    // At 1 GHz.
+    assert!((before + 3_000..=tsc::read() + 3_000).contains(&told()));
+    lines.set_slice_end(VCPU, Some(Nanos(1)), Nanos(2_000));
+    assert!((before..=tsc::read()).contains(&told()), "it is over");
+    lines.set_slice_end(VCPU, Some(Nanos::NEVER), Nanos(2_000));
+    assert_eq!(told(), 0);
+    lines.set_slice_end(VcpuId(200), Some(Nanos(1)), Nanos(2_000));
 }
 
 #[test]

@@ -21,7 +21,8 @@
 //!   KVM has it since Linux 5.4 (`kvm_sched_yield` in the `KVM_HC_KICK_CPU` hypercall, commit
 //!   266e85a5ec91), unless that vCPU got an idle CPU: what `yield_to` does then depends on a race.
 //!
-//! Not modelled: groups (cgroups, autogroup), nice levels other than as weights, other classes,
+//! Not modelled: yields that a guest directs ([`Event::YieldsTo`](crate::Event::YieldsTo)), which the host's
+//! scheduler cannot be told with `--policy host` either; groups (cgroups, autogroup), nice levels other than as weights, other classes,
 //! distances between CPUs (all share one cache, as in one scheduling domain), load averages over
 //! time (loads are sums of weights now), cache-hot vCPUs, NUMA balancing, idle states.
 //!

@@ -1,0 +1,270 @@
+//! A lock that spins or blocks by what the schedule tells of preempted holders.
+
+use crate::halt::Waits;
+use crate::held::Held;
+use crate::node::{NodeId, Queue};
+use crate::wait::{ASIDE, LockKey};
+use crate::watch::Looks;
+use crate::{
+    Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
+};
+
+/// Waiters spin while no holder of any lock is preempted, and halt while one is: after V. Laforet
+/// and others, "FlexGuard: Fast Mutual Exclusion Independent of Subscription" (SOSP 2025).
+///
+/// - A CPU that comes takes a free word, whether or not others wait.
+/// - While no preempted CPU holds a lock ([`Pv::is_holder_off`]), a CPU that cannot take the word
+///   queues at a node of its own, and the head of the queue looks at the word.
+/// - Once one does, all that wait look at the word, and halt if it is held. A release lets in the
+///   one that has halted longest, if any has, and that one looks at the word like a newcomer.
+///
+/// A CPU that takes the word leaves the queue from where it is. So a preempted holder costs those
+/// that wait no more than their halts. A preempted waiter delays those behind it in the queue until a
+/// holder is preempted, but no newcomer. There is no bound on bypasses, by design. It counts CPUs as
+/// [`QueuedLock`](crate::QueuedLock) does.
+///
+/// Without PV no CPU halts, and waiters spin.
+#[derive(Debug, Default)]
+#[repr(C, align(4))]
+pub struct FlexGuardLock {
+    held: Held,
+    queue: Queue,
+}
+
+impl FlexGuardLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self { held: Held::new(), queue: Queue::new() }
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::of(self)
+    }
+
+    /// Are waiters to halt?
+    fn blocks<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
+        P::ENABLED && cpu.pv.is_holder_off()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let node = if Self::blocks(cpu) { None } else { nodes.begin(cpu.id) };
+        let awaited = node.map(|me| nodes.awaited(me));
+        let is_behind = node.is_some_and(|me| self.queue.join_linked(nodes, me));
+        cpu.watch.queued(self.key().address(), awaited);
+        if let Some(me) = node.filter(|_| is_behind) {
+            looks.until(cpu, None, || nodes.is_head(me) || Self::blocks(cpu));
+        }
+        let mut has_stood_aside = false;
+        while !self.take_or_block(cpu, &mut looks) {
+            self.stand_aside(cpu, waits);
+            has_stood_aside = true;
+            cpu.watch.queued(self.key().address(), awaited);
+        }
+        if has_stood_aside {
+            // The release that let it in has used up the flag, and others may wait outside.
+            self.held.await_own();
+        }
+        if let Some(me) = node {
+            self.leave(cpu, me);
+        }
+    }
+
+    /// Looks at the word until it is taken, which is `true`, or the waiter is to halt.
+    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks) -> bool {
+        loop {
+            looks.count(&cpu.watch, None);
+            if self.held.take() {
+                return true;
+            }
+            if Self::blocks(cpu) {
+                return false;
+            }
+            looks.spin(cpu.pv, u32::MAX);
+        }
+    }
+
+    /// Halts until it is let in, unless the lock is free; or until a spurious wakeup.
+    #[cold]
+    #[inline(never)]
+    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        cpu.watch.outside(self.key().address(), false);
+        let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
+        cpu.watch.reached(Place::BeforeFlag);
+        // A full barrier after the record: the holder's release sees the flag, and then the record.
+        let mut halt = self.held.await_release();
+        if halt {
+            cpu.watch.reached(Place::FlagToHalt);
+            halt = cpu.waiters.commit(cpu.id);
+            if halt {
+                cpu.pv.lock_spinning(ASIDE);
+            }
+        }
+        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
+    }
+
+    /// Leaves the queue, having taken the lock. Only holders make a waiter the head: now none can.
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+        let (nodes, again) = (&cpu.waiters.nodes, || cpu.pv.spin_hint());
+        if !nodes.is_head(me) {
+            self.queue.unlink(nodes, me, again);
+        } else if let Some(next) = self.queue.leave(nodes, me, again) {
+            nodes.make_head(next);
+        }
+        nodes.end(me);
+    }
+
+    /// Lets in the CPU that has halted longest. Only the lock's key is left: the lock may be freed
+    /// memory.
+    #[cold]
+    #[inline(never)]
+    fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+        let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return Released::default() };
+        cpu.watch.reached(Place::ReleaseToKick);
+        cpu.pv.unlock_kick(waiter);
+        Released { kicks: 1 }
+    }
+}
+
+impl RawLock for FlexGuardLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering(None);
+        let mut waits = Waits::default();
+        let slow = !self.held.take();
+        if slow {
+            self.wait(cpu, &mut waits);
+            waits.give_back(cpu);
+        }
+        cpu.watch.taken(self.key().address(), None);
+        Taken { slow, halts: waits.halts, ticket: None }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        crate::acquire::try_lock(self, cpu, || self.held.take())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        let key = self.key();
+        if !P::ENABLED {
+            self.held.release_plain();
+            cpu.watch.released();
+            return Released::default();
+        }
+        // From here on this may be freed memory.
+        if !self.held.release_clearing() {
+            cpu.watch.released();
+            return Released::default();
+        }
+        cpu.watch.before_kick(key.address(), None);
+        cpu.watch.released();
+        let released = Self::let_in(cpu, key);
+        cpu.watch.kicked();
+        released
+    }
+
+    fn is_contended(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before(awaited, self.held.is_held())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched};
+    use core::cell::Cell;
+
+    #[test]
+    fn the_word_is_four_bytes() {
+        assert_eq!((size_of::<FlexGuardLock>(), align_of::<FlexGuardLock>()), (4, 4));
+    }
+
+    /// All CPUs on one thread: the holder, CPU 0, acts while CPU 1 spins or halts.
+    struct Stage {
+        lock: FlexGuardLock,
+        waiters: WaitTable,
+        is_off: Cell<bool>,
+        pauses: Cell<u32>,
+        halts: Cell<u32>,
+        kicked: Cell<Option<usize>>,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            Self {
+                lock: FlexGuardLock::new(),
+                waiters: WaitTable::new(),
+                is_off: Cell::new(false),
+                pauses: Cell::new(0),
+                halts: Cell::new(0),
+                kicked: Cell::new(None),
+            }
+        }
+
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
+        }
+    }
+
+    impl Pv for Stage {
+        /// The holder is preempted after 3000 pauses.
+        fn spin_hint(&self) {
+            self.pauses.set(self.pauses.get() + 1);
+            self.is_off.set(self.pauses.get() == 3_000);
+        }
+
+        /// It gets a CPU again, and releases.
+        fn lock_spinning(&self, _: u16) {
+            self.halts.set(self.halts.get() + 1);
+            self.is_off.set(false);
+            assert_eq!(self.lock.unlock(&self.cpu(0)).kicks, 1);
+        }
+
+        fn unlock_kick(&self, cpu: usize) {
+            self.kicked.set(Some(cpu));
+        }
+
+        fn is_holder_off(&self) -> bool {
+            self.is_off.get()
+        }
+    }
+
+    #[test]
+    fn a_waiter_spins_until_a_holder_is_preempted_and_then_halts() {
+        let stage = Stage::new();
+        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
+        let taken = stage.lock.lock(&stage.cpu(1));
+        assert_eq!((taken.slow, taken.halts), (true, 1));
+        assert_eq!((stage.pauses.get(), stage.kicked.get()), (3_000, Some(1)));
+        assert!(!stage.lock.is_contended());
+        assert_eq!(stage.lock.unlock(&stage.cpu(1)).kicks, 0, "no other waits");
+    }
+
+    #[test]
+    fn a_newcomer_halts_at_once_while_a_holder_is_preempted() {
+        let stage = Stage::new();
+        stage.is_off.set(true);
+        assert!(!stage.lock.lock(&stage.cpu(0)).slow, "a free lock is taken all the same");
+        assert_eq!(stage.lock.lock(&stage.cpu(1)).halts, 1);
+        assert_eq!(stage.pauses.get(), 0);
+    }
+}

@@ -1,0 +1,276 @@
+//! A queued lock that names its holder, to whom waiters yield along the queue.
+
+use crate::acquire;
+use crate::node::{NodeId, Queue};
+use crate::owned::{Owned, confer};
+use crate::sync::{AtomicU16, Ordering};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{
+    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
+};
+
+/// Looks of a newcomer at the word before it queues.
+const STEAL_LOOKS: u32 = 32;
+/// Looks of the head of the queue before it keeps newcomers out.
+const HEAD_LOOKS: u32 = 256;
+/// Looks of a waiter between two times that it asks whether the one that it waits for has a CPU.
+const YIELD_EVERY: u32 = 32;
+
+/// A queue in front of a word that has the holder's CPU, after the queued spinlocks of powerpc for
+/// shared processors (N. Piggin, "powerpc/qspinlock", Linux 6.2).
+///
+/// - A CPU that comes looks at the word 32 times, and takes it if it is free, ahead of those that
+///   queue. Then it queues.
+/// - The head of the queue looks at the word. After 256 looks newcomers have to queue at once, until
+///   it has the lock.
+/// - Who looks at the word gives its turn to a holder that has no CPU ([`Pv::yield_to`]). The head
+///   names that holder to the waiter behind it, which gives its turn to it, too, and names it to the
+///   next; without a name, a waiter gives its turn to the one before it, if that has no CPU.
+///
+/// There is no bound on steals while the head does not run, and the queue is first in, first out. It
+/// counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+#[derive(Debug, Default)]
+#[repr(C, align(8))]
+pub struct OwnerYieldLock {
+    word: Owned,
+    queue: Queue,
+    /// Not zero: newcomers queue. The head's.
+    must_queue: AtomicU16,
+}
+
+impl OwnerYieldLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self { word: Owned::new(), queue: Queue::new(), must_queue: AtomicU16::new(0) }
+    }
+
+    /// Takes a free word, unless the head of the queue has asked newcomers to queue. One that has
+    /// looked before may still take it: once.
+    #[inline]
+    fn steal(&self, cpu: usize) -> bool {
+        self.must_queue.load(Ordering::Relaxed) == 0 && self.word.take(cpu)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        if self.look(cpu, &mut looks, STEAL_LOOKS, || self.steal(cpu.id)) {
+            return;
+        }
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address(), None);
+            while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
+            return;
+        };
+        nodes.unname(me);
+        let before = self.queue.join_behind(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        if let Some(before) = before {
+            Self::wait_behind(cpu, &mut looks, before, me);
+        }
+        if !self.look(cpu, &mut looks, HEAD_LOOKS, || self.take_as_head(cpu, me)) {
+            self.must_queue.store(1, Ordering::Relaxed);
+            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
+            self.must_queue.store(0, Ordering::Relaxed);
+        }
+        self.leave(cpu, me);
+    }
+
+    /// Looks at most so often until `is_over`, and gives its turn to a holder without a CPU; `true`:
+    /// it is over.
+    fn look<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        looks: &mut Looks,
+        most: u32,
+        is_over: impl Fn() -> bool,
+    ) -> bool {
+        let mut left = most;
+        while left > 0 {
+            looks.count(&cpu.watch, None);
+            if is_over() {
+                return true;
+            }
+            confer(cpu, self.word.owner());
+            left -= looks.spin(cpu.pv, left.min(YIELD_EVERY));
+        }
+        false
+    }
+
+    /// The head's look at the word. It names a holder without a CPU to the waiter behind it.
+    fn take_as_head<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) -> bool {
+        if self.word.take(cpu.id) {
+            return true;
+        }
+        let preempted = self.word.owner().filter(|owner| cpu.pv.is_off(*owner));
+        cpu.waiters.nodes.name_behind(me, preempted);
+        false
+    }
+
+    /// Waits behind the node `before` until `me` is the head.
+    fn wait_behind<P: Pv, W: Watch>(
+        cpu: &Cpu<'_, P, W>,
+        looks: &mut Looks,
+        before: NodeId,
+        me: NodeId,
+    ) {
+        let nodes = &cpu.waiters.nodes;
+        loop {
+            looks.count(&cpu.watch, None);
+            if nodes.is_head(me) {
+                return;
+            }
+            let named = nodes.named(me);
+            nodes.name_behind(me, named);
+            confer(cpu, named.or(Some(before.cpu())));
+            looks.spin(cpu.pv, YIELD_EVERY);
+        }
+    }
+
+    /// Leaves the queue, having taken the lock.
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+        let nodes = &cpu.waiters.nodes;
+        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
+            nodes.make_head(next);
+        }
+        nodes.end(me);
+    }
+}
+
+impl RawLock for OwnerYieldLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        acquire::lock(self, cpu, || self.steal(cpu.id), || self.wait(cpu))
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        acquire::try_lock(self, cpu, || self.steal(cpu.id))
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        self.word.release(true);
+        cpu.watch.released();
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.word.wait_until_released(|| cpu.pv.spin_hint());
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before(awaited, self.word.is_held())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched};
+    use core::cell::Cell;
+
+    #[test]
+    fn the_lock_is_eight_bytes() {
+        assert_eq!((size_of::<OwnerYieldLock>(), align_of::<OwnerYieldLock>()), (8, 8));
+    }
+
+    /// All CPUs on one thread: those in `off` have no CPU, and act when they are given a turn.
+    struct Stage {
+        lock: OwnerYieldLock,
+        waiters: WaitTable,
+        off: [usize; 2],
+        given: Cell<Option<usize>>,
+        act: fn(&Stage),
+    }
+
+    impl Stage {
+        fn new(off: [usize; 2], act: fn(&Stage)) -> Self {
+            let (lock, waiters) = (OwnerYieldLock::new(), WaitTable::new());
+            Self { lock, waiters, off, given: Cell::new(None), act }
+        }
+
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
+        }
+    }
+
+    impl Pv for Stage {
+        fn spin_hint(&self) {}
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("no CPU halts");
+        }
+
+        fn unlock_kick(&self, _: usize) {
+            panic!("no CPU halts");
+        }
+
+        fn is_off(&self, cpu: usize) -> bool {
+            self.off.contains(&cpu)
+        }
+
+        fn yield_to(&self, cpu: usize) {
+            self.given.set(Some(cpu));
+            (self.act)(self);
+        }
+    }
+
+    #[test]
+    fn a_newcomer_gives_its_turn_to_a_preempted_holder() {
+        let stage = Stage::new([2, 3], |stage| {
+            stage.lock.unlock(&stage.cpu(2));
+        });
+        assert!(!stage.lock.lock(&stage.cpu(2)).slow);
+        assert!(stage.lock.lock(&stage.cpu(5)).slow);
+        assert_eq!(stage.given.get(), Some(2));
+        assert_eq!(stage.lock.word.owner(), Some(5));
+        assert!(!stage.lock.is_contended(), "it had not queued");
+    }
+
+    #[test]
+    fn a_waiter_gives_its_turn_to_the_one_before_it_or_to_the_holder_named() {
+        let act = |stage: &Stage| {
+            let nodes = &stage.waiters.nodes;
+            match stage.given.get() {
+                // The head, once it runs, names the preempted holder.
+                Some(4) => nodes.name_behind(NodeId::new(4, 0), Some(2)),
+                _ => {
+                    nodes.make_head(NodeId::new(5, 0));
+                }
+            }
+        };
+        let stage = Stage::new([2, 4], act);
+        let nodes = &stage.waiters.nodes;
+        let [head, me] = [4, 5].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        assert_eq!(stage.lock.queue.join_behind(nodes, head), None);
+        assert_eq!(stage.lock.queue.join_behind(nodes, me), Some(head));
+        let cpu = stage.cpu(5);
+        OwnerYieldLock::wait_behind(&cpu, &mut Looks::new(&cpu.watch), head, me);
+        assert_eq!(stage.given.get(), Some(2), "after 4, which was before it");
+    }
+
+    #[test]
+    fn newcomers_queue_while_the_head_keeps_them_out() {
+        let lock = OwnerYieldLock::new();
+        assert!(lock.steal(1));
+        lock.word.release(true);
+        lock.must_queue.store(1, Ordering::Relaxed);
+        assert!(!lock.steal(1));
+        assert!(lock.word.take(2), "the head may");
+    }
+}
