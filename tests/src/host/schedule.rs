@@ -72,7 +72,7 @@ pub fn known_policies() -> anyhow::Result<Vec<String>> {
 
 fn every_policy_runs_both_locks() -> anyhow::Result<()> {
     let policies = "rr,fair,gang,kick-boost,kick-boost:later,directed-yield,deferred,deferred:look,\
-                    lhp,lwp,point:critical,random";
+                    extend:100us,lhp,lwp,point:critical,random";
     let named: Vec<_> = policies.split([',', ':']).collect();
     for known in known_policies()? {
         // `host` has no account of a schedule, its models are for simulations, and `replay` needs a
@@ -82,7 +82,7 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
     }
     let runs =
         compare(&["--vcpus", "2x", "--seconds", "0.3", "--slice", "1ms", "--policy", policies])?;
-    ensure!(runs.len() == 24, "{} runs", runs.len());
+    ensure!(runs.len() == 26, "{} runs", runs.len());
     for run in runs {
         expect_usually!(taken(&run) > 0, "the lock was never taken: {run}");
         ensure!(whole(&run, "unknown")? == 0, "unclassified preemptions: {run}");

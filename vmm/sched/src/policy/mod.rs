@@ -8,6 +8,7 @@ mod args;
 mod debt;
 mod deferred;
 mod directed_yield;
+mod extend;
 mod fair;
 mod gang;
 mod host;

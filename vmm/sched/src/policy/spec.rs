@@ -7,6 +7,7 @@ use super::{
     args::Args,
     deferred::{Deferred, EndDetection},
     directed_yield::DirectedYield,
+    extend::Extend,
     fair::Fair,
     gang::Gang,
     host::{Cfs, Eevdf, HostScheduler},
@@ -130,6 +131,16 @@ pub const POLICIES: &[Registered] = &[
             let grace = args.word(1).map(|_| args.get(1, Nanos::ZERO)).transpose()?;
             boxed(Deferred::new(s, way, grace))
         },
+    },
+    Registered {
+        name: "extend",
+        usage: "extend[:BOUND]",
+        about: "a holder's slice ends after its section, by BOUND later at most",
+        // One, and BOUND.
+        slices: Some(2),
+        tested: &["extend:500ns"],
+        in_kernel: None,
+        make: |s, args| boxed(Extend::new(s, args.get(0, Extend::BOUND)?)),
     },
     Registered {
         name: "lhp",
