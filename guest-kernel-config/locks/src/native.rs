@@ -16,7 +16,7 @@ use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 /// tickets go in steps of two, as those of the PV lock, whose fast path it shares.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct NativeTickets<C>(TicketWord<C>);
+pub struct NativeTickets<C>(pub(crate) TicketWord<C>);
 
 /// The native ticketlock with large tickets: 32767 CPUs.
 pub type NativeTicketLock = NativeTickets<AtomicU16>;

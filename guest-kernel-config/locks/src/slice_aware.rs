@@ -1,11 +1,6 @@
 //! A ticketlock whose tickets are drawn only with enough of a slice left.
 
-use crate::sync::AtomicU16;
-use crate::ticket::TicketWord;
-use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::width::Cell;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, NativeTicketLock, Pv, RawLock, Released, Taken, Watch};
 
 /// What a CPU needs to enter and to leave, for each CPU that is served up to it, in [`Pv::ticks`]: some
 /// 5 us.
@@ -25,29 +20,26 @@ const NEED: u64 = 12_500;
 /// counts 32767 CPUs.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct SliceAwareLock(TicketWord<AtomicU16>);
+pub struct SliceAwareLock(NativeTicketLock);
 
 impl SliceAwareLock {
     /// A free lock.
     pub const fn new() -> Self {
-        Self(TicketWord::<AtomicU16>::new())
+        Self(NativeTicketLock::new())
     }
 
     /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
-        Self(TicketWord::<AtomicU16>::starting_at(ticket))
-    }
-
-    fn key(&self) -> LockKey {
-        LockKey::of(self)
+        Self(NativeTicketLock::starting_at(ticket))
     }
 
     /// Is enough left of the slice to draw a ticket now?
     #[inline]
     fn lasts<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
-        let before = self.0.queued(self.0.head());
+        let word = &self.0.0;
+        let before = word.queued(word.head());
         cpu.pv.lasts(NEED * (u64::from(before) + 1))
     }
 
@@ -58,59 +50,30 @@ impl SliceAwareLock {
             cpu.pv.spin_hint();
         }
     }
-
-    /// Waits until `ticket` is served.
-    #[inline]
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
-        let slow = self.0.head().ticket() != ticket;
-        if slow {
-            self.spin(cpu, ticket);
-        }
-        cpu.watch.taken(self.key().address(), Some(ticket));
-        Taken { slow, halts: 0, ticket: Some(ticket) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
-        cpu.watch.spinning(self.key().address(), ticket);
-        settle(cpu);
-        let is_served = || self.0.head().ticket() == ticket;
-        Looks::new(&cpu.watch).until(cpu, Some(ticket), is_served);
-    }
 }
 
 impl RawLock for SliceAwareLock {
     const FIFO: bool = true;
     const BYPASS: Bypass = Bypass::FromQueue;
-    const CPUS: u32 = AtomicU16::CPUS;
-    const TICKETS: u16 = AtomicU16::MASK;
+    const CPUS: u32 = NativeTicketLock::CPUS;
+    const TICKETS: u16 = NativeTicketLock::TICKETS;
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
         if !self.lasts(cpu) {
             self.await_slice(cpu);
         }
-        cpu.watch.entering(Some(self.key().address()));
-        let ticket = self.0.take_ticket();
-        self.enter(cpu, ticket)
+        self.0.lock(cpu)
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        cpu.watch.entering(Some(self.key().address()));
-        let Some(ticket) = self.0.draw_if_free() else {
-            cpu.watch.gave_up();
-            return None;
-        };
-        Some(self.enter(cpu, ticket))
+        self.0.try_lock(cpu)
     }
 
     #[inline]
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        self.0.release_plain();
-        cpu.watch.released();
-        Released::default()
+        self.0.unlock(cpu)
     }
 
     fn is_contended(&self) -> bool {
@@ -118,7 +81,7 @@ impl RawLock for SliceAwareLock {
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.0.wait_until_released(|| cpu.pv.spin_hint());
+        self.0.wait_until_released(cpu);
     }
 }
 
@@ -170,7 +133,7 @@ mod tests {
         let cpu = Cpu { id: 0, spin_threshold: 0, pv, waiters, watch: Unwatched, handoff };
         for _ in 0..3 {
             assert!(lock.lasts(&cpu));
-            lock.0.take_ticket();
+            lock.0.0.take_ticket();
         }
         assert!(!lock.lasts(&cpu), "the fourth is preempted in line");
     }

@@ -340,7 +340,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             edits: &[(
                 "slice_aware",
                 "        while !self.lasts(cpu) {\n",
-                "        self.0.take_ticket();\n        while !self.lasts(cpu) {\n",
+                "        self.0.0.take_ticket();\n        while !self.lasts(cpu) {\n",
             )],
         },
     ),
@@ -353,8 +353,8 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             rule: "one ticket at a time",
             edits: &[(
                 "slice_aware",
-                "        if slow {\n            self.spin(cpu, ticket);\n        }\n",
-                "        if slow && self.lasts(cpu) {\n            self.spin(cpu, ticket);\n        }\n",
+                "        self.0.lock(cpu)\n",
+                "        self.0.try_lock(cpu).unwrap_or_default()\n",
             )],
         },
     ),

@@ -38,7 +38,7 @@ pub const LOCKS: &[Lock] = &[
     tickets("TwaLock", &["twa"]),
     tickets("RestrictedTicketLock", &["restricted", "native"]),
     word("ReciprocatingLock", &["reciprocating", "turns"]),
-    tickets("SliceAwareLock", &["slice_aware"]),
+    tickets("SliceAwareLock", &["slice_aware", "native"]),
     word("FlexGuardLock", &["flexguard", "held"]),
     word("OwnerConferLock", &["owner_confer", "owned"]),
     word("OwnerYieldLock", &["owner_yield", "owned"]),
