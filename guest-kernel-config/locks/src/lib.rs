@@ -151,10 +151,10 @@ pub trait Pv {
         0
     }
 
-    /// Is so much left of the calling CPU's turn, in [`Pv::ticks`], as far as it was told?
-    fn lasts(&self, ticks: u64) -> bool {
-        let _ = ticks;
-        true
+    /// What is left of the calling CPU's slice, in [`Pv::ticks`]: zero once it is over, the most if its end was
+    /// not told.
+    fn slice_left(&self) -> u64 {
+        u64::MAX
     }
 
     /// Is a CPU known not to be running that holds a lock, any lock?

@@ -10,8 +10,11 @@ const NEED: u64 = 12_500;
 /// waiter pre-emption problems: nip them in the bud using informed spinlocks (I-Spinlock)" (EuroSys
 /// 2017).
 ///
-/// - A CPU draws a ticket only if what is left of its slice suffices ([`Pv::lasts`]) for all that are
-///   before it in the queue, and for itself. Otherwise it waits for its next slice, without a ticket.
+/// - A CPU draws a ticket only if what is left of its slice ([`Pv::slice_left`]) suffices for all that
+///   are before it in the queue, and for itself. Otherwise it waits for its next slice, without a
+///   ticket.
+/// - In its next slice it also draws one if the lock is free. So a lock is taken on a host all of whose
+///   slices are too short, too.
 /// - Then it is a ticketlock: first in, first out.
 ///
 /// So holders and waiters are preempted only by what the host does not tell beforehand, or if
@@ -35,19 +38,28 @@ impl SliceAwareLock {
         Self(NativeTicketLock::starting_at(ticket))
     }
 
-    /// Is enough left of the slice to draw a ticket now?
+    /// How many CPUs hold the lock or have a ticket.
     #[inline]
-    fn lasts<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+    fn served(&self) -> u16 {
         let word = &self.0.0;
-        let before = word.queued(word.head());
-        cpu.pv.lasts(NEED * (u64::from(before) + 1))
+        word.queued(word.head())
     }
 
+    /// Does so much of a slice suffice to draw a ticket now?
+    #[inline]
+    fn suffices(&self, left: u64) -> bool {
+        left >= NEED * (u64::from(self.served()) + 1)
+    }
+
+    /// Waits until a ticket may be drawn. So much was left of the slice just now.
     #[cold]
     #[inline(never)]
-    fn await_slice<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        while !self.lasts(cpu) {
+    fn await_slice<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, mut left: u64) {
+        let mut is_next_slice = false;
+        while !(self.suffices(left) || is_next_slice && self.served() == 0) {
             cpu.pv.spin_hint();
+            let before = core::mem::replace(&mut left, cpu.pv.slice_left());
+            is_next_slice |= left > before;
         }
     }
 }
@@ -60,8 +72,9 @@ impl RawLock for SliceAwareLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        if !self.lasts(cpu) {
-            self.await_slice(cpu);
+        let left = cpu.pv.slice_left();
+        if !self.suffices(left) {
+            self.await_slice(cpu, left);
         }
         self.0.lock(cpu)
     }
@@ -91,12 +104,16 @@ mod tests {
     use crate::{Handoff, Unwatched, WaitTable};
     use core::cell::Cell;
 
-    /// A CPU with this many ticks left of its slice; each pause takes 1000, and a new one has 10 NEEDs.
-    struct Slice(Cell<u64>);
+    /// A CPU with so many ticks left of its slice. Each pause takes 1000.
+    struct Slice {
+        left: Cell<u64>,
+        /// The length of the next slices.
+        next: u64,
+    }
 
     impl Pv for Slice {
         fn spin_hint(&self) {
-            self.0.set(self.0.get().checked_sub(1_000).unwrap_or(10 * NEED));
+            self.left.set(self.left.get().checked_sub(1_000).unwrap_or(self.next));
         }
 
         fn lock_spinning(&self, _: u16) {
@@ -107,34 +124,45 @@ mod tests {
             panic!("no CPU halts");
         }
 
-        fn lasts(&self, ticks: u64) -> bool {
-            self.0.get() >= ticks
+        fn slice_left(&self) -> u64 {
+            self.left.get()
         }
+    }
+
+    /// Takes the lock with so much left of a slice, and returns what is left then.
+    fn takes(lock: &SliceAwareLock, left: u64, next: u64) -> u64 {
+        let (pv, waiters) = (&Slice { left: Cell::new(left), next }, &WaitTable::new());
+        let handoff = Handoff::default();
+        let cpu = Cpu { id: 0, spin_threshold: 0, pv, waiters, watch: Unwatched, handoff };
+        assert!(!lock.lock(&cpu).slow);
+        lock.unlock(&cpu);
+        pv.left.get()
     }
 
     #[test]
     fn a_ticket_is_drawn_in_the_next_slice_if_this_one_is_nearly_over() {
-        let (lock, waiters) = (SliceAwareLock::new(), WaitTable::new());
-        for (left, after) in [(NEED, NEED), (NEED - 1, 10 * NEED), (0, 10 * NEED)] {
-            let (pv, handoff) = (Slice(Cell::new(left)), Handoff::default());
-            let (pv, waiters) = (&pv, &waiters);
-            let cpu = Cpu { id: 0, spin_threshold: 0, pv, waiters, watch: Unwatched, handoff };
-            assert!(!lock.lock(&cpu).slow);
-            assert_eq!(pv.0.get(), after);
-            lock.unlock(&cpu);
+        let next = 10 * NEED;
+        for (left, after) in [(NEED, NEED), (NEED - 1, next), (0, next)] {
+            assert_eq!(takes(&SliceAwareLock::new(), left, next), after);
+        }
+    }
+
+    /// Regression: a CPU whose slices are all too short waited for ever.
+    #[test]
+    fn a_free_lock_is_taken_at_the_beginning_of_a_slice_that_is_too_short() {
+        let next = NEED / 2;
+        for left in [0, 1_000, next - 1] {
+            assert_eq!(takes(&SliceAwareLock::new(), left, next), next);
         }
     }
 
     #[test]
     fn those_that_queue_are_counted() {
-        let (lock, waiters) = (SliceAwareLock::new(), WaitTable::new());
-        let (pv, handoff) = (&Slice(Cell::new(3 * NEED)), Handoff::default());
-        let waiters = &waiters;
-        let cpu = Cpu { id: 0, spin_threshold: 0, pv, waiters, watch: Unwatched, handoff };
+        let lock = SliceAwareLock::new();
         for _ in 0..3 {
-            assert!(lock.lasts(&cpu));
+            assert!(lock.suffices(3 * NEED));
             lock.0.0.take_ticket();
         }
-        assert!(!lock.lasts(&cpu), "the fourth is preempted in line");
+        assert!(!lock.suffices(3 * NEED), "the fourth is preempted in line");
     }
 }

@@ -42,10 +42,9 @@ pub trait WorkloadWatch: Watch {
         false
     }
 
-    /// Is so much left of this vCPU's slice, in ticks of the TSC?
-    fn lasts(&self, ticks: u64) -> bool {
-        let _ = ticks;
-        true
+    /// What is left of this vCPU's slice, in ticks of the TSC; the most if it was not told.
+    fn slice_left(&self) -> u64 {
+        u64::MAX
     }
 }
 
@@ -262,9 +261,11 @@ impl WorkloadWatch for Telemetry {
     }
 
     #[inline]
-    fn lasts(&self, ticks: u64) -> bool {
-        let end = self.line.slice_end.load(Relaxed);
-        end == 0 || tsc().saturating_add(ticks) <= end
+    fn slice_left(&self) -> u64 {
+        match self.line.slice_end.load(Relaxed) {
+            0 => u64::MAX,
+            end => end.saturating_sub(tsc()),
+        }
     }
 
     #[inline]

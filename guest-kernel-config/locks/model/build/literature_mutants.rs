@@ -339,8 +339,8 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             rule: "a ticket that is drawn is waited for",
             edits: &[(
                 "slice_aware",
-                "        while !self.lasts(cpu) {\n",
-                "        self.0.0.take_ticket();\n        while !self.lasts(cpu) {\n",
+                "        let left = cpu.pv.slice_left();\n",
+                "        self.0.0.take_ticket();\n        let left = cpu.pv.slice_left();\n",
             )],
         },
     ),

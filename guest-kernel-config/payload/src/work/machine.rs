@@ -54,8 +54,8 @@ impl<W: WorkloadWatch> Pv for HypercallPv<'_, W> {
     }
 
     #[inline]
-    fn lasts(&self, ticks: u64) -> bool {
-        self.watch.lasts(ticks)
+    fn slice_left(&self) -> u64 {
+        self.watch.slice_left()
     }
 
     #[inline]

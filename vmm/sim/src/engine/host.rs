@@ -5,7 +5,9 @@
 
 use sched::core::State as Turn;
 use sched::event::{LockActivity, Mode, Observation};
-use sim_cell::Access;
+use sim_cell::{Access, Answer};
+
+use crate::guest::TICK;
 
 use super::*;
 
@@ -143,10 +145,11 @@ impl Sim {
         }
     }
 
-    /// Is so much left of the turn of `v`?
-    pub(super) fn lasts(&self, v: usize, span: Picos) -> bool {
+    /// What is left of the slice of `v`, in [`TICK`]s.
+    pub(super) fn slice_left(&self, v: usize) -> Answer {
         let end = self.core.slice_end(VcpuIndex(v as u32), self.now.to_clock());
-        end.is_none_or(|end| self.now + span <= Picos::of_clock(end))
+        let left = |end| Picos::of_clock(end).0.saturating_sub(self.now.0) / TICK;
+        end.map_or(Answer::MAX, |end| left(end).try_into().unwrap_or(Answer::MAX))
     }
 
     /// Does a vCPU of the guest of `v` hold a lock that has no CPU?

@@ -143,10 +143,10 @@ impl Sim {
                 let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
                 Some((self.is_off(other).into(), cost))
             }
-            Request::Lasts(span) => {
+            Request::SliceLeft => {
                 // The word is in a line of the vCPU's own, which its host has written.
                 self.vcpus[v].round.other();
-                Some((self.lasts(v, Picos(span)).into(), self.costs.hit))
+                Some((self.slice_left(v), self.costs.hit))
             }
             Request::IsHolderOff => {
                 let cost = self.access(v, pcpu, self.holders_word(v), Access::Load)?;

@@ -105,7 +105,7 @@ impl Sim {
             Request::Kick(target) => format!("has kicked vCPU {target}"),
             Request::YieldTo(target) => format!("yields to vCPU {target}"),
             Request::IsOff(target) => format!("is vCPU {target} off? {answer}"),
-            Request::Lasts(span) => format!("does its turn last {span} ps? {answer}"),
+            Request::SliceLeft => format!("what is left of its slice? {answer} ticks"),
             Request::IsHolderOff => format!("is any holder off? {answer}"),
             Request::IsPredecessorOff(_, ticket) => {
                 format!("is the waiter before ticket {ticket} off? {answer}")

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::rc::Rc;
 
 use hypercalls::telemetry::Point;
-use sim_cell::{Mark, Request, Work, request};
+use sim_cell::{Answer, Mark, Request, Work, request};
 
 use self::locks::counter::{Counter, usual_batch};
 use self::locks::lockref::Lockref;
@@ -13,10 +13,8 @@ use self::locks::{
     Awaited, Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Restricted, Section, WaitTable, Watch, settle,
 };
 use crate::guest::activity::{Doing, SharedActivity, WaitKind, count};
-use crate::guest::{Queued, SimulatedSystem, VcpuContext};
+use crate::guest::{Queued, TICK, SimulatedSystem, VcpuContext};
 
-/// Picoseconds of a vCPU's clock: 2.5 GHz.
-const TICK: u64 = 400;
 
 /// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
@@ -77,8 +75,11 @@ impl Pv for RunningVcpu<'_> {
     }
 
     #[inline(always)]
-    fn lasts(&self, ticks: u64) -> bool {
-        request(Request::Lasts(ticks * TICK)) != 0
+    fn slice_left(&self) -> u64 {
+        match request(Request::SliceLeft) {
+            Answer::MAX => u64::MAX,
+            left => left.into(),
+        }
     }
 
     #[inline(always)]

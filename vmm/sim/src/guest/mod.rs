@@ -21,6 +21,9 @@ const NARROW: usize = simulated_locks::MAX_CPUS;
 pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
 const _: () = assert!(WIDE == published::MOST_VCPUS as usize);
 
+/// Picoseconds of a tick of a vCPU's clock: 2.5 GHz.
+pub(crate) const TICK: u64 = 400;
+
 /// What a vCPU needs to use a system.
 pub(crate) struct VcpuContext {
     /// The vCPU's number in its guest.

@@ -19,8 +19,8 @@ pub enum Request {
     Kick(usize),
     /// Answer: is this vCPU off its pCPU?
     IsOff(usize),
-    /// Answer: is so much time left of its turn, in picoseconds?
-    Lasts(u64),
+    /// Answer: what is left of its slice, in ticks of its clock. [`Answer::MAX`]: more, or not known.
+    SliceLeft,
     /// Answer: is any vCPU off its pCPU that holds a lock?
     IsHolderOff,
     /// Answer: is the vCPU that the lock at this address serves before this ticket known to be off?
