@@ -144,6 +144,9 @@ pub mod handoff {
     /// `Handoff::fuse`.
     pub const FUSE: u32 = 1 << 4;
 
+    /// `Handoff::ADAPTIVE`, in the place of a number.
+    pub const ADAPTIVE: u16 = u16::MAX;
+
     /// The options that are on, by the names that they have in `locks::Handoff`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
@@ -200,7 +203,8 @@ pub struct Params {
     pub far: AtomicU32,
     /// Largest number of vCPUs in a lock's queue, its holder included; zero: no limit.
     pub queue: AtomicU32,
-    /// Largest number of vCPUs that hold a lock or wait for it at once, others halt outside; zero: no limit.
+    /// Largest number of vCPUs that hold a lock or wait for it at once, others halt outside; zero: no limit;
+    /// [`handoff::ADAPTIVE`]: the lock finds it.
     pub restrict: AtomicU32,
     /// Adds of each vCPU between two sums of a per-CPU counter; zero: no sums.
     pub sum_every: AtomicU32,

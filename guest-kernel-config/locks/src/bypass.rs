@@ -1,5 +1,7 @@
 //! How often a waiter may be bypassed.
 
+use core::fmt;
+
 /// Bound on the acquisitions by other CPUs from a waiter's start to its own acquisition, if `n`
 /// CPUs take the lock.
 ///
@@ -14,12 +16,9 @@ pub enum Bypass {
     /// lock is free and prepares its node) are few, but others may take the lock any number of
     /// times.
     FromQueue,
-    /// `2 * (n - 1)`, once the waiter has joined the queue: every other CPU may be served twice
-    /// before it.
-    TwiceFromQueue,
-    /// `4 * (n - 1)`, once the waiter has joined the queue: all others may be in it, and at most three
-    /// newcomers are served between two CPUs of the queue.
-    FourTimesFromQueue,
+    /// So many times `n - 1`, once the waiter has joined the queue: newcomers, or others that came
+    /// later, are served between two CPUs that were before it.
+    TimesFromQueue(u32),
     /// No bound, by design: a CPU that comes later may be faster, again and again.
     Unbounded,
 }
@@ -29,20 +28,21 @@ impl Bypass {
     pub const fn most(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
-            Self::TwiceFromQueue => Some(2 * cpus.saturating_sub(1)),
-            Self::FourTimesFromQueue => Some(4 * cpus.saturating_sub(1)),
+            Self::TimesFromQueue(times) => Some(times * cpus.saturating_sub(1)),
             Self::Unbounded => None,
         }
     }
+}
 
-    /// The bound in words.
-    pub const fn name(self) -> &'static str {
+impl fmt::Display for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::FromCall => "at most n-1 others before a waiter",
-            Self::FromQueue => "at most n-1 others before a waiter in the queue",
-            Self::TwiceFromQueue => "at most 2(n-1) others before a waiter in the queue",
-            Self::FourTimesFromQueue => "at most 4(n-1) others before a waiter in the queue",
-            Self::Unbounded => "any number of others before a waiter, by design",
+            Self::FromCall => f.write_str("at most n-1 others before a waiter"),
+            Self::FromQueue => f.write_str("at most n-1 others before a waiter in the queue"),
+            Self::TimesFromQueue(times) => {
+                write!(f, "at most {times}(n-1) others before a waiter in the queue")
+            }
+            Self::Unbounded => f.write_str("any number of others before a waiter, by design"),
         }
     }
 }
@@ -55,8 +55,7 @@ mod tests {
     fn the_bound_is_all_others_so_many_times_or_none() {
         assert_eq!(Bypass::FromCall.most(4), Some(3));
         assert_eq!(Bypass::FromQueue.most(0), Some(0));
-        assert_eq!(Bypass::TwiceFromQueue.most(4), Some(6));
-        assert_eq!(Bypass::FourTimesFromQueue.most(4), Some(12));
+        assert_eq!(Bypass::TimesFromQueue(2).most(4), Some(6));
         assert_eq!(Bypass::Unbounded.most(4), None);
     }
 }

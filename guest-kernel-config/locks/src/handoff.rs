@@ -43,11 +43,15 @@ pub struct Handoff {
     /// most one place left. [`Handoff::bypasses`] has the resulting bound.
     pub queue: u16,
     /// Of a [`Restricted`](crate::Restricted) lock of any kind: number of CPUs that may hold it or
-    /// wait for it at once; others halt outside. Zero: no limit.
+    /// wait for it at once; others halt outside. Zero: no limit. [`Handoff::ADAPTIVE`]: the lock finds it.
     pub restrict: u16,
 }
 
 impl Handoff {
+    /// For [`Handoff::restrict`]: half of the CPUs inside once a handover took longer than some 10 us, and one more
+    /// with every 8192nd acquisition.
+    pub const ADAPTIVE: u16 = u16::MAX;
+
     /// Bound on the acquisitions by others from the moment at which a CPU has joined the queue of a
     /// ticketlock, or waits outside of it, to its own acquisition, if `cpus` CPUs take the lock,
     /// all with these settings. Acquisitions from the release whose kick lets a CPU in until that
@@ -82,17 +86,12 @@ impl Handoff {
     ///
     /// At least `restrict` CPUs are inside when this one halts outside, and one is let in at least
     /// every 8192 releases: `8192 * (cpus - restrict + stopped)`, and then the bound of the lock
-    /// inside.
+    /// inside. An adaptive limit may be 1.
     pub fn restricted_bypasses(&self, inside: Bypass, cpus: u32, stopped: u32) -> Option<u32> {
         let inside = inside.most(cpus)?;
-        let turns = cpus.saturating_sub(self.restrict.into()).max(1) + stopped;
+        let restrict = if self.restrict == Self::ADAPTIVE { 1 } else { self.restrict.into() };
+        let turns = cpus.saturating_sub(restrict).max(1) + stopped;
         Some(u32::from(LET_IN_EVERY) * turns + inside)
-    }
-
-    /// May a CPU go into a restricted lock in which there are so many others?
-    #[inline]
-    pub(crate) fn has_room_beside(&self, others: u16) -> bool {
-        self.restrict == 0 || others < self.restrict
     }
 
     /// How many others may queue at most for a CPU to join them, depending on whether it has given

@@ -9,7 +9,8 @@
 //! [`McsLock`], [`ClhLock`], [`TwaLock`] and [`ReciprocatingLock`]. [`OwnerConferLock`] and
 //! [`OwnerYieldLock`] name their holder, and waiters give their turn to one that is preempted; those
 //! for [`FlexGuardLock`] halt while any holder is; for [`McsTpLock`] waiters show that they run, and
-//! [`SliceAwareLock`] is for those with enough left of their slices.
+//! [`SliceAwareLock`] is for those with enough left of their slices. [`CnaLock`] and
+//! [`ShuffledLock`] stay on a socket.
 //! [`Restricted`] limits how many CPUs want any of them at once. All implement [`RawLock`].
 //!
 //! The caller's [`Pv`] defines halt and kick: port writes in a guest,
@@ -27,13 +28,16 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod adaptive;
 mod awaited;
 mod bypass;
 mod clh;
 mod clh_nodes;
+mod cna;
 pub mod counter;
 mod flexguard;
 mod halt;
+mod handed;
 mod handoff;
 mod held;
 mod limits;
@@ -54,6 +58,7 @@ mod queued;
 mod reciprocating;
 mod restricted;
 mod section;
+mod shuffled;
 mod slice_aware;
 mod sync;
 mod systems;
@@ -70,6 +75,7 @@ mod width;
 pub use awaited::Awaited;
 pub use bypass::Bypass;
 pub use clh::ClhLock;
+pub use cna::CnaLock;
 pub use flexguard::FlexGuardLock;
 pub use handoff::Handoff;
 pub use limits::TooManyCpus;
@@ -85,6 +91,7 @@ pub use queued::QueuedLock;
 pub use reciprocating::ReciprocatingLock;
 pub use restricted::{Restricted, RestrictedTicketLock};
 pub use section::{Disorder, Section, Violation, Words};
+pub use shuffled::ShuffledLock;
 pub use slice_aware::SliceAwareLock;
 pub use sync::MAX_CPUS;
 pub use systems::{Family, Needs, Seed, System, UnknownSystem};
@@ -148,6 +155,12 @@ pub trait Pv {
     /// A clock that all CPUs share, or nearly: one to four ticks a nanosecond. A machine without one stands
     /// still.
     fn ticks(&self) -> u64 {
+        0
+    }
+
+    /// The socket of the machine on which the calling CPU runs: CPUs with the same number reach each
+    /// other's caches faster. A machine that does not tell has one.
+    fn socket(&self) -> u16 {
         0
     }
 

@@ -1,17 +1,12 @@
 //! The lock of Mellor-Crummey and Scott, with waiters that show that they run.
 
 use crate::acquire;
+use crate::handed::HandedQueue;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
-use crate::turns::Turns;
-use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
 
-/// The lock is free.
-const FREE: u16 = 0;
-/// The lock is held, and no CPU waits. No node has this name.
-const ALONE: u16 = 1;
 /// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
 /// open gate is ([`Awaited`]).
 const SKIPPED: Gate = Gate(1);
@@ -39,13 +34,9 @@ const LONG: u64 = 25_000;
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct McsTpLock {
-    /// [`FREE`], [`ALONE`], or the name of the last node in the queue.
-    tail: AtomicU16,
-    /// The node of the first waiter, once it is linked; zero: none. Zero while the lock is free.
-    next: AtomicU16,
+    queue: HandedQueue,
     /// One more than the holder's CPU; zero: there was none yet. A hint.
     owner: AtomicU16,
-    turns: Turns,
     /// When the holder got the lock. A hint.
     since: AtomicU64,
 }
@@ -53,19 +44,13 @@ pub struct McsTpLock {
 impl McsTpLock {
     /// A free lock.
     pub const fn new() -> Self {
-        Self {
-            tail: AtomicU16::new(FREE),
-            next: AtomicU16::new(0),
-            owner: AtomicU16::new(0),
-            turns: Turns::new(),
-            since: AtomicU64::new(0),
-        }
+        Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
     /// Takes the lock if it is free.
     #[inline]
     fn take_free<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
-        let is_taken = acquire::take_zero(&self.tail, ALONE);
+        let is_taken = self.queue.take_free();
         if is_taken {
             self.own(cpu);
         }
@@ -86,15 +71,13 @@ impl McsTpLock {
         let nodes = &cpu.waiters.nodes;
         let mut looks = Looks::new(&cpu.watch);
         let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return looks.until(cpu, None, || self.take_free(cpu));
+            return self.queue.wait_outside(cpu, &mut looks, || self.take_free(cpu));
         };
         while !self.queue_once(cpu, &mut looks, me) {
             nodes.renew(me);
         }
         self.own(cpu);
-        self.put_lock_for(cpu, me);
+        self.queue.stand_in(cpu, me);
         nodes.end(me);
     }
 
@@ -107,20 +90,12 @@ impl McsTpLock {
     ) -> bool {
         let nodes = &cpu.waiters.nodes;
         nodes.stamp(me, cpu.pv.ticks());
-        // Release, for the node that the next CPU links to; acquire, for the previous node and for
-        // what was done under a lock that is free now.
-        let before = self.tail.swap(me.name(), Ordering::AcqRel);
-        if before == FREE {
+        if !self.queue.join(cpu, me) {
             return true;
         }
-        match NodeId::parse(before) {
-            Some(before) => nodes.link(before, me),
-            None => self.next.store(me.name(), Ordering::Release),
-        }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
         let gate = self.wait_at(cpu, looks, me);
         if gate != SKIPPED {
-            self.turns.begin();
+            self.queue.begin_turn();
         }
         gate != SKIPPED
     }
@@ -154,41 +129,6 @@ impl McsTpLock {
         }
     }
 
-    /// The lock's own `next` takes the place of the holder's node `me`.
-    fn put_lock_for<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
-        // Before the tail: from then on the next CPU links to it.
-        self.next.store(0, Ordering::Relaxed);
-        let last = me.name();
-        // Release, for the store above. The lock itself orders what is done under it.
-        if self.tail.compare_exchange(last, ALONE, Ordering::Release, Ordering::Relaxed).is_ok() {
-            return;
-        }
-        let next = cpu.waiters.nodes.next(me, || cpu.pv.spin_hint());
-        self.next.store(next.name(), Ordering::Relaxed);
-    }
-
-    /// The node of the first waiter. None: no CPU waited, and the lock is free.
-    fn first_or_free(&self, mut look_again: impl FnMut()) -> Option<NodeId> {
-        if let Some(next) = self.next() {
-            return Some(next);
-        }
-        if self.tail.compare_exchange(ALONE, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
-            return None;
-        }
-        // A CPU has swapped the tail, and links itself in its next step.
-        loop {
-            look_again();
-            if let Some(next) = self.next() {
-                return Some(next);
-            }
-        }
-    }
-
-    /// Acquire, for the waiter's node.
-    fn next(&self) -> Option<NodeId> {
-        NodeId::parse(self.next.load(Ordering::Acquire))
-    }
-
     /// The first waiter from `first` on that seems to run; those before it are passed over. None: there is
     /// none, and the lock is free.
     fn first_running<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, first: NodeId) -> Option<NodeId> {
@@ -196,26 +136,11 @@ impl McsTpLock {
         let mut node = first;
         while now.saturating_sub(nodes.stamped(node)) > STALE {
             // First who is behind it: once its CPU is told, the node may be used again.
-            let behind = self.behind_or_free(cpu, node);
+            let behind = self.queue.behind_or_free(cpu, node);
             nodes.open(node, SKIPPED);
             node = behind?;
         }
         Some(node)
-    }
-
-    /// The node behind `node`. None: it was the last, and the lock is free.
-    fn behind_or_free<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, node: NodeId) -> Option<NodeId> {
-        let nodes = &cpu.waiters.nodes;
-        if let Some(behind) = nodes.linked_behind(node) {
-            return Some(behind);
-        }
-        // Before the tail, as in `put_lock_for`.
-        self.next.store(0, Ordering::Relaxed);
-        let last = node.name();
-        if self.tail.compare_exchange(last, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
-            return None;
-        }
-        Some(nodes.next(node, || cpu.pv.spin_hint()))
     }
 }
 
@@ -236,7 +161,7 @@ impl RawLock for McsTpLock {
 
     #[inline]
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        let first = self.first_or_free(|| cpu.pv.spin_hint());
+        let first = self.queue.next_or_free(|| cpu.pv.spin_hint());
         if let Some(next) = first.and_then(|first| self.first_running(cpu, first)) {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
@@ -246,16 +171,15 @@ impl RawLock for McsTpLock {
     }
 
     fn is_contended(&self) -> bool {
-        self.tail.load(Ordering::Relaxed) > ALONE
+        self.queue.is_contended()
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        let is_free = || self.tail.load(Ordering::Acquire) == FREE;
-        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+        self.queue.wait_until_released(cpu);
     }
 
     fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
+        self.queue.releases_before(waiters, awaited)
     }
 }
 
@@ -294,10 +218,7 @@ mod tests {
             let nodes = &self.waiters.nodes;
             let me = nodes.begin(id).expect("none in use");
             nodes.stamp(me, self.now.get());
-            match NodeId::parse(self.lock.tail.swap(me.name(), Ordering::Relaxed)) {
-                Some(before) => nodes.link(before, me),
-                None => self.lock.next.store(me.name(), Ordering::Relaxed),
-            }
+            assert!(self.lock.queue.join(&self.cpu(id), me));
             me
         }
     }
@@ -333,7 +254,7 @@ mod tests {
         stage.lock.unlock(&stage.cpu(0));
         let gates = [old, other, new].map(|node| stage.waiters.nodes.gate(node));
         assert_eq!(gates, [SKIPPED, SKIPPED, Gate::OPEN]);
-        stage.lock.put_lock_for(&stage.cpu(3), new);
+        stage.lock.queue.stand_in(&stage.cpu(3), new);
         assert!(!stage.lock.is_contended(), "they have to queue again");
     }
 

@@ -77,6 +77,8 @@ struct Node {
     /// One more than the preempted CPU that the node before has named; zero: none. For locks whose
     /// waiters yield.
     named: AtomicU16,
+    /// How many were moved before a waiter that came earlier, up to this one, for locks that move waiters.
+    moved: AtomicU16,
 }
 
 /// A CPU's nodes, and how many of them are in use. Written while waiting: in two cache lines of
@@ -86,6 +88,8 @@ struct Node {
 struct Own {
     /// Written by the CPU alone; a handler restores it.
     used: AtomicU16,
+    /// The socket that the CPU last waited on, for locks that go by that.
+    socket: AtomicU16,
     /// When the CPU last looked at a node, for locks that tell by that whether it runs.
     stamp: AtomicU64,
     nodes: [Node; NESTINGS],
@@ -93,15 +97,15 @@ struct Own {
 
 impl Node {
     const fn new() -> Self {
-        let [next, previous, turn, named] = [const { AtomicU16::new(0) }; 4];
-        Self { next, previous, turn, named }
+        let [next, previous, turn, named, moved] = [const { AtomicU16::new(0) }; 5];
+        Self { next, previous, turn, named, moved }
     }
 }
 
 impl Own {
     const fn new() -> Self {
-        let (used, stamp) = (AtomicU16::new(0), AtomicU64::new(0));
-        Self { used, stamp, nodes: [const { Node::new() }; NESTINGS] }
+        let ([used, socket], stamp) = ([const { AtomicU16::new(0) }; 2], AtomicU64::new(0));
+        Self { used, socket, stamp, nodes: [const { Node::new() }; NESTINGS] }
     }
 }
 
@@ -146,6 +150,27 @@ impl Nodes {
         self.0[id.cpu()].stamp.load(Ordering::Relaxed)
     }
 
+    /// The CPU of `me` is about to wait on this socket. Relaxed: it links its node afterwards.
+    pub(crate) fn set_socket(&self, me: NodeId, socket: u16) {
+        self.0[me.cpu()].socket.store(socket, Ordering::Relaxed);
+    }
+
+    /// The socket that the CPU of `id` waits on.
+    pub(crate) fn socket(&self, id: NodeId) -> u16 {
+        self.0[id.cpu()].socket.load(Ordering::Relaxed)
+    }
+
+    /// So many were moved, with `id` or before it, before a waiter that came earlier. By its own CPU before it
+    /// joins, then by the head.
+    pub(crate) fn set_moved(&self, id: NodeId, moved: u16) {
+        self.node(id).moved.store(moved, Ordering::Relaxed);
+    }
+
+    /// How many were moved with `id` or before it.
+    pub(crate) fn moved(&self, id: NodeId) -> u16 {
+        self.node(id).moved.load(Ordering::Relaxed)
+    }
+
     /// Frees the node that [`Nodes::begin`] returned last; it is in no queue any more.
     pub(crate) fn end(&self, node: NodeId) {
         self.0[node.cpu()].used.store(node.level(), Ordering::Relaxed);
@@ -173,6 +198,11 @@ impl Nodes {
     /// The node that is linked behind it, if one is yet. Acquire, for that node.
     pub(crate) fn linked_behind(&self, id: NodeId) -> Option<NodeId> {
         NodeId::parse(self.node(id).next.load(Ordering::Acquire))
+    }
+
+    /// No node is behind it any more. Relaxed: another is linked there later, if one is.
+    pub(crate) fn unlink_behind(&self, id: NodeId) {
+        self.node(id).next.store(0, Ordering::Relaxed);
     }
 
     /// `before` is before `me`. Relaxed: `me`'s CPU looks for it under the lock, which orders it.
@@ -388,7 +418,7 @@ mod tests {
     /// Their order is the compiler's.
     #[test]
     fn what_a_waiter_writes_is_in_one_cache_line() {
-        let (nodes, used) = (NESTINGS * size_of::<Node>(), size_of::<AtomicU16>());
+        let (nodes, used) = (NESTINGS * size_of::<Node>(), 2 * size_of::<AtomicU16>());
         assert!(nodes + used.next_multiple_of(8) + size_of::<AtomicU64>() <= 64);
     }
 

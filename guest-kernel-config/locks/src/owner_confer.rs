@@ -106,7 +106,7 @@ impl OwnerConferLock {
 
 impl RawLock for OwnerConferLock {
     const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::FourTimesFromQueue;
+    const BYPASS: Bypass = Bypass::TimesFromQueue(4);
     const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]

@@ -121,7 +121,7 @@ impl ReciprocatingLock {
 
 impl RawLock for ReciprocatingLock {
     const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::TwiceFromQueue;
+    const BYPASS: Bypass = Bypass::TimesFromQueue(2);
     const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]

@@ -1,5 +1,6 @@
 //! Any lock, with a limit on the CPUs that may want it at once.
 
+use crate::adaptive::AdaptiveLimit;
 use crate::halt::Waits;
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
@@ -11,13 +12,16 @@ const AWAITED: u16 = 1;
 /// One CPU inside. Their count is in the bits from here on.
 const ONE: u16 = 2;
 
-/// At most [`Handoff::restrict`](crate::Handoff::restrict) CPUs take part in the lock inside, hold
+/// At most [`Handoff::restrict`] CPUs take part in the lock inside, hold
 /// it or wait for it; the others halt outside until they are let in. After D. Dice and A. Kogan,
 /// "Avoiding Scalability Collapse by Restricting Concurrency" (Euro-Par 2019).
 ///
 /// - A CPU that comes goes in if there is room, and halts outside otherwise.
 /// - A release that leaves no CPU inside lets in the one that has waited outside longest, and so does
 ///   every 8192nd release, though others are inside.
+///
+/// With [`Handoff::ADAPTIVE`] the lock looks for the limit: a handover to a CPU that does not run shows
+/// that there are too many inside.
 ///
 /// Under overcommit a lock whose waiters are served in order needs every waiter's CPU in every
 /// round: so there should be no more of them than CPUs that run at once. A CPU that is let in makes
@@ -36,6 +40,7 @@ pub struct Restricted<L> {
     inside: AtomicU16,
     /// Number of releases, and wraps. The holder's.
     releases: AtomicU16,
+    adaptive: AdaptiveLimit,
     lock: L,
 }
 
@@ -59,7 +64,27 @@ impl RestrictedTicketLock {
 impl<L> Restricted<L> {
     /// `lock`, without a CPU inside.
     pub const fn around(lock: L) -> Self {
-        Self { inside: AtomicU16::new(0), releases: AtomicU16::new(0), lock }
+        let [inside, releases] = [const { AtomicU16::new(0) }; 2];
+        Self { inside, releases, adaptive: AdaptiveLimit::new(), lock }
+    }
+
+    /// May a CPU with this setting go in beside so many others? True if there are none.
+    #[inline]
+    fn has_room_beside(&self, others: u16, handoff: &Handoff) -> bool {
+        match handoff.restrict {
+            0 => true,
+            Handoff::ADAPTIVE => others < self.adaptive.most(),
+            most => others < most,
+        }
+    }
+
+    /// The calling CPU has got the lock.
+    #[inline]
+    fn adapt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, has_waited_inside: bool) {
+        if cpu.handoff.restrict == Handoff::ADAPTIVE {
+            let inside = self.inside.load(Ordering::Relaxed) / ONE;
+            self.adaptive.taken(cpu.pv.ticks(), has_waited_inside, inside);
+        }
     }
 
     fn key(&self) -> LockKey {
@@ -70,7 +95,7 @@ impl<L> Restricted<L> {
     #[inline]
     fn go_in(&self, handoff: &Handoff) -> bool {
         let mut seen = self.inside.load(Ordering::Relaxed);
-        while handoff.has_room_beside(seen / ONE) {
+        while self.has_room_beside(seen / ONE, handoff) {
             let more = seen.wrapping_add(ONE);
             let gone =
                 self.inside.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
@@ -93,7 +118,7 @@ impl<L> Restricted<L> {
         // A full barrier after the record: the last of those counted here has not gone yet, and
         // sees the flag when it goes.
         let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
-        let mut halt = !cpu.handoff.has_room_beside(seen / ONE);
+        let mut halt = !self.has_room_beside(seen / ONE, &cpu.handoff);
         if halt {
             cpu.watch.reached(Place::FlagToHalt);
             halt = cpu.waiters.commit(cpu.id);
@@ -153,10 +178,12 @@ impl<L: RawLock> RawLock for Restricted<L> {
             return self.lock.lock(cpu);
         }
         let mut waits = Waits::default();
-        if !self.go_in(&cpu.handoff) {
+        let is_inside = self.go_in(&cpu.handoff);
+        if !is_inside {
             self.stand_aside(cpu, &mut waits);
         }
         let taken = self.lock.lock(cpu);
+        self.adapt(cpu, is_inside && taken.slow);
         waits.give_back(cpu);
         let slow = taken.slow || waits.halts != 0;
         Taken { slow, halts: taken.halts + waits.halts, ..taken }
@@ -167,6 +194,7 @@ impl<L: RawLock> RawLock for Restricted<L> {
         let taken = self.lock.try_lock(cpu)?;
         if P::ENABLED {
             self.inside.fetch_add(ONE, Ordering::SeqCst);
+            self.adapt(cpu, false);
         }
         Some(taken)
     }
@@ -177,6 +205,9 @@ impl<L: RawLock> RawLock for Restricted<L> {
             return self.lock.unlock(cpu);
         }
         let key = self.key();
+        if cpu.handoff.restrict == Handoff::ADAPTIVE {
+            self.adaptive.released(cpu.pv.ticks());
+        }
         let lets_in = self.go();
         // From here on this may be freed memory.
         let mut released = self.lock.unlock(cpu);

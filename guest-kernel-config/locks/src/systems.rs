@@ -45,6 +45,12 @@ macro_rules! systems {
             Spinlock McsTp "mcs-tp" $crate::McsTpLock: YieldTo,
                 "MCS queue whose waiters show that they run; a holder passes over those that do not",
                 Literature;
+            Spinlock Cna "cna" $crate::CnaLock: Nothing,
+                "MCS queue: a waiter on the holder's socket is next, at most 64 times in a row",
+                Literature;
+            Spinlock Shfl "shfl" $crate::ShuffledLock: Nothing,
+                "queued; its head moves waiters on its socket to the front, at most 64 in a row",
+                Literature;
             Spinlock Clh "clh" $crate::ClhLock: Nothing,
                 "CLH queue: each waiter at the node of the one before it", Literature;
             Spinlock Twa "twa" $crate::TwaLock: Nothing,

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use common::Off;
 use common::bench::Bench;
 use locks::{
-    Awaited, Bypass, ClhLock, Cpu, FlexGuardLock, Handoff, McsLock, McsTpLock, NativeTicketLock,
-    OwnerConferLock, OwnerYieldLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
-    PvTicketLock, QueuedLock, RawLock, ReciprocatingLock, RestrictedTicketLock, SliceAwareLock,
-    SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus, TwaLock,
-    UnfairQueuedLock, Unwatched, Watch,
+    Awaited, Bypass, ClhLock, CnaLock, Cpu, FlexGuardLock, Handoff, McsLock, McsTpLock,
+    NativeTicketLock, OwnerConferLock, OwnerYieldLock, PreemptableTicketLock,
+    PvPreemptableTicketLock, PvQueuedLock, PvTicketLock, QueuedLock, RawLock, ReciprocatingLock,
+    RestrictedTicketLock, ShuffledLock, SliceAwareLock, SmallNativeTicketLock, SmallPvTicketLock,
+    TestAndSetLock, TooManyCpus, TwaLock, UnfairQueuedLock, Unwatched, Watch,
 };
 
 /// How long a crowd contends at most, once its small tickets have wrapped: waiters that only spin hand over no faster
@@ -389,6 +389,8 @@ suite! {
     unfair_queued: UnfairQueuedLock, false, 128;
     mcs: McsLock, true, 128;
     mcs_tp: McsTpLock, false, 128;
+    cna: CnaLock, false, 128;
+    shuffled: ShuffledLock, false, 128;
     clh: ClhLock, true, 128;
     twa: TwaLock, true, 32767;
     reciprocating: ReciprocatingLock, false, 128;

@@ -398,7 +398,7 @@ fn restricted<L: RawLock + Sync>(lock: L, restrict: u16) -> u64 {
 
 #[test]
 fn restricted_locks_exclude_and_lose_no_wakeup() {
-    let halts: u64 = [1, 2, 5]
+    let halts: u64 = [1, 2, 5, Handoff::ADAPTIVE]
         .into_iter()
         .map(|restrict| {
             restricted(NativeTicketLock::new(), restrict)

@@ -165,6 +165,7 @@ fn handoff(vcpu: &CallingVcpu) -> Handoff {
         vcpu.param(|params| &params.restrict),
     ]
     .map(|n| n as u16);
+    const _: () = assert!(Handoff::ADAPTIVE == hypercalls::payload::handoff::ADAPTIVE);
     Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict }
 }
 

@@ -16,7 +16,7 @@ const SWITCHES: [(&str, u32); 5] = [
 ];
 
 /// Settings of `locks::Handoff`. Written as `none`, or as several of `adapt`, `claim`, `ahead`,
-/// `predecessor`, `fuse`, `far:N`, `queue:N` and `restrict:N` joined by `+`.
+/// `predecessor`, `fuse`, `far:N`, `queue:N`, and `restrict:N` or `restrict:auto` joined by `+`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HandoffSpec {
     /// Flags of [`hypercalls::payload::handoff`].
@@ -25,7 +25,8 @@ pub struct HandoffSpec {
     pub far: u16,
     /// Largest number of vCPUs in a lock's queue; zero: no limit.
     pub queue: u16,
-    /// Largest number of vCPUs that want a lock of any kind at once; zero: no limit.
+    /// Largest number of vCPUs that want a lock of any kind at once; zero: no limit;
+    /// [`handoff::ADAPTIVE`]: the lock finds it.
     pub restrict: u16,
 }
 
@@ -34,7 +35,7 @@ pub struct HandoffSpec {
 pub enum HandoffError {
     /// Unknown setting.
     #[error(
-        "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N, queue:N and restrict:N joined by '+')"
+        "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N, queue:N, and restrict:N or restrict:auto joined by '+')"
     )]
     Unknown(String),
     /// Two limits at once.
@@ -72,6 +73,7 @@ impl FromStr for HandoffSpec {
             match (name, number) {
                 (Some("far"), Some(text)) => spec.far = count("far", text)?,
                 (Some("queue"), Some(text)) => spec.queue = count("queue", text)?,
+                (Some("restrict"), Some("auto")) => spec.restrict = handoff::ADAPTIVE,
                 (Some("restrict"), Some(text)) => spec.restrict = count("restrict", text)?,
                 _ => spec.bits |= switch(word)?,
             }
@@ -104,8 +106,10 @@ impl fmt::Display for HandoffSpec {
         if self.queue != 0 {
             words.push(format!("queue:{}", self.queue));
         }
-        if self.restrict != 0 {
-            words.push(format!("restrict:{}", self.restrict));
+        match self.restrict {
+            0 => {}
+            handoff::ADAPTIVE => words.push("restrict:auto".into()),
+            most => words.push(format!("restrict:{most}")),
         }
         if words.is_empty() { f.write_str("none") } else { f.write_str(&words.join("+")) }
     }
@@ -123,9 +127,14 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in
-            ["none", "far:2", "predecessor+adapt+claim+ahead+fuse", "adapt+queue:128", "restrict:2"]
-        {
+        for text in [
+            "none",
+            "far:2",
+            "predecessor+adapt+claim+ahead+fuse",
+            "adapt+queue:128",
+            "restrict:2",
+            "restrict:auto",
+        ] {
             assert_eq!(text.parse::<HandoffSpec>().unwrap().to_string(), text);
         }
     }

@@ -72,6 +72,8 @@ pub(crate) struct CacheLines {
     /// By pair of CPUs: the level of their distance.
     distances: Box<[u8]>,
     cpus: usize,
+    /// CPUs of a socket.
+    per_socket: usize,
     hit: Picos,
     atomic: Picos,
     memory: Picos,
@@ -115,6 +117,7 @@ impl CacheLines {
             levels: machine.levels.iter().map(|level| level.lines).collect(),
             distances: (0..cpus).flat_map(from).collect(),
             cpus,
+            per_socket: machine.per_socket(),
             hit: costs.hit,
             atomic: costs.atomic,
             memory: costs.memory,
@@ -307,6 +310,11 @@ impl CacheLines {
     /// `cpu` no longer sleeps there.
     pub(crate) fn rouse(&mut self, line: usize, cpu: usize) {
         bits::remove(&mut self.sleepers[line * self.words..][..self.words], cpu);
+    }
+
+    /// The socket of `cpu`.
+    pub(crate) fn socket(&self, cpu: usize) -> u32 {
+        (cpu / self.per_socket) as u32
     }
 
     fn distance(&self, one: usize, other: usize) -> usize {

@@ -37,7 +37,7 @@ fn list() -> String {
             None => "payload".to_owned(),
         };
         let waiting = match system.bypass() {
-            Some(bypass) => format!("{}; ", bypass.name()),
+            Some(bypass) => format!("{bypass}; "),
             None => String::new(),
         };
         let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(*system));

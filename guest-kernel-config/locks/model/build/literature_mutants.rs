@@ -60,7 +60,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             engine: SHUTTLE,
             rule: "joining is one step",
             edits: &[(
-                "mcs",
+                "handed",
                 "self.tail.swap(me.name(), Ordering::AcqRel)",
                 "{ let before = self.tail.load(Ordering::SeqCst); self.tail.store(me.name(), Ordering::SeqCst); before }",
             )],
@@ -74,7 +74,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             engine: SHUTTLE,
             rule: "a CPU that joined is handed the lock",
             edits: &[(
-                "mcs",
+                "handed",
                 "            look_again();\n",
                 "            look_again(); return None;\n",
             )],
@@ -87,7 +87,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "the lock's next is the holder's",
-            edits: &[("mcs", "        self.next.store(0, Ordering::Relaxed);\n", "")],
+            edits: &[("handed", "        self.next.store(next, Ordering::Relaxed);\n", "")],
         },
     ),
     (
@@ -98,7 +98,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             engine: SHUTTLE,
             rule: "leaving is one step",
             edits: &[(
-                "mcs",
+                "handed",
                 "self.tail.compare_exchange(ALONE, FREE, Ordering::Release, Ordering::Relaxed).is_ok()",
                 "{ let tail = self.tail.load(Ordering::SeqCst); tail == ALONE && { self.tail.store(FREE, Ordering::SeqCst); true } }",
             )],
@@ -137,8 +137,8 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             rule: "a node is its CPU's once it is told",
             edits: &[(
                 "mcs_tp",
-                "            let behind = self.behind_or_free(cpu, node);\n            nodes.open(node, SKIPPED);\n",
-                "            nodes.open(node, SKIPPED);\n            let behind = self.behind_or_free(cpu, node);\n",
+                "            let behind = self.queue.behind_or_free(cpu, node);\n            nodes.open(node, SKIPPED);\n",
+                "            nodes.open(node, SKIPPED);\n            let behind = self.queue.behind_or_free(cpu, node);\n",
             )],
         },
     ),
@@ -150,10 +150,74 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             engine: SHUTTLE,
             rule: "leaving is one step",
             edits: &[(
-                "mcs_tp",
-                "self.tail.compare_exchange(last, FREE, Ordering::Release, Ordering::Relaxed).is_ok()",
-                "{ let tail = self.tail.load(Ordering::SeqCst); tail == last && { self.tail.store(FREE, Ordering::SeqCst); true } }",
+                "handed",
+                "self.tail.compare_exchange(last, tail, Ordering::Release, Ordering::Relaxed).is_ok()",
+                "{ let now = self.tail.load(Ordering::SeqCst); now == last && { self.tail.store(tail, Ordering::SeqCst); true } }",
             )],
+        },
+    ),
+    (
+        "CnaLock",
+        Mutant {
+            name: "the last that was set aside stays linked",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "the end of a queue has none behind it",
+            edits: &[("cna", "        nodes.unlink_behind(more.1);\n", "")],
+        },
+    ),
+    (
+        "CnaLock",
+        Mutant {
+            name: "those set aside are forgotten when no other waits",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a CPU that joined is handed the lock",
+            edits: &[(
+                "cna",
+                "aside.map_or((ALONE, 0), |(first, last)| (last.name(), first.name()))",
+                "(ALONE, 0)",
+            )],
+        },
+    ),
+    (
+        "CnaLock",
+        Mutant {
+            name: "those set aside come back without the others behind them",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a CPU that joined is handed the lock",
+            edits: &[("cna", "                nodes.link(last_aside, first);\n", "")],
+        },
+    ),
+    (
+        "ShuffledLock",
+        Mutant {
+            name: "who is moved stays in its old place, too",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a waiter is in the queue once",
+            edits: &[("shuffled", "            nodes.link(before, behind);\n", "")],
+        },
+    ),
+    (
+        "ShuffledLock",
+        Mutant {
+            name: "those who were passed are not linked behind who was moved",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a CPU that joined becomes the head",
+            edits: &[("shuffled", "            nodes.link(node, passed);\n", "")],
+        },
+    ),
+    (
+        "ShuffledLock",
+        Mutant {
+            name: "shuffled: the next is not made the head",
+            harmless: None,
+            engine: SHUTTLE,
+            rule: "a head hands its place on",
+            edits: &[("shuffled", "            nodes.make_head(next);\n", "")],
         },
     ),
     (
@@ -461,7 +525,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             rule: "flag and last look are one step",
             edits: &[(
                 "restricted",
-                "let mut halt = !cpu.handoff.has_room_beside(seen / ONE);",
+                "let mut halt = !self.has_room_beside(seen / ONE, &cpu.handoff);",
                 "let _ = seen; let mut halt = true;",
             )],
         },

@@ -17,6 +17,9 @@ pub const LOCK_EDITS: &[Edit] = &[
     ("owner_yield", "const STEAL_LOOKS: u32 = 32;", "const STEAL_LOOKS: u32 = 1;"),
     ("owner_yield", "const HEAD_LOOKS: u32 = 256;", "const HEAD_LOOKS: u32 = 1;"),
     ("mcs_tp", "const STAMP_EVERY: u32 = 64;", "const STAMP_EVERY: u32 = 1;"),
+    ("cna", "const LOCAL: u16 = 64;", "const LOCAL: u16 = 1;"),
+    ("shuffled", "const BATCH: u16 = 64;", "const BATCH: u16 = 1;"),
+    ("adaptive", "const LATE: u64 = 25_000;", "const LATE: u64 = 1;"),
     // The machine's clock ticks each time that it is looked at.
     ("mcs_tp", "const STALE: u64 = 125_000;", "const STALE: u64 = 1;"),
     ("mcs_tp", "const LONG: u64 = 25_000;", "const LONG: u64 = 1;"),

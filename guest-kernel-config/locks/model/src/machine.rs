@@ -349,6 +349,10 @@ impl<L: Checked> Pv for GuestVcpu<L> {
         [0, 1, u64::MAX][self.machine.asked.fetch_add(1, SeqCst) % 3]
     }
 
+    fn socket(&self) -> u16 {
+        self.id as u16 & 1
+    }
+
     fn ticks(&self) -> u64 {
         self.machine.asked.fetch_add(1, SeqCst) as u64
     }

@@ -143,6 +143,8 @@ impl Sim {
                 let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
                 Some((self.is_off(other).into(), cost))
             }
+            // The processor tells it.
+            Request::Socket => Some((self.lines.socket(pcpu), self.costs.hit)),
             Request::SliceLeft => {
                 // The word is in a line of the vCPU's own, which its host has written.
                 self.vcpus[v].round.other();

@@ -105,6 +105,7 @@ impl Sim {
             Request::Kick(target) => format!("has kicked vCPU {target}"),
             Request::YieldTo(target) => format!("yields to vCPU {target}"),
             Request::IsOff(target) => format!("is vCPU {target} off? {answer}"),
+            Request::Socket => format!("on which socket is it? {answer}"),
             Request::SliceLeft => format!("what is left of its slice? {answer} ticks"),
             Request::IsHolderOff => format!("is any holder off? {answer}"),
             Request::IsPredecessorOff(_, ticket) => {

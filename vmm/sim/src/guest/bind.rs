@@ -75,6 +75,11 @@ impl Pv for RunningVcpu<'_> {
     }
 
     #[inline(always)]
+    fn socket(&self) -> u16 {
+        request(Request::Socket) as u16
+    }
+
+    #[inline(always)]
     fn slice_left(&self) -> u64 {
         match request(Request::SliceLeft) {
             Answer::MAX => u64::MAX,

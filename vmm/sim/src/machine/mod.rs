@@ -203,6 +203,12 @@ impl Machine {
         self.levels.last().map_or(1, |level| level.cpus)
     }
 
+    /// CPUs of a socket: those of the smallest level that is not called `core`.
+    pub(crate) fn per_socket(&self) -> usize {
+        let is_socket = |level: &&Level| level.name != "core";
+        self.levels.iter().find(is_socket).map_or(1, |level| level.cpus)
+    }
+
     /// What a line took to and fro between two of its CPUs, each way, when it was measured, if its file says so: the
     /// place where its CPUs were. Nothing simulated takes this time.
     pub fn hop(&self) -> Option<Picos> {
@@ -229,7 +235,8 @@ impl Machine {
         }
     }
 
-    /// A machine of `cpus` CPUs under a law without caches: all that costs anything costs a step.
+    /// A machine of `cpus` CPUs under a law without caches: all that costs anything costs a step. It has
+    /// two sockets, or three if their number is odd, for locks that go by that.
     pub(crate) fn of_steps(cpus: usize) -> Self {
         let costs = Costs {
             pause: STEP,
@@ -240,7 +247,11 @@ impl Machine {
             ..Costs::default()
         };
         let (name, about) = ("steps".into(), "an access is a step".into());
-        Self { name, about, costs, ..Self::ideal(cpus) }
+        let mut machine = Self { name, about, costs, ..Self::ideal(cpus) };
+        let socket =
+            Level { name: "socket".into(), cpus: (cpus / 2).max(1), ..machine.levels[0].clone() };
+        machine.levels.insert(0, socket);
+        machine
     }
 
     /// The share of its costs that are neither published nor measured, as a count of all.

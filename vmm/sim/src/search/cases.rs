@@ -133,8 +133,14 @@ fn of_restricted(operations: u64) -> impl Iterator<Item = Scenario> {
             let long = case(system, EVEN, TIMES[2], operations);
             let over = case(system, TWICE, TIMES[turn % TIMES.len()], operations);
             let late = late(case(system, THRICE, TIMES[2], operations));
-            [(long, "restrict:3"), (over, "restrict:2"), (late, "restrict:1")]
-                .map(|(case, handoff)| Scenario { handoff: read(handoff), ..case })
+            let adapted = case(system, TWICE, TIMES[turn % TIMES.len()], operations);
+            [
+                (long, "restrict:3"),
+                (over, "restrict:2"),
+                (late, "restrict:1"),
+                (adapted, "restrict:auto"),
+            ]
+            .map(|(case, handoff)| Scenario { handoff: read(handoff), ..case })
         },
     )
 }

@@ -115,8 +115,8 @@ impl Scenario {
 
     /// As a specification.
     pub fn spec(&self, machine: &Machine) -> Spec {
-        let cpus = machine.cpus();
-        let machine = if self.law.has_caches() { machine.clone() } else { Machine::of_steps(cpus) };
+        let machine =
+            if self.law.has_caches() { machine.clone() } else { Machine::of_steps(self.cpus) };
         let time = |increments: u32| {
             let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
             if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }

@@ -110,7 +110,8 @@ fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     let has_options = matches!(system, System::PvTicket | System::SmallPvTicket);
     if !has_options {
         let is_restricted = system.family() == Family::Spinlock && is_one_in(4, rng);
-        let restrict = if is_restricted { 1 + rng.below(4) as u16 } else { 0 };
+        let limits = [1, 2, 3, 4, handoff::ADAPTIVE];
+        let restrict = if is_restricted { pick(&limits, rng) } else { 0 };
         return HandoffSpec { restrict, ..HandoffSpec::NONE };
     }
     if is_one_in(3, rng) {

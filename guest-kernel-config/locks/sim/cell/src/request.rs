@@ -19,6 +19,8 @@ pub enum Request {
     Kick(usize),
     /// Answer: is this vCPU off its pCPU?
     IsOff(usize),
+    /// Answer: the socket of its pCPU.
+    Socket,
     /// Answer: what is left of its slice, in ticks of its clock. [`Answer::MAX`]: more, or not known.
     SliceLeft,
     /// Answer: is any vCPU off its pCPU that holds a lock?

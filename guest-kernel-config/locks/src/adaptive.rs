@@ -1,0 +1,98 @@
+//! A limit on the CPUs inside of a restricted lock, that follows how long handovers take.
+
+use crate::handoff::LET_IN_EVERY;
+use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
+
+/// A handover that takes longer, in [`Pv::ticks`](crate::Pv::ticks), went to a CPU that did not run: some 10 us.
+const LATE: u64 = 25_000;
+
+/// The limit of [`Handoff::ADAPTIVE`](crate::Handoff::ADAPTIVE): additive increase, multiplicative
+/// decrease.
+///
+/// - If a waiter gets the lock [`LATE`] after its release, the limit becomes half of the number of CPUs that are
+///   inside then.
+/// - It grows by one with every 8192nd acquisition, which is about a time slice: a limit that is
+///   too large costs the rest of one.
+///
+/// Every method but [`most`](Self::most) is the holder's.
+#[derive(Debug, Default)]
+pub(crate) struct AdaptiveLimit {
+    /// Zero: no limit yet.
+    limit: AtomicU16,
+    /// Acquisitions since the limit last grew.
+    taken: AtomicU16,
+    /// When the lock was last released.
+    released: AtomicU64,
+}
+
+impl AdaptiveLimit {
+    /// No limit yet.
+    pub(crate) const fn new() -> Self {
+        let [limit, taken] = [const { AtomicU16::new(0) }; 2];
+        Self { limit, taken, released: AtomicU64::new(0) }
+    }
+
+    /// CPUs that may be inside; at least one.
+    #[inline]
+    pub(crate) fn most(&self) -> u16 {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => MAX_CPUS as u16,
+            limit => limit,
+        }
+    }
+
+    /// A CPU releases the lock at `now`.
+    #[inline]
+    pub(crate) fn released(&self, now: u64) {
+        self.released.store(now, Ordering::Relaxed);
+    }
+
+    /// A CPU has got the lock at `now`, one of so many `inside`. `waited`: it had waited inside, for the
+    /// release before.
+    #[inline]
+    pub(crate) fn taken(&self, now: u64, waited: bool, inside: u16) {
+        if waited && now.saturating_sub(self.released.load(Ordering::Relaxed)) > LATE {
+            self.taken.store(0, Ordering::Relaxed);
+            let half = inside.min(self.most()) / 2;
+            return self.limit.store(half.max(1), Ordering::Relaxed);
+        }
+        let taken = self.taken.load(Ordering::Relaxed) + 1;
+        self.taken.store(taken % LET_IN_EVERY, Ordering::Relaxed);
+        if taken == LET_IN_EVERY {
+            let more = self.most().saturating_add(1).min(MAX_CPUS as u16);
+            self.limit.store(more, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_half_of_those_inside_at_a_late_handover() {
+        let limit = AdaptiveLimit::new();
+        assert_eq!(limit.most(), MAX_CPUS as u16);
+        for (inside, most) in [(8, 4), (9, 2), (2, 1), (1, 1)] {
+            limit.released(100);
+            limit.taken(100 + LATE, true, inside);
+            limit.taken(101 + LATE, false, inside);
+            assert!(limit.most() > most || most == 1, "in time, or after no wait");
+            limit.taken(101 + LATE, true, inside);
+            assert_eq!(limit.most(), most);
+        }
+    }
+
+    #[test]
+    fn the_limit_grows_by_one_in_a_slice_of_acquisitions() {
+        let limit = AdaptiveLimit::new();
+        limit.taken(1 + LATE, true, 2);
+        for most in [2, 3, 4] {
+            for _ in 0..LET_IN_EVERY {
+                assert_eq!(limit.most(), most - 1);
+                limit.taken(0, true, 1);
+            }
+            assert_eq!(limit.most(), most);
+        }
+    }
+}

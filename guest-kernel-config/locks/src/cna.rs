@@ -1,0 +1,292 @@
+//! A queue that serves the waiters of one socket first.
+
+use crate::acquire;
+use crate::handed::{ALONE, HandedQueue};
+use crate::node::{Gate, NodeId, Nodes};
+use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+
+/// Handovers in a row that may pass over a waiter that came earlier: with the lines of the lock and of its data
+/// on one socket for so long, their way to the next costs each handover little.
+const LOCAL: u16 = 64;
+
+/// The compact NUMA-aware lock: D. Dice and A. Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), which is also
+/// the form proposed for Linux.
+///
+/// An [`McsLock`](crate::McsLock) that goes to a waiter on the holder's socket ([`Pv::socket`]), if
+/// there is one:
+///
+/// - A CPU that gets the lock chooses the next: the first of the queue that waits on its socket.
+///   Those before it are set aside, in their order.
+/// - If none waits there, or after 64 choices in a row that passed over a waiter, those that were
+///   set aside come back to the front of the queue, and the first of all is next.
+///
+/// The paper's holder chooses when it releases, and lets the others come back at random.
+///
+/// A waiter may be passed over 64 times for each CPU before it, and 64 times at the front: `65 * (n - 1)`.
+/// A preempted waiter blocks the lock as in an [`McsLock`](crate::McsLock). It counts CPUs as
+/// [`QueuedLock`](crate::QueuedLock) does.
+#[derive(Debug, Default)]
+#[repr(C, align(8))]
+pub struct CnaLock {
+    queue: HandedQueue,
+    /// The names of the first and the last of those that were set aside; zero: none. The holder's, as all that follows.
+    first_aside: AtomicU16,
+    last_aside: AtomicU16,
+    /// Choices in a row that passed over a waiter.
+    local: AtomicU16,
+}
+
+/// Waiters in a row: the first and the last.
+type Waiters = (NodeId, NodeId);
+
+impl CnaLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        let [first_aside, last_aside, local] = [const { AtomicU16::new(0) }; 3];
+        Self { queue: HandedQueue::new(), first_aside, last_aside, local }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let waited = self.queue.wait(cpu, |nodes, me| nodes.set_socket(me, cpu.pv.socket()));
+        if let Some(me) = waited {
+            self.choose_next(cpu, me);
+            nodes.end(me);
+        }
+    }
+
+    /// The holder, whose node is `me`, chooses who is next.
+    fn choose_next<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+        let nodes = &cpu.waiters.nodes;
+        let aside = self.aside();
+        let (tail, next) = aside.map_or((ALONE, 0), |(first, last)| (last.name(), first.name()));
+        let Some(first) = self.queue.next_or_last(cpu, me, tail, next) else {
+            // Those that were set aside are the queue.
+            return self.set_aside(None);
+        };
+        let may_pass = aside.is_none() || self.local.load(Ordering::Relaxed) < LOCAL;
+        let near = if may_pass { nearest(nodes, first, nodes.socket(me)) } else { None };
+        let next = match (near, aside) {
+            (Some((before, near)), _) => {
+                if let Some(before) = before {
+                    self.add_aside(nodes, aside, (first, before));
+                }
+                near
+            }
+            (None, Some((first_aside, last_aside))) => {
+                nodes.link(last_aside, first);
+                self.set_aside(None);
+                first_aside
+            }
+            (None, None) => first,
+        };
+        let is_passed = self.first_aside.load(Ordering::Relaxed) != 0;
+        let local = if is_passed { self.local.load(Ordering::Relaxed) + 1 } else { 0 };
+        self.local.store(local, Ordering::Relaxed);
+        self.queue.set_next(next);
+    }
+
+    fn aside(&self) -> Option<Waiters> {
+        let [first, last] = [&self.first_aside, &self.last_aside]
+            .map(|name| NodeId::parse(name.load(Ordering::Relaxed)));
+        first.zip(last)
+    }
+
+    fn set_aside(&self, aside: Option<Waiters>) {
+        let (first, last) = aside.map_or((0, 0), |(first, last)| (first.name(), last.name()));
+        self.first_aside.store(first, Ordering::Relaxed);
+        self.last_aside.store(last, Ordering::Relaxed);
+    }
+
+    /// Takes `more` from the front of the queue, behind those that were set aside before.
+    fn add_aside(&self, nodes: &Nodes, aside: Option<Waiters>, more: Waiters) {
+        // If the queue runs empty, the next CPU to come links itself there.
+        nodes.unlink_behind(more.1);
+        let first = match aside {
+            Some((first, last)) => {
+                nodes.link(last, more.0);
+                first
+            }
+            None => more.0,
+        };
+        self.set_aside(Some((first, more.1)));
+    }
+}
+
+/// The first waiter on `socket` from `first` on, and the one before it. None: none that is linked yet.
+fn nearest(nodes: &Nodes, first: NodeId, socket: u16) -> Option<(Option<NodeId>, NodeId)> {
+    let (mut before, mut node) = (None, first);
+    while nodes.socket(node) != socket {
+        before = Some(node);
+        node = nodes.linked_behind(node)?;
+    }
+    Some((before, node))
+}
+
+impl RawLock for CnaLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::TimesFromQueue(LOCAL as u32 + 1);
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        acquire::lock(self, cpu, || self.queue.take_free(), || self.wait(cpu))
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        acquire::try_lock(self, cpu, || self.queue.take_free())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        if let Some(next) = self.queue.next_or_free(|| cpu.pv.spin_hint()) {
+            // From here on the lock may be freed memory.
+            cpu.waiters.nodes.open(next, Gate::OPEN);
+        }
+        cpu.watch.released();
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        self.queue.is_contended()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.queue.wait_until_released(cpu);
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        self.queue.releases_before(waiters, awaited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::{Handoff, Unwatched};
+
+    #[test]
+    fn the_lock_is_sixteen_bytes() {
+        assert_eq!((size_of::<CnaLock>(), align_of::<CnaLock>()), (16, 8));
+    }
+
+    /// All CPUs on one thread.
+    struct Stage {
+        lock: CnaLock,
+        waiters: WaitTable,
+    }
+
+    impl Pv for Stage {
+        fn spin_hint(&self) {
+            panic!("no CPU waits");
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("no CPU halts");
+        }
+
+        fn unlock_kick(&self, _: usize) {
+            panic!("no CPU halts");
+        }
+    }
+
+    impl Stage {
+        /// CPU 0 holds the lock.
+        fn new() -> Self {
+            let stage = Self { lock: CnaLock::new(), waiters: WaitTable::new() };
+            assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
+            stage
+        }
+
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
+        }
+
+        /// The CPU joins the queue on a socket, and does not look yet.
+        fn join(&self, id: usize, socket: u16) {
+            let nodes = &self.waiters.nodes;
+            let me = nodes.begin(id).expect("none in use");
+            nodes.set_socket(me, socket);
+            assert!(self.lock.queue.join(&self.cpu(id), me));
+        }
+
+        /// The holder releases; returns the CPU that has the lock then.
+        fn hand_over(&self, holder: usize) -> Option<usize> {
+            let nodes = &self.waiters.nodes;
+            let is_open = |id: &usize| nodes.gate(NodeId::new(*id, 0)) == Gate::OPEN;
+            self.lock.unlock(&self.cpu(holder));
+            let next = (0..MAX_CPUS).find(is_open)?;
+            let me = NodeId::new(next, 0);
+            self.lock.choose_next(&self.cpu(next), me);
+            nodes.renew(me);
+            nodes.end(me);
+            Some(next)
+        }
+
+        /// All that wait are served.
+        fn order(&self) -> Vec<usize> {
+            let mut holder = 0;
+            let next = || {
+                holder = self.hand_over(holder)?;
+                Some(holder)
+            };
+            core::iter::from_fn(next).collect()
+        }
+    }
+
+    #[test]
+    fn those_on_the_socket_of_the_first_are_served_before_the_others() {
+        let stage = Stage::new();
+        for (id, socket) in [(1, 7), (2, 8), (3, 7), (4, 9), (5, 8), (6, 7), (7, 8)] {
+            stage.join(id, socket);
+        }
+        // 7 is on the socket of 5, and 4 was set aside before it.
+        assert_eq!(stage.order(), [1, 3, 6, 2, 5, 7, 4]);
+        assert!(!stage.lock.is_contended());
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+    }
+
+    #[test]
+    fn those_on_one_socket_pass_over_a_waiter_so_often_and_no_more() {
+        let stage = Stage::new();
+        for (id, socket) in [(1, 7), (9, 8), (2, 7)] {
+            stage.join(id, socket);
+        }
+        let (mut holder, mut others) = (0, 0);
+        loop {
+            let next = stage.hand_over(holder).expect("three wait");
+            if next == 9 {
+                break;
+            }
+            others += 1;
+            stage.join(holder, 7);
+            holder = next;
+        }
+        // CPU 1 was before it.
+        assert_eq!(others, 1 + LOCAL);
+    }
+
+    #[test]
+    fn a_cpu_that_comes_while_all_others_are_aside_is_behind_them() {
+        let stage = Stage::new();
+        for (id, socket) in [(1, 7), (2, 8), (3, 8), (4, 7)] {
+            stage.join(id, socket);
+        }
+        assert_eq!(stage.hand_over(0), Some(1));
+        assert_eq!(stage.hand_over(1), Some(4), "2 and 3 are set aside, and the queue is theirs");
+        stage.join(5, 7);
+        assert_eq!(stage.hand_over(4), Some(2));
+        assert_eq!(stage.hand_over(2), Some(3));
+        assert_eq!(stage.hand_over(3), Some(5));
+        assert_eq!(stage.hand_over(5), None);
+    }
+}

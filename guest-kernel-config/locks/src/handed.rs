@@ -1,0 +1,239 @@
+//! A lock that is handed from node to node, along a queue.
+
+use crate::acquire;
+use crate::node::{Gate, NodeId, Nodes};
+use crate::sync::{AtomicU16, Ordering};
+use crate::turns::Turns;
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Awaited, Cpu, Pv, WaitTable, Watch};
+
+/// The lock is free.
+const FREE: u16 = 0;
+/// The lock is held, and no CPU waits. No node has this name.
+pub(crate) const ALONE: u16 = 1;
+
+/// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander and
+/// others, US patent application 2003/0200457): the lock's own `next` stands for the holder's
+/// node, so that a CPU needs a node only while it waits, and may hold any number of locks.
+///
+/// First in a lock's memory: its address is the lock's.
+///
+/// A CPU calls [`take_free`](Self::take_free); or [`join`](Self::join) with a node of its own, waits
+/// at its [`Gate`] if that returns `true`, and then puts the lock's `next` in the place of its
+/// node's ([`stand_in`](Self::stand_in)). A holder calls
+/// [`next_or_free`](Self::next_or_free), and opens the gate of the node that it returns.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct HandedQueue {
+    /// [`FREE`], [`ALONE`], or the name of the last node in the queue.
+    tail: AtomicU16,
+    /// The node to hand the lock to, once it is known; zero: none. Zero while the lock is free.
+    next: AtomicU16,
+    turns: Turns,
+}
+
+impl HandedQueue {
+    /// A free lock.
+    pub(crate) const fn new() -> Self {
+        Self { tail: AtomicU16::new(FREE), next: AtomicU16::new(0), turns: Turns::new() }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn take_free(&self) -> bool {
+        acquire::take_zero(&self.tail, ALONE)
+    }
+
+    /// `me` joins the queue; `false`: the lock was free, and is taken.
+    pub(crate) fn join<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) -> bool {
+        let nodes = &cpu.waiters.nodes;
+        // Release, for the node that the next CPU links to; acquire, for the previous node and for
+        // what was done under a lock that is free now.
+        let before = self.tail.swap(me.name(), Ordering::AcqRel);
+        if before == FREE {
+            return false;
+        }
+        match NodeId::parse(before) {
+            Some(before) => nodes.link(before, me),
+            None => self.next.store(me.name(), Ordering::Release),
+        }
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
+        true
+    }
+
+    /// The calling CPU has been handed the lock.
+    pub(crate) fn begin_turn(&self) {
+        self.turns.begin();
+    }
+
+    /// Waits in the queue, or for a free lock if all nodes of the CPU are in use. Returns the CPU's
+    /// node, for which the lock's `next` has to stand in.
+    pub(crate) fn wait<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        prepare: impl FnOnce(&Nodes, NodeId),
+    ) -> Option<NodeId> {
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            self.wait_outside(cpu, &mut looks, || self.take_free());
+            return None;
+        };
+        prepare(nodes, me);
+        if self.join(cpu, me) {
+            looks.until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            self.begin_turn();
+        }
+        Some(me)
+    }
+
+    /// A nested handler, and all nodes of its CPU are in use: it waits outside of the queue, until
+    /// `take_free`.
+    pub(crate) fn wait_outside<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        looks: &mut Looks,
+        take_free: impl Fn() -> bool,
+    ) {
+        cpu.watch.queued(LockKey::of(self).address(), None);
+        looks.until(cpu, None, take_free);
+    }
+
+    /// The lock's own `next` takes the place of the holder's node `me`.
+    pub(crate) fn stand_in<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+        if let Some(next) = self.next_or_last(cpu, me, ALONE, 0) {
+            self.set_next(next);
+        }
+    }
+
+    /// The node behind the holder's, `me`. None: there is no other, and the tail and the `next` of
+    /// the lock are now these.
+    pub(crate) fn next_or_last<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        me: NodeId,
+        tail: u16,
+        next: u16,
+    ) -> Option<NodeId> {
+        if let Some(behind) = cpu.waiters.nodes.linked_behind(me) {
+            return Some(behind);
+        }
+        // Before the tail: from then on the next CPU links to it.
+        self.next.store(next, Ordering::Relaxed);
+        let last = me.name();
+        // Release, for the store above. The lock itself orders what is done under it.
+        if self.tail.compare_exchange(last, tail, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return None;
+        }
+        Some(cpu.waiters.nodes.next(me, || cpu.pv.spin_hint()))
+    }
+
+    /// As [`HandedQueue::next_or_last`], for a node that leaves the queue and a lock that is free then.
+    pub(crate) fn behind_or_free<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        node: NodeId,
+    ) -> Option<NodeId> {
+        self.next_or_last(cpu, node, FREE, 0)
+    }
+
+    /// A release hands the lock to `next`. The holder's.
+    pub(crate) fn set_next(&self, next: NodeId) {
+        self.next.store(next.name(), Ordering::Relaxed);
+    }
+
+    /// The node to hand the lock to. None: no CPU waited, and the lock is free.
+    pub(crate) fn next_or_free(&self, mut look_again: impl FnMut()) -> Option<NodeId> {
+        if let Some(next) = self.next() {
+            return Some(next);
+        }
+        if self.tail.compare_exchange(ALONE, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return None;
+        }
+        // A CPU has swapped the tail, and links itself in its next step.
+        loop {
+            look_again();
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+        }
+    }
+
+    /// Acquire, for the waiter's node.
+    fn next(&self) -> Option<NodeId> {
+        NodeId::parse(self.next.load(Ordering::Acquire))
+    }
+
+    /// As [`RawLock::is_contended`](crate::RawLock::is_contended).
+    pub(crate) fn is_contended(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) > ALONE
+    }
+
+    /// As [`RawLock::wait_until_released`](crate::RawLock::wait_until_released).
+    pub(crate) fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        let is_free = || self.tail.load(Ordering::Acquire) == FREE;
+        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+    }
+
+    /// As [`RawLock::releases_before`](crate::RawLock::releases_before).
+    pub(crate) fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched};
+    use core::cell::Cell;
+
+    /// All CPUs on one thread: others act while one spins.
+    struct Stage {
+        queue: HandedQueue,
+        waiters: WaitTable,
+        act: Cell<Option<fn(&Stage)>>,
+    }
+
+    impl Stage {
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
+        }
+    }
+
+    impl Pv for Stage {
+        fn spin_hint(&self) {
+            (self.act.take().expect("the wait is over"))(self);
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("no CPU halts");
+        }
+
+        fn unlock_kick(&self, _: usize) {
+            panic!("no CPU halts");
+        }
+    }
+
+    #[test]
+    fn a_holder_waits_for_a_waiter_that_is_about_to_link_itself() {
+        let stage = Stage {
+            queue: HandedQueue::new(),
+            waiters: WaitTable::new(),
+            act: Cell::new(Some(|stage| stage.queue.set_next(NodeId::new(1, 0)))),
+        };
+        let (queue, nodes) = (&stage.queue, &stage.waiters.nodes);
+        assert!(queue.take_free());
+        assert!(!queue.is_contended());
+        let joined = nodes.begin(1).expect("none in use");
+        queue.tail.store(joined.name(), Ordering::Relaxed);
+        assert!(queue.is_contended());
+        assert_eq!(queue.next_or_free(|| stage.spin_hint()), Some(joined));
+        assert!(!queue.take_free(), "it is CPU 1's");
+        queue.stand_in(&stage.cpu(1), joined);
+        assert!(!queue.is_contended());
+        assert_eq!(queue.next_or_free(|| panic!("no CPU waits")), None);
+        assert!(queue.take_free());
+    }
+}

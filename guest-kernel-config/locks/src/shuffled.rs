@@ -1,0 +1,197 @@
+//! A queue that its head puts in order.
+
+use crate::acquire;
+use crate::held::Held;
+use crate::node::{NodeId, Nodes, Queue};
+use crate::sync::MAX_CPUS;
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+
+/// Waiters in a row that may be moved before one that came earlier.
+const BATCH: u16 = 64;
+
+/// The shuffle lock in its form that spins: S. Kashyap, I. Calciu, X. Cheng, C. Min and T. Kim, "Scalable and
+/// Practical Locking with Shuffling" (SOSP 2019).
+///
+/// A [`QueuedLock`](crate::QueuedLock) whose head uses its wait to put the queue in order:
+///
+/// - A CPU that becomes the head while the lock is held moves those waiters that wait on its socket
+///   ([`Pv::socket`]) to the front of the queue, behind itself, in their order.
+/// - No more than 64 in a row are moved before a waiter that came earlier.
+///
+/// So the order costs the holder nothing, as it does in a [`CnaLock`](crate::CnaLock). In the paper the last
+/// waiter that was moved goes on with it, before it is the head.
+///
+/// A waiter may be passed over 64 times for each CPU before it, and 64 times at the front: `65 * (n - 1)`.
+/// A preempted waiter blocks all behind it. It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+#[derive(Debug, Default)]
+#[repr(C, align(4))]
+pub struct ShuffledLock {
+    held: Held,
+    queue: Queue,
+}
+
+impl ShuffledLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self { held: Held::new(), queue: Queue::new() }
+    }
+
+    /// Takes the lock if it is free and its queue is empty.
+    #[inline]
+    fn take_idle(&self) -> bool {
+        self.queue.is_empty() && self.held.take()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address(), None);
+            return looks.until(cpu, None, || self.held.take());
+        };
+        nodes.set_socket(me, cpu.pv.socket());
+        nodes.set_moved(me, 0);
+        self.queue.join(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        looks.until(cpu, None, || nodes.is_head(me));
+        if self.held.is_held() {
+            shuffle(nodes, me);
+        }
+        looks.until(cpu, None, || self.held.take());
+        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
+            nodes.make_head(next);
+        }
+        nodes.end(me);
+    }
+}
+
+/// Moves the waiters on the socket of the head, `head`, to the front, behind those that are there. Only the
+/// head moves nodes, and never the last: the next CPU to come links itself there.
+fn shuffle(nodes: &Nodes, head: NodeId) {
+    let socket = nodes.socket(head);
+    let mut moved = nodes.moved(head);
+    // The last at the front, and the one before the next to look at.
+    let (mut front, mut before) = (head, head);
+    while moved < BATCH
+        && let Some(node) = nodes.linked_behind(before)
+        && let Some(behind) = nodes.linked_behind(node)
+    {
+        if nodes.socket(node) != socket {
+            before = node;
+            continue;
+        }
+        if before == front {
+            before = node;
+        } else if let Some(passed) = nodes.linked_behind(front) {
+            nodes.link(before, behind);
+            nodes.link(node, passed);
+            nodes.link(front, node);
+            moved += 1;
+        }
+        nodes.set_moved(node, moved);
+        front = node;
+    }
+}
+
+impl RawLock for ShuffledLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::TimesFromQueue(BATCH as u32 + 1);
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        acquire::lock(self, cpu, || self.take_idle(), || self.wait(cpu))
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        acquire::try_lock(self, cpu, || self.take_idle())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        self.held.release_plain();
+        cpu.watch.released();
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        waiters.nodes.releases_before(awaited, self.held.is_held())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn the_word_is_four_bytes() {
+        assert_eq!((size_of::<ShuffledLock>(), align_of::<ShuffledLock>()), (4, 4));
+    }
+
+    /// A queue of these CPUs on these sockets.
+    fn queue(nodes: &Nodes, waiters: &[(usize, u16)]) -> Queue {
+        let queue = Queue::new();
+        for (cpu, socket) in waiters {
+            let me = nodes.begin(*cpu).expect("none in use");
+            nodes.set_socket(me, *socket);
+            nodes.set_moved(me, 0);
+            queue.join(nodes, me);
+        }
+        queue
+    }
+
+    /// The CPUs of a queue, from its head.
+    fn order(nodes: &Nodes, head: usize) -> Vec<usize> {
+        let behind = |node: &NodeId| nodes.linked_behind(*node);
+        core::iter::successors(Some(NodeId::new(head, 0)), behind).map(NodeId::cpu).collect()
+    }
+
+    #[test]
+    fn those_on_the_socket_of_the_head_come_to_the_front() {
+        let nodes = Nodes::new();
+        queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 9), (5, 7), (6, 8), (7, 7), (8, 7)]);
+        shuffle(&nodes, NodeId::new(1, 0));
+        // 8 is the last, behind which the next one links itself.
+        assert_eq!(order(&nodes, 1), [1, 2, 5, 7, 3, 4, 6, 8]);
+        let moved = [2, 5, 7, 3].map(|cpu| nodes.moved(NodeId::new(cpu, 0)));
+        assert_eq!(moved, [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn no_more_than_a_batch_is_moved_before_a_waiter() {
+        let nodes = Nodes::new();
+        queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 7), (5, 7), (6, 7)]);
+        nodes.set_moved(NodeId::new(1, 0), BATCH - 1);
+        shuffle(&nodes, NodeId::new(1, 0));
+        assert_eq!(order(&nodes, 1), [1, 2, 4, 3, 5, 6]);
+        assert_eq!(nodes.moved(NodeId::new(4, 0)), BATCH, "nor does the next head move any");
+        shuffle(&nodes, NodeId::new(4, 0));
+        assert_eq!(order(&nodes, 4), [4, 3, 5, 6]);
+    }
+
+    #[test]
+    fn two_that_wait_stay_in_their_order() {
+        let nodes = Nodes::new();
+        queue(&nodes, &[(1, 7), (2, 8)]);
+        shuffle(&nodes, NodeId::new(1, 0));
+        assert_eq!(order(&nodes, 1), [1, 2]);
+    }
+}
