@@ -172,6 +172,9 @@ pub mod handoff {
     }
 }
 
+/// The most locks that the vCPUs of a payload use.
+pub const MOST_LOCKS: usize = 16;
+
 /// Number of samples that a payload keeps: the last ones.
 pub const SAMPLES: usize = 1 << 14;
 
@@ -210,6 +213,8 @@ pub struct Params {
     pub sum_every: AtomicU32,
     /// Nonzero: each vCPU fills its [`Shared::latencies`].
     pub timed: AtomicU32,
+    /// Number of spinlocks, at most [`MOST_LOCKS`]: an operation takes any of them.
+    pub locks: AtomicU32,
 }
 
 macro_rules! slot {

@@ -11,7 +11,9 @@ mod mutex;
 mod spinlock;
 mod switch;
 
-use hypercalls::payload::{Waiting, Workload, handoff::Switches};
+use core::cell::Cell;
+
+use hypercalls::payload::{MOST_LOCKS, Waiting, Workload, handoff::Switches};
 use locks::{
     Cpu, Family, Handoff, Pv, Restricted, System, Unwatched, WaitTable, Words, settle, systems,
 };
@@ -52,6 +54,10 @@ trait Work {
 /// The parameters of an operation.
 struct OperationParams<'a> {
     vcpu: &'a CallingVcpu,
+    /// Spinlocks in use; from 1 to [`MOST_LOCKS`].
+    locks: u32,
+    /// The state of a generator of random numbers (G. Marsaglia, "Xorshift RNGs", 2003); not zero.
+    random: Cell<u32>,
     /// Increments with the lock held, or the addend.
     critical: u32,
     /// Adds between two sums; zero: no sums.
@@ -61,6 +67,20 @@ struct OperationParams<'a> {
 }
 
 impl OperationParams<'_> {
+    /// The lock that the next operation takes.
+    #[inline]
+    fn lock(&self) -> usize {
+        if self.locks == 1 {
+            return 0;
+        }
+        let mut random = self.random.get();
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        self.random.set(random);
+        ((u64::from(random) * u64::from(self.locks)) >> 32) as usize
+    }
+
     /// A wait begins; returns the time if operations are timed.
     #[inline]
     fn waits(&self) -> u64 {
@@ -128,12 +148,15 @@ macro_rules! run_each {
     };
     (@Spinlock $lock:ty, $vcpu:ident, $workload:ident) => {
         if $vcpu.param(|params| &params.restrict) == 0 {
-            static WORK: spinlock::SpinlockWork<$lock> =
-                spinlock::SpinlockWork::under(<$lock>::new());
+            static WORK: spinlock::SpinlockWork<$lock> = spinlock::SpinlockWork(
+                [const { spinlock::Guarded::under(<$lock>::new()) }; MOST_LOCKS],
+            );
             run_with($vcpu, $workload, &WORK);
         } else {
-            static WORK: spinlock::SpinlockWork<Restricted<$lock>> =
-                spinlock::SpinlockWork::under(Restricted::around(<$lock>::new()));
+            static WORK: spinlock::SpinlockWork<Restricted<$lock>> = spinlock::SpinlockWork(
+                [const { spinlock::Guarded::under(Restricted::around(<$lock>::new())) };
+                    MOST_LOCKS],
+            );
             run_with($vcpu, $workload, &WORK);
         }
     };
@@ -223,6 +246,8 @@ fn contend<W: WorkloadWatch + Copy>(vcpu: &CallingVcpu, work: &impl Work, watch:
     };
     let load = OperationParams {
         vcpu,
+        locks: vcpu.param(|params| &params.locks).clamp(1, MOST_LOCKS as u32),
+        random: Cell::new(vcpu.index as u32 + 1),
         critical: vcpu.param(|params| &params.critical),
         sum_every: vcpu.param(|params| &params.sum_every),
         timed: vcpu.param(|params| &params.timed) != 0,

@@ -182,6 +182,9 @@ pub struct Point {
     pub slice: Nanos,
     /// Looks at the lock before a PV waiter halts.
     pub spin_threshold: u32,
+    /// Spinlocks of the guest: an operation takes any of them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub lock_count: u32,
     /// Increments inside the critical section.
     pub critical: u32,
     /// Increments between two critical sections.
@@ -191,6 +194,16 @@ pub struct Point {
     pub duration: Duration,
     /// Seed of schedules and faults, and of the bootstrap.
     pub seed: u64,
+}
+
+/// Earlier versions used one lock.
+const fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 impl Point {
@@ -220,6 +233,7 @@ impl Point {
             slots: 1,
             slice: Nanos(0),
             spin_threshold: 0,
+            lock_count: 1,
             critical: 0,
             think: 0,
             duration: Duration::ZERO,
@@ -336,7 +350,7 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { guest, workload, vcpus, vms, slots, critical, think, .. } = self;
+        let Self { guest, workload, vcpus, vms, slots, lock_count, critical, think, .. } = self;
         if !self.label.is_empty() {
             write!(f, "{}: ", self.label)?;
         }
@@ -345,7 +359,11 @@ impl fmt::Display for Point {
             "" => write!(f, "{} {} ", guest.name(), self.guest_kernel)?,
             machine => write!(f, "simulated {machine}, ")?,
         }
-        write!(f, "{workload}, {}, {}", self.lock_name(), count(vcpus.get(), "vCPU"))?;
+        write!(f, "{workload}, {}, ", self.lock_name())?;
+        if *lock_count > 1 {
+            write!(f, "{lock_count} locks, ")?;
+        }
+        write!(f, "{}", count(vcpus.get(), "vCPU"))?;
         if *vms > 1 {
             write!(f, " x {vms} VMs")?;
         }

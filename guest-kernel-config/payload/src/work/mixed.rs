@@ -1,5 +1,6 @@
 //! Systems of all families in random order, as a kernel uses them.
 
+use hypercalls::payload::MOST_LOCKS;
 use locks::counter::LockedCounter;
 use locks::lockref::UnboundedLockref;
 use locks::mutex::BaselineMutex;
@@ -9,8 +10,9 @@ use super::{CachePadded, Done, OperationParams, Work, counter, lockref, mutex, s
 use crate::telemetry::WorkloadWatch;
 use crate::vcpu::CallingVcpu;
 
-static SPINLOCK: spinlock::SpinlockWork<NativeTicketLock> =
-    spinlock::SpinlockWork::under(NativeTicketLock::new());
+static SPINLOCK: spinlock::SpinlockWork<NativeTicketLock> = spinlock::SpinlockWork(
+    [const { spinlock::Guarded::under(NativeTicketLock::new()) }; MOST_LOCKS],
+);
 static MUTEX: mutex::MutexWork<BaselineMutex> = mutex::MutexWork::under(BaselineMutex::new());
 static COUNTER: counter::CounterWork<LockedCounter> =
     counter::CounterWork(LockedCounter::new(counter::CPUS, counter::BATCH));

@@ -1,21 +1,25 @@
 //! A spinlock: acquire, work, release.
 
+use hypercalls::payload::MOST_LOCKS;
 use locks::{Cpu, Family, Pv, RawLock, Section as Increments};
 
 use super::{CachePadded, Done, OperationParams, Work};
 use crate::telemetry::WorkloadWatch;
 
-/// A critical section under a spinlock.
-pub(super) struct SpinlockWork<L> {
+/// A spinlock and its critical section.
+pub(super) struct Guarded<L> {
     lock: CachePadded<L>,
     section: Increments,
 }
 
-impl<L> SpinlockWork<L> {
+impl<L> Guarded<L> {
     pub(super) const fn under(lock: L) -> Self {
         Self { lock: CachePadded(lock), section: Increments::new() }
     }
 }
+
+/// A critical section under one of several spinlocks.
+pub(super) struct SpinlockWork<L>(pub(super) [Guarded<L>; MOST_LOCKS]);
 
 impl<L: RawLock> Work for SpinlockWork<L> {
     const FAMILY: Family = Family::Spinlock;
@@ -26,13 +30,13 @@ impl<L: RawLock> Work for SpinlockWork<L> {
         cpu: &Cpu<'_, P, W>,
         load: &OperationParams<'_>,
     ) -> Done {
-        let lock = &self.lock.0;
+        let Guarded { lock: CachePadded(lock), section } = &self.0[load.lock()];
         let since = load.waits();
         let taken = lock.lock(cpu);
         let ticks = load.waited(since);
         cpu.watch.critical();
-        let in_turn = self.section.follows::<L>(&taken);
-        let alone = self.section.run(cpu.id, load.critical);
+        let in_turn = section.follows::<L>(&taken);
+        let alone = section.run(cpu.id, load.critical);
         let released = lock.unlock(cpu);
         Done {
             slow: taken.slow,
@@ -46,6 +50,6 @@ impl<L: RawLock> Work for SpinlockWork<L> {
     }
 
     fn look(&self) -> bool {
-        self.lock.0.is_contended()
+        self.0[0].lock.0.is_contended()
     }
 }

@@ -55,11 +55,13 @@ impl PayloadCell {
     }
 
     fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
-        let Point { lock, backend, handoff, spin_threshold, critical, think, .. } = *run.point;
+        let Point { lock, backend, handoff, spin_threshold, lock_count, critical, think, .. } =
+            *run.point;
         let payload = PayloadSpec {
             workload: self.workload,
             system: lock,
             spin_threshold,
+            locks: lock_count,
             critical,
             think,
             sum_every: run.method.sum_every,

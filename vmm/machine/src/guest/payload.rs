@@ -40,6 +40,8 @@ pub struct PayloadSpec {
     pub system: System,
     /// Spin threshold: looks at the lock's head before a PV waiter halts.
     pub spin_threshold: u32,
+    /// Number of spinlocks, from 1 to [`MOST_LOCKS`]: an operation takes any of them.
+    pub locks: u32,
     /// Increments in the critical section, or a counter's addend.
     pub critical: u32,
     /// Increments between two operations.
@@ -61,6 +63,7 @@ impl PayloadSpec {
             workload: Workload::Operate,
             system,
             spin_threshold: work::LOOKS,
+            locks: 1,
             critical: work::CRITICAL,
             think: work::THINK,
             sum_every: work::SUM_EVERY,
@@ -133,6 +136,7 @@ impl<'a> SharedView<'a> {
             (offset_of!(Params, restrict), spec.handoff.restrict.into()),
             (offset_of!(Params, sum_every), spec.sum_every),
             (offset_of!(Params, timed), spec.timed.into()),
+            (offset_of!(Params, locks), spec.locks),
         ] {
             self.store(params + offset, value)?;
         }
@@ -248,7 +252,7 @@ mod tests {
     fn params(spec: &PayloadSpec, telemetry: bool) -> Vec<u32> {
         let memory = memory();
         SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600, telemetry).unwrap();
-        let mut words = [0u8; 60];
+        let mut words = [0u8; 64];
         memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
         words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
@@ -256,12 +260,12 @@ mod tests {
     #[test]
     fn parameters_land_where_the_contract_has_them() {
         let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::operate(System::PvTicket) };
-        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0, 0, 1000, 0];
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0, 0, 1000, 0, 1];
         assert_eq!(params(&spec, false), words);
         let handoff = "far:3+fuse+queue:2".parse().unwrap();
         let transport = Transport::Doorbell;
-        let spec = PayloadSpec { transport, handoff, sum_every: 5, timed: true, ..spec };
-        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2, 0, 5, 1];
+        let spec = PayloadSpec { transport, handoff, sum_every: 5, timed: true, locks: 16, ..spec };
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2, 0, 5, 1, 16];
         assert_eq!(params(&spec, true), words);
         let spec = PayloadSpec { handoff: "restrict:4".parse().unwrap(), ..spec };
         assert_eq!(params(&spec, true)[9..13], [0, 0, 0, 4]);

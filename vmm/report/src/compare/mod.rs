@@ -343,7 +343,11 @@ fn host(facts: &HostFacts) -> String {
 
 /// The guest and its work, in words.
 pub fn guest(point: &Point) -> String {
-    let Point { guest, guest_kernel, workload, critical, think, spin_threshold, .. } = point;
+    let Point {
+        guest, guest_kernel, workload, lock_count, critical, think, spin_threshold, ..
+    } = point;
+    let locks =
+        if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
     // Earlier stores have none, nor have those of a file that the user named: it is 6.1 or whatever was booted.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
@@ -359,14 +363,14 @@ pub fn guest(point: &Point) -> String {
                 "mixed" => ", all families in turn",
                 _ => "",
             };
-            format!("ring-3 payload{what}: {critical} increments under one lock, {think} beside it")
+            format!("ring-3 payload{what}: {critical} increments under {locks}, {think} beside it")
         }
         (GuestKind::Linux, "lock") => format!(
             "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
         ),
         (GuestKind::Linux, other) => format!("{linux}: bench {other}"),
         (GuestKind::Sim, _) => format!(
-            "the lock library's sources: work of {critical} increments under one lock, {think} beside it, \
+            "the lock library's sources: work of {critical} increments under {locks}, {think} beside it, \
              on simulated machine {}",
             point.machine
         ),

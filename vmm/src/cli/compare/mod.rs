@@ -61,7 +61,7 @@ pub struct CompareArgs {
 
     /// Resume the comparison in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "vcpus", "cpus", "guest", "guest_kernel", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
+        "vcpus", "cpus", "guest", "guest_kernel", "machine", "workload", "seconds", "runs", "lock_count", "critical", "think", "sum_every",
         "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
         "driver", "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
         "noise",
@@ -127,6 +127,10 @@ struct ComparisonArgs {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: Option<u32>,
 
+    /// Spinlocks in use: each acquisition is of any of them (payload and simulated guests; at most 16)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    lock_count: u32,
+
     /// Increments of shared words in turn with the lock held, the unit of work (doctor says what
     /// one takes); the addend of a per-CPU counter
     #[arg(long, value_name = "N", default_value_t = defaults::CRITICAL)]
@@ -167,7 +171,7 @@ struct ComparisonArgs {
 
     /// How PV ticketlocks make handoffs cheaper: none, or several of predecessor, adapt, claim,
     /// ahead, fuse, far:N and queue:N joined by '+'; or restrict:N, a limit on the vCPUs that want
-    /// a spinlock of any kind at once (see hypercalls/README.md)
+    /// a spinlock of any kind at once, or restrict:auto, for which the lock finds it (see hypercalls/README.md)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
     handoff: Vec<HandoffSpec>,
 

@@ -172,6 +172,7 @@ impl ComparisonArgs {
         spec.one("seeds", self.schedule.seed);
         spec.text("faults", [faults]);
         self.extras.write(&mut spec);
+        spec.one("lock-count", self.lock_count);
         spec.one("critical", self.critical);
         spec.one("think", self.think);
         spec.one("spin-threshold", self.looks());

@@ -373,6 +373,17 @@ axes! {
         columns: &[count("spin_threshold", |row| Some(row.cell.point.spin_threshold.into()))],
         ..Entry::PLAIN
     };
+    /// Number of spinlocks.
+    LockCount(lock_count) = |from, _, point| from.lock_count(point)?; Entry {
+        key: Some("lock-count"),
+        name: "locks in use",
+        default: Defaults::Words(&["1"]),
+        text: |point| point.lock_count.to_string(),
+        numbers: Numbers::Counts(|point| point.lock_count.into()),
+        order: |a, b| a.lock_count.cmp(&b.lock_count),
+        columns: &[count("lock_count", |row| Some(row.cell.point.lock_count.into()))],
+        ..Entry::PLAIN
+    };
     /// Work inside the critical section.
     Critical(critical) = |from, _, _| from.number("critical", 0..=u32::MAX)?; Entry {
         key: Some("critical"),
@@ -424,7 +435,7 @@ axes! {
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying. An axis that needs the value of another one
 /// is read after it.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 27] = [
     "guests",
     "guest-kernels",
     "machines",
@@ -441,6 +452,7 @@ pub const KEYS: [&str; 26] = [
     "noise",
     "sched-features",
     "cgroups",
+    "lock-count",
     "critical",
     "think",
     "spin-threshold",

@@ -6,6 +6,7 @@ use std::{
     str::FromStr,
 };
 
+use hypercalls::payload::MOST_LOCKS;
 use locks::{Family, System};
 
 use super::{
@@ -320,6 +321,18 @@ impl<'a> Combination<'a> {
             (GuestKind::Linux, true) => kernels::only_backend(point.lock).unwrap_or(asked),
             (GuestKind::Payload | GuestKind::Sim, true) => asked,
         })
+    }
+
+    /// The number of locks. Only spinlocks of the library are used in any number.
+    pub(crate) fn lock_count(&self, point: &Point) -> Result<u32, SpecError> {
+        let asked = self.number("lock-count", 1..=MOST_LOCKS as u32)?;
+        let is_of_library =
+            point.guest != GuestKind::Linux && point.lock.family() == Family::Spinlock;
+        if asked == 1 || is_of_library {
+            return Ok(asked);
+        }
+        let why = "only spinlocks of payloads and simulated guests are several".into();
+        Err(SpecFault::Value { key: "lock-count", why }.at(self.value("lock-count").line))
     }
 
     /// The handoff options, as far as this point's lock has them.

@@ -269,10 +269,14 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
     // The payload does the same number of increments each time.
     let span = |increments: u32| Span::Steady(Picos(increment * u64::from(increments)));
     // As the payload: a counter is added to by the number of increments of a critical section.
+    let one = Load::of(span(point.think), span(point.critical));
     let load = Load {
+        locks: one.locks.repeat(point.lock_count as usize),
+        // As those of a kernel and of the payload.
+        shares_table: true,
         has_data: true,
         adds: point.critical,
-        ..Load::of(span(point.think), span(point.critical))
+        ..one
     };
     Ok(Spec {
         cpus: point.slots as usize,
