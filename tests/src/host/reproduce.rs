@@ -153,7 +153,7 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
 fn a_row_that_cannot_be_had_says_why() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let out = folder.path().join("out");
-    let ran = reproduce(&out, &["--row", "others", "--row", "j", "--simulated-only"]);
+    let ran = reproduce(&out, &["--row", "others", "--row", "l", "--simulated-only"]);
     let ran = ran.run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.starts_with("order and sign: 0 of 0 rows; "), "{}", ran.show());

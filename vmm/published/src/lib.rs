@@ -22,7 +22,7 @@ pub use measured::{Measured, Quantity, Selected, StandIn};
 use sched::PolicySpec;
 use thiserror::Error;
 
-use base::units::Nanos;
+use base::{handoff::HandoffSpec, units::Nanos};
 
 /// The most CPUs of a machine in a table or a machine file.
 pub const MOST_CPUS: u32 = 1024;
@@ -44,6 +44,9 @@ const FILES: &[(&str, &str)] = &[
     ("counter.toml", include_str!("../tables/counter.toml")),
     ("pgbench.toml", include_str!("../tables/pgbench.toml")),
     ("subscription.toml", include_str!("../tables/subscription.toml")),
+    ("flexguard.toml", include_str!("../tables/flexguard.toml")),
+    ("flexguard-fall.toml", include_str!("../tables/flexguard-fall.toml")),
+    ("i-spinlock.toml", include_str!("../tables/i-spinlock.toml")),
     ("restriction.toml", include_str!("../tables/restriction.toml")),
     ("preemptions.toml", include_str!("../tables/preemptions.toml")),
     ("preemptable.toml", include_str!("../tables/preemptable.toml")),
@@ -139,6 +142,8 @@ pub struct Cell {
 pub struct CellSetup {
     /// The lock.
     pub system: System,
+    /// What is around it, or how it hands over.
+    pub handoff: HandoffSpec,
     /// CPUs of the machine.
     pub cpus: usize,
     /// Guests that run the same at the same time.
@@ -316,6 +321,7 @@ mod tests {
             ("better = \"more\"", "better = \"most\"", "better: 'most' is not one of more, less"),
             ("cpus = 32", "cores = 32", "unknown key 'cells.cores'"),
             ("policy = \"host-cfs\"", "policy = \"fairly\"", "policy: "),
+            ("guests = 2", "handoff = \"slow\"", "cells.handoff: unknown handoff 'slow'"),
             ("= \"fixed\"", "= \"old\"", "pause-loop-exits: 'old' is not one of"),
             ("id = \"pv 1x\"", "id = \"base 1x\"", "cells.id: there is another 'base 1x'"),
         ] {

@@ -7,6 +7,7 @@ use crate::keys::{Keys, Result, read};
 use crate::{
     Cell, CellSetup, Claim, MOST_CPUS, MOST_VCPUS, PauseLoopExits, Row, Shown, Table, measured,
 };
+use base::handoff::{HandoffError, HandoffSpec};
 use base::units::Nanos;
 
 const KEYS: &[&str] = &[
@@ -39,6 +40,7 @@ const CELL: &[&str] = &[
     "system",
     "policy",
     "slice-us",
+    "handoff",
     "cpus",
     "guests",
     "vcpus",
@@ -177,8 +179,15 @@ fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<CellSetup> {
     if guests * vcpus > MOST_VCPUS {
         return Err(keys.wrong("vcpus", format!("{guests} x {vcpus} are more than {MOST_VCPUS}")));
     }
+    let handoff = match keys.text_if_any("handoff")? {
+        Some(text) => {
+            text.parse().map_err(|error: HandoffError| keys.wrong("handoff", error.to_string()))?
+        }
+        None => HandoffSpec::NONE,
+    };
     Ok(CellSetup {
         system,
+        handoff,
         cpus: keys.whole("cpus", 1, MOST_CPUS)? as usize,
         guests: guests as usize,
         vcpus: vcpus as usize,

@@ -12,6 +12,7 @@ use thiserror::Error;
 pub use fit::Fit;
 
 use crate::profile::Profile;
+use crate::spec::handoff;
 use crate::{Brake, Effort, HostModel, Machine, Picos, Sim, SimFigures, Spec};
 use crate::{Ple, SimSpecError, Stuck, System};
 use published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
@@ -217,6 +218,7 @@ impl<'a> Predictor<'a> {
         Spec {
             cpus: setup.cpus,
             guests: setup.guests,
+            handoff: handoff(setup.handoff),
             spin_threshold: setup.spin_threshold,
             policy: setup.policy.clone(),
             slice: setup.slice,
@@ -255,6 +257,6 @@ mod tests {
             assert!(is_stated || base.cells.iter().any(|cell| cell.is_fitted), "{}", base.name);
             simulated += usize::from(!table.simulated_cells(&table.rows).is_empty());
         }
-        assert_eq!(simulated, 9, "the tables whose cells are simulated");
+        assert_eq!(simulated, 14, "the tables whose cells are simulated");
     }
 }

@@ -21,6 +21,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("aim7-8-nodes", include_str!("../../profiles/aim7-8-nodes.toml")),
     ("counter", include_str!("../../profiles/counter.toml")),
     ("lockref", include_str!("../../profiles/lockref.toml")),
+    ("saturated", include_str!("../../profiles/saturated.toml")),
 ];
 
 /// What a workload does. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
