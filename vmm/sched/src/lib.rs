@@ -17,6 +17,7 @@ pub mod cross_check;
 mod deferred_tests;
 pub mod driver;
 pub mod event;
+pub mod extensions;
 #[cfg(test)]
 mod hlt_tests;
 pub mod log;

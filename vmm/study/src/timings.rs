@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::latencies::{Percentiles, TimeShares};
 use base::units::Nanos;
+use sched::extensions::Extensions;
 
 /// The longest duration that is resolved: 1000 s.
 const LONGEST: u64 = 1_000_000_000_000;
@@ -24,6 +25,11 @@ impl Timings {
     /// From pairs of nanoseconds and a count.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self(pairs.into_iter().collect())
+    }
+
+    /// How long extensions of slices were needed.
+    pub fn needed(extensions: &Extensions) -> Self {
+        Self::from_pairs(extensions.needed().map(|(nanos, count)| (nanos.0, count)))
     }
 
     /// Pairs of nanoseconds and a count.

@@ -102,6 +102,8 @@ fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFig
         seconds: Some(measured.seconds()),
         totals: measured.totals,
         hits: measured.hits,
+        extensions: measured.extensions.as_ref().map(|extensions| extensions.counts),
+        extension_needed: measured.extensions.as_ref().map(Timings::needed).unwrap_or_default(),
         waste_uncounted: !whole.counts_waste,
         since_start: Some(SinceStart { totals: whole.totals, hits: whole.hits }),
         divergence: whole.divergence,

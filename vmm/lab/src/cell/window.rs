@@ -125,7 +125,7 @@ impl Gathering {
         let is_whole = |guest: &GuestWindow| guest.ended > 0 && guest.ended == guest.begun;
         let span = state.span.filter(|_| state.guests.iter().all(is_whole))?;
         let host = state.guests.iter().filter_map(|guest| guest.host.clone()).collect();
-        let GatheringState { measured: schedule, counts, taken, .. } = *state;
+        let (schedule, counts, taken) = (state.measured.clone(), state.counts, state.taken);
         Some(Windows { schedule, counts, host, taken, span })
     }
 

@@ -8,7 +8,7 @@ use base::{plural::count, units::Nanos};
 #[cfg(feature = "bpf")]
 use machine::driver::BpfReport;
 use machine::driver::SchedReport;
-use report::replay;
+use report::{replay, words::extensions};
 
 /// One line: preemptions, what they hit, what they cost.
 pub fn in_a_line(report: &SchedReport) -> String {
@@ -49,6 +49,12 @@ pub fn in_a_line(report: &SchedReport) -> String {
             let _ = write!(text, " ({} by disabled preemption alone)", hits.guesses);
         }
         let _ = write!(text, ", {}", count(hits.misses, "other look"));
+    }
+    if let Some(extensions) = report.extensions {
+        let needed = extensions.needed;
+        let times = [needed.p50, needed.p99, needed.max].map(Nanos);
+        let needed = (needed.count > 0).then_some(times);
+        let _ = write!(text, "; {}", extensions::in_a_line(&extensions.counts, needed));
     }
     if totals.yields > 0 {
         let _ = write!(text, "; {}", count(totals.yields, "yield"));

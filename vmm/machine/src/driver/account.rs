@@ -2,10 +2,10 @@
 
 use super::schedule::{Driver, now};
 use base::units::Nanos;
-use sched::{accounting::Totals, event::Event, policy::Hits};
+use sched::{accounting::Totals, event::Event, extensions::Extensions, policy::Hits};
 
 /// The sums up to one moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Account {
     /// The moment, monotonic clock.
     pub at: Nanos,
@@ -13,10 +13,12 @@ pub struct Account {
     pub(super) totals: Totals,
     /// Hits and misses, for a policy that aims at certain preemptions.
     pub(super) hits: Option<Hits>,
+    /// The extensions of slices, for a policy that grants them.
+    pub(super) extensions: Option<Extensions>,
 }
 
 /// What happened between two moments.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct AccountDelta {
     /// The time between them.
     pub time: Nanos,
@@ -24,13 +26,21 @@ pub struct AccountDelta {
     pub totals: Totals,
     /// Hits and misses in that time, for a policy that aims at certain preemptions.
     pub hits: Option<Hits>,
+    /// The extensions of slices in that time, for a policy that grants them.
+    pub extensions: Option<Extensions>,
 }
 
 impl Account {
     /// What has happened since `earlier`.
     pub fn since(&self, earlier: &Account) -> AccountDelta {
         let hits = self.hits.zip(earlier.hits).map(|(now, then)| now - then);
-        AccountDelta { time: self.at.since(earlier.at), totals: self.totals - earlier.totals, hits }
+        let extensions = self.extensions.clone().zip(earlier.extensions.as_ref());
+        AccountDelta {
+            time: self.at.since(earlier.at),
+            totals: self.totals - earlier.totals,
+            hits,
+            extensions: extensions.map(|(now, then)| now.since(then)),
+        }
     }
 }
 
@@ -49,6 +59,10 @@ impl std::ops::AddAssign for AccountDelta {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
         };
+        self.extensions = match (self.extensions.take(), other.extensions) {
+            (Some(a), Some(b)) => Some(a.plus(&b)),
+            (a, b) => a.or(b),
+        };
     }
 }
 
@@ -65,6 +79,11 @@ impl Driver {
             }
         }
         let core = &inner.core;
-        Account { at: now, totals: core.accounting().totals_at(now), hits: core.policy().hits() }
+        Account {
+            at: now,
+            totals: core.accounting().totals_at(now),
+            hits: core.policy().hits(),
+            extensions: core.policy().extensions().cloned(),
+        }
     }
 }

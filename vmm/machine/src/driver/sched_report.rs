@@ -5,13 +5,14 @@ use serde::Serialize;
 
 use super::{
     capture::Captured,
-    stats::{Histograms, Stats},
+    stats::{self, Histograms, Stats},
 };
 use base::units::Nanos;
 use sched::{
     accounting::{Preemption, Totals},
     core::Core,
     cross_check::CrossTable,
+    extensions::{ExtensionCounts, Extensions},
     policy::{Divergence, Hits},
     recording::Recording,
     times::HandoffTimes,
@@ -47,6 +48,26 @@ impl Latency {
     }
 }
 
+/// Extensions of slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ExtensionReport {
+    /// How they ended.
+    #[serde(flatten)]
+    pub counts: ExtensionCounts,
+    /// From the end of a slice until its vCPU had released its lock and left; of one that overran, until its end.
+    pub needed: Latency,
+}
+
+impl ExtensionReport {
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        let mut needed = stats::histogram();
+        for (nanos, count) in extensions.needed() {
+            needed.saturating_record_n(nanos.0.max(1), count);
+        }
+        Self { counts: extensions.counts, needed: Latency::of(&needed) }
+    }
+}
+
 /// The results of a schedule.
 #[derive(Debug, Clone, Serialize)]
 pub struct SchedReport {
@@ -55,6 +76,9 @@ pub struct SchedReport {
     pub totals: Totals,
     /// Hits and misses, for a policy that aims at certain preemptions.
     pub hits: Option<Hits>,
+    /// The extensions of slices, for a policy that grants them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extensions: Option<ExtensionReport>,
     /// Are the sums of wasted spinning counted? Not of guests that do not say when a wait began.
     pub counts_waste: bool,
     /// What guests say of their locks, and what was observed of them, if that was compared.
@@ -84,6 +108,7 @@ impl SchedReport {
         Self {
             totals: core.accounting().totals(),
             hits: core.policy().hits(),
+            extensions: core.policy().extensions().map(ExtensionReport::of),
             counts_waste: true,
             cross_check: None,
             divergence: core.policy().divergence(),

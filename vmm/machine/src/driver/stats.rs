@@ -55,7 +55,8 @@ const fn is_in_later_halt(event: &Event) -> bool {
     )
 }
 
-fn histogram() -> Histogram<u64> {
+/// An empty histogram of times in nanoseconds.
+pub(super) fn histogram() -> Histogram<u64> {
     // Two significant digits: an error below 1 %. These bounds are valid, so the fallback is never
     // used.
     Histogram::new_with_bounds(1, LONGEST, 2).unwrap_or_else(|_| Histogram::new(2).expect("2"))

@@ -11,7 +11,7 @@ use super::{
     si::{percent, ratio, si},
     work,
 };
-use crate::words::{self, moved, sentences, simulated};
+use crate::words::{self, extensions, moved, sentences, simulated};
 use base::{
     guest_kernel::GuestKernel,
     plural::{agree, count, noun},
@@ -378,7 +378,7 @@ pub fn guest(point: &Point) -> String {
     format!("{work}; PV ticketlocks halt after {}", count(*spin_threshold, "look"))
 }
 
-/// What a row does not show: hits, bounds, long waits, faults, further work.
+/// What a row does not show: hits, extensions, bounds, long waits, faults, further work.
 fn notes(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
@@ -388,6 +388,7 @@ fn notes(point: &PointStudy) -> Vec<String> {
             hits => format!("{}, all on target; {looks} for a target", count(hits, "preemption")),
         });
     }
+    notes.extend(extensions::of_point(point));
     notes.extend(
         point.preempted.and_then(|preempted| preempted.divergence).as_ref().map(replay::in_a_line),
     );

@@ -10,6 +10,7 @@ mod contrary_tests;
 pub mod diff;
 pub mod disturbed;
 pub mod documents;
+pub mod extensions;
 pub mod league;
 pub mod mail;
 pub mod moved;

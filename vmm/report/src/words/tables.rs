@@ -10,7 +10,7 @@ use super::{
     },
     titles,
 };
-use crate::words::{moved, nodes, sentences, simulated};
+use crate::words::{extensions, moved, nodes, sentences, simulated};
 use study::{
     findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
@@ -125,7 +125,7 @@ impl Table {
     }
 }
 
-fn dash() -> String {
+pub(super) fn dash() -> String {
     "-".to_owned()
 }
 
@@ -141,6 +141,7 @@ pub fn all(study: &Study) -> Vec<Table> {
         throughput(study),
         comparisons(study),
         behaviour(study, |_| true),
+        extensions::table(study),
         host(study),
         latencies(study),
         outliers(study),

@@ -203,6 +203,11 @@ pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
             ("lateness", "lateness of a turn's end (log scale)", "Late end of a turn")
         }
         Timed::Handover => ("handover", "grant to entry (log scale)", "Switch of vCPUs"),
+        Timed::Extension => (
+            "extension",
+            "end of a slice to its holder's release (log scale)",
+            "Extension of a slice",
+        ),
     }
 }
 

@@ -8,15 +8,28 @@
 //! Waiting: at most a slice and BOUND per other vCPU.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
-use crate::event::{Observation, VcpuIndex};
+use crate::{
+    event::{Observation, VcpuIndex},
+    extensions::Extensions,
+    log::TurnEnd,
+};
 use base::units::{Nanos, SlotId};
 
 #[derive(Debug)]
 pub(super) struct Extend {
     rr: Rr,
     bound: Nanos,
-    /// By vCPU: has its turn been extended?
-    is_extended: Box<[bool]>,
+    turns: Box<[CurrentTurn]>,
+    extensions: Extensions,
+}
+
+/// What a vCPU's current turn has had.
+#[derive(Debug, Default, Clone, Copy)]
+struct CurrentTurn {
+    /// It has been extended: not again.
+    is_extended: bool,
+    /// When its slice was found to be over, while the extension lasts.
+    since: Option<Nanos>,
 }
 
 impl Extend {
@@ -24,7 +37,42 @@ impl Extend {
     pub(super) const BOUND: Nanos = Nanos::micros(5);
 
     pub(super) fn new(setup: &Setup<'_>, bound: Nanos) -> Self {
-        Self { rr: Rr::new(setup), bound, is_extended: vec![false; setup.vms.len()].into() }
+        let turns = vec![CurrentTurn::default(); setup.vms.len()].into();
+        Self { rr: Rr::new(setup), bound, turns, extensions: Extensions::default() }
+    }
+
+    /// The vCPU goes, or is in no lock any more: an extension that is under way has ended.
+    fn end(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        if let Some(since) = self.turns[vcpu.ix()].since.take() {
+            let needed = now.since(since);
+            self.extensions.end(needed, needed <= self.bound);
+        }
+    }
+
+    /// The vCPU was stopped in its extension. `verdict`: what follows when that is over.
+    fn extended(
+        &mut self,
+        vcpu: VcpuIndex,
+        since: Nanos,
+        look: &Observation,
+        verdict: Verdict,
+        view: &View<'_>,
+    ) -> Verdict {
+        let end = since.after(self.bound);
+        if !look.activity.is_holder() {
+            // It has released the lock, and not come to yield yet: at the bound at the latest.
+            self.end(vcpu, view.now.min(end));
+            return verdict;
+        }
+        if view.now < end {
+            return Verdict::Stay(end);
+        }
+        self.turns[vcpu.ix()].since = None;
+        self.extensions.end(view.now.since(since), false);
+        match verdict {
+            Verdict::Preempt(_) => Verdict::Preempt(Why::Grace),
+            goes_on => goes_on,
+        }
     }
 }
 
@@ -39,24 +87,32 @@ impl Policy for Extend {
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
         let pick = self.rr.pick(slot, view)?;
-        self.is_extended[pick.vcpu.ix()] = false;
+        self.turns[pick.vcpu.ix()] = CurrentTurn::default();
         Some(pick)
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let verdict = self.rr.stopped(vcpu, look, view);
-        let is_extended = &mut self.is_extended[vcpu.ix()];
+        let CurrentTurn { is_extended, since } = self.turns[vcpu.ix()];
+        if let Some(since) = since {
+            return self.extended(vcpu, since, look, verdict, view);
+        }
         match verdict {
-            Verdict::Preempt(_) if *is_extended => Verdict::Preempt(Why::Grace),
-            Verdict::Preempt(_) if look.activity.is_holder() => {
-                *is_extended = true;
+            Verdict::Preempt(_) if look.activity.is_holder() && !is_extended => {
+                self.turns[vcpu.ix()] = CurrentTurn { is_extended: true, since: Some(view.now) };
+                self.extensions.grant();
                 Verdict::Ask(view.now.after(self.bound))
             }
             verdict => verdict,
         }
     }
 
-    fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
+    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, _: Nanos, view: &View<'_>) {
+        self.end(vcpu, view.now);
+    }
+
+    fn yielded(&mut self, vcpu: VcpuIndex, view: &View<'_>) -> Verdict {
+        self.end(vcpu, view.now);
         if self.rr.is_contended() {
             Verdict::Preempt(Why::Yield)
         } else {
@@ -73,16 +129,33 @@ impl Policy for Extend {
     ) -> Option<Verdict> {
         self.rr.yields_to(vcpu, to, look, view)
     }
+
+    fn extensions(&self) -> Option<&Extensions> {
+        Some(&self.extensions)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testing::{SLICE, core_of, free, holding, tell, waiting};
-    use crate::{core::State, event::*};
+    use crate::{
+        core::{Core, State},
+        event::*,
+    };
     use base::units::{Nanos, SlotId};
 
     const END: u64 = SLICE.0 + 1;
     const ZERO: VcpuIndex = VcpuIndex(0);
+
+    fn counts(core: &Core) -> (u64, u64, u64) {
+        let counts = core.policy().extensions().unwrap().counts;
+        (counts.granted, counts.in_time, counts.overrun)
+    }
+
+    fn needed(core: &Core) -> Vec<(u64, u64)> {
+        let needed = core.policy().extensions().unwrap().needed();
+        needed.map(|(nanos, count)| (nanos.0, count)).collect()
+    }
 
     #[test]
     fn a_holder_is_asked_once_and_yields() {
@@ -92,6 +165,7 @@ mod tests {
         let granted = tell(&mut core, 0, Event::Yielded, END + 40);
         assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
         assert_eq!(core.accounting().totals().preemptions, 0);
+        assert_eq!((counts(&core), needed(&core)), ((1, 1, 0), vec![(40, 1)]));
     }
 
     #[test]
@@ -103,6 +177,53 @@ mod tests {
             assert_eq!(core.state(ZERO), State::Ready, "no second time in a turn");
         }
         assert_eq!(core.accounting().totals().forced, 1);
+        assert_eq!(
+            (counts(&core), needed(&core)),
+            ((1, 0, 1), vec![(288, 1)]),
+            "as long as it lasted"
+        );
+    }
+
+    #[test]
+    fn a_stop_within_the_bound_ends_the_turn_of_one_that_has_released() {
+        let mut core = core_of("extend:300ns", &[0; 2], 1);
+        tell(&mut core, 0, Event::Stopped(holding()), END);
+        assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END + 100), []);
+        assert_eq!(core.deadline(ZERO), Some(Nanos(END + 300)), "it still holds the lock");
+        let granted = tell(&mut core, 0, Event::Stopped(free()), END + 200);
+        assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
+        assert_eq!((core.accounting().totals().forced, counts(&core)), (0, (1, 1, 0)));
+    }
+
+    /// A timer is late: the stop says only that the lock was released before.
+    #[test]
+    fn one_that_is_found_out_of_its_lock_has_released_it_in_time() {
+        let mut core = core_of("extend:300ns", &[0; 2], 1);
+        tell(&mut core, 0, Event::Stopped(holding()), END);
+        tell(&mut core, 0, Event::Stopped(free()), END + 900);
+        assert_eq!((counts(&core), needed(&core)), ((1, 1, 0), vec![(288, 1)]));
+        assert_eq!(core.accounting().totals().forced, 0);
+    }
+
+    #[test]
+    fn one_that_goes_after_the_bound_has_overrun_it() {
+        for event in [Event::Yielded, Event::Halted(free()), Event::Exited] {
+            let mut core = core_of("extend:300ns", &[0; 2], 1);
+            tell(&mut core, 0, Event::Stopped(holding()), END);
+            tell(&mut core, 0, event, END + 320);
+            assert_eq!((counts(&core), needed(&core)), ((1, 0, 1), vec![(320, 1)]), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_goes_on_is_not_extended_again() {
+        let mut core = core_of("extend:300ns", &[0; 2], 1);
+        tell(&mut core, 0, Event::Stopped(holding()), END);
+        tell(&mut core, 1, Event::Exited, END + 10);
+        assert_eq!(tell(&mut core, 0, Event::Yielded, END + 40), [], "no other waits any more");
+        assert_eq!(counts(&core), (1, 1, 0));
+        tell(&mut core, 0, Event::Stopped(holding()), 3 * END);
+        assert_eq!(counts(&core), (1, 1, 0));
     }
 
     #[test]

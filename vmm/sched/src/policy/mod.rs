@@ -29,7 +29,7 @@ use std::fmt::Debug;
 use hypercalls::telemetry::Point;
 
 use super::event::{LockActivity, Observation, VcpuIndex};
-use crate::{log::TurnEnd, recording::Recording};
+use crate::{extensions::Extensions, log::TurnEnd, recording::Recording};
 use base::units::{Nanos, SlotId};
 
 pub use super::table::View;
@@ -262,6 +262,11 @@ pub trait Policy: Debug + Send {
 
     /// Hits and misses, for a policy that aims at certain preemptions.
     fn hits(&self) -> Option<Hits> {
+        None
+    }
+
+    /// The extensions of slices, for a policy that grants them.
+    fn extensions(&self) -> Option<&Extensions> {
         None
     }
 

@@ -1,5 +1,6 @@
 //! What is read of a simulation: sums, decisions, sizes.
 
+use sched::extensions::Extensions;
 use sched::log::Turn;
 use sched::policy::{Divergence, Hits};
 use sched::recording::Recording;
@@ -47,6 +48,11 @@ impl Sim {
     /// Hits and misses so far of a policy that aims at certain preemptions.
     pub fn hits(&self) -> Option<Hits> {
         self.core.policy().hits()
+    }
+
+    /// The extensions of slices so far, of a policy that grants them.
+    pub fn extensions(&self) -> Option<&Extensions> {
+        self.core.policy().extensions()
     }
 
     /// The decisions so far; without turns if they are not recorded.

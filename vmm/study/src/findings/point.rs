@@ -20,6 +20,7 @@ use super::{
 use base::{counters::FaultCounts, units::Nanos};
 use sched::{
     accounting::Totals,
+    extensions::ExtensionCounts,
     policy::{Divergence, Hits},
 };
 
@@ -39,17 +40,20 @@ pub enum Timed {
     Lateness,
     /// From a grant until the thread is about to enter the guest.
     Handover,
+    /// How long extensions of slices were needed.
+    Extension,
 }
 
 impl Timed {
     /// All kinds of timings that a report shows.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Operation,
         Self::ReleaseToKick,
         Self::KickToGrant,
         Self::GrantToGuest,
         Self::Lateness,
         Self::Handover,
+        Self::Extension,
     ];
 
     fn timings(self, figures: &Figures) -> Option<&Timings> {
@@ -61,6 +65,7 @@ impl Timed {
             Self::GrantToGuest => times(|schedule| &schedule.times.grant_to_guest),
             Self::Lateness => times(|schedule| &schedule.times.lateness),
             Self::Handover => times(|schedule| &schedule.times.handover),
+            Self::Extension => times(|schedule| &schedule.extension_needed),
         }
     }
 }
@@ -102,6 +107,9 @@ pub struct Preempted {
     pub wasted_share: Option<f64>,
     /// Hits and misses of a policy that injects preemptions, over all repetitions.
     pub hits: Option<Hits>,
+    /// How extensions of slices ended, over all repetitions of a policy that grants them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extensions: Option<ExtensionCounts>,
     /// How replays differ from their recording, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
@@ -342,6 +350,10 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         scheduled.iter().map(|(_, schedule)| pick(&schedule.totals) as f64).sum::<f64>()
     };
     let hits = scheduled.iter().filter_map(|(_, schedule)| schedule.hits).reduce(Hits::add);
+    let extensions = scheduled
+        .iter()
+        .filter_map(|(_, schedule)| schedule.extensions)
+        .reduce(ExtensionCounts::add);
     let preemptions = sum(|totals| totals.preemptions);
     // All preemptions are unclassified: the guest publishes no telemetry.
     let is_blind = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
@@ -367,6 +379,7 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         wasted,
         wasted_share: wasted.map(|wasted| each(wasted, slots)),
         hits,
+        extensions,
         repeated: divergence.as_ref().map(Divergence::is_repeated),
         divergence,
     })

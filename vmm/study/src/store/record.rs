@@ -19,6 +19,7 @@ use base::{
 };
 use sched::{
     accounting::Totals,
+    extensions::ExtensionCounts,
     policy::{Divergence, Hits},
     times::HandoffTimes,
 };
@@ -335,6 +336,13 @@ pub struct ScheduleFigures {
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
+    /// How extensions of slices ended, for a policy that grants them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extensions: Option<ExtensionCounts>,
+    /// How long they were needed: from the end of a slice until its vCPU had released its lock and left. Of one that
+    /// overran its bound, until its end.
+    #[serde(default, skip_serializing_if = "Timings::is_empty")]
+    pub extension_needed: Timings,
     /// `wasted_spin_ns` of the sums is not measured by this driver.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,

@@ -30,6 +30,7 @@ use study::{
     live::{CellView, Phase, SlotView, VcpuView},
     point::Point,
     store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
+    timings::Timings,
 };
 
 /// Where the machine file of this host is kept.
@@ -186,15 +187,20 @@ pub fn simulate(
     };
     run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
     let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
+    let extended_before = sim.extensions().cloned();
     let waits = sim.wait_times();
     run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
     let whole = sim.figures();
     let window = whole.clone() - &before;
     let latencies = method.timed.then(|| latencies(waits, sim.wait_times()));
+    let extensions = sim.extensions().cloned().zip(extended_before);
+    let extensions = extensions.map(|(now, then)| now.since(&then));
     let schedule = ScheduleFigures {
         seconds: Some(window.time.seconds()),
         totals: window.schedule,
         hits: sim.hits().zip(hits).map(|(now, then)| now - then),
+        extensions: extensions.as_ref().map(|extensions| extensions.counts),
+        extension_needed: extensions.as_ref().map(Timings::needed).unwrap_or_default(),
         since_start: Some(SinceStart { totals: whole.schedule, hits: sim.hits() }),
         divergence: sim.divergence(),
         ..ScheduleFigures::default()

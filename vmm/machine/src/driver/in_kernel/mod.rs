@@ -200,7 +200,7 @@ impl BpfDriver {
         self.kept.take(&self.scheduler, &mut turns);
         let at = now();
         turns.catch_up(|vm| self.kept.lines[vm].get(), at);
-        Account { at, totals: turns.totals(at), hits: self.hits() }
+        Account { at, totals: turns.totals(at), hits: self.hits(), extensions: None }
     }
 
     fn hits(&self) -> Option<Hits> {

@@ -192,6 +192,7 @@ impl Turns {
         SchedReport {
             totals: self.accounting.totals(),
             hits,
+            extensions: None,
             counts_waste: true,
             cross_check: None,
             divergence: None,

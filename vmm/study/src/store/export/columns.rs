@@ -71,8 +71,22 @@ pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
 }
 
 /// The groups of columns of what was measured.
-const MEASURED: [&[Column]; 13] =
-    [LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, WASTED, OFF, HITS, FAULTS, SIM, WORK, PERCENTILES];
+const MEASURED: [&[Column]; 14] = [
+    LOAD,
+    FIGURES,
+    VMM,
+    HOST,
+    KVM,
+    SCHEDULE,
+    WASTED,
+    OFF,
+    HITS,
+    EXTENSIONS,
+    FAULTS,
+    SIM,
+    WORK,
+    PERCENTILES,
+];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -152,6 +166,8 @@ const OFF: &[Column] = counts!("sched_", totals: holders_off_ns, next_off_ns);
 
 const HITS: &[Column] = counts!("sched_", hits: hits, misses);
 
+const EXTENSIONS: &[Column] = counts!("sched_extensions_", extensions: granted, in_time, overrun);
+
 const FAULTS: &[Column] =
     counts!("fault_", faults: dropped, delayed, not_delayed, duplicated, spurious, halts_delayed);
 
@@ -166,5 +182,6 @@ const PERCENTILES: &[Column] = percentiles!(
     handover: of_schedule.handover,
     release_to_kick: of_schedule.release_to_kick,
     kick_to_grant: of_schedule.kick_to_grant,
-    grant_to_guest: of_schedule.grant_to_guest
+    grant_to_guest: of_schedule.grant_to_guest,
+    extension: extension
 );

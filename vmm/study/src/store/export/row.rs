@@ -12,7 +12,7 @@ use base::{
     counters::{Counts, FaultCounts},
     host_counts::{ThreadTimes, YieldCounts},
 };
-use sched::{accounting::Totals, policy::Hits, times::HandoffTimes};
+use sched::{accounting::Totals, extensions::ExtensionCounts, policy::Hits, times::HandoffTimes};
 
 /// The data of a row.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(crate) struct CellRow<'a> {
 pub(super) struct RowPercentiles {
     pub latency: Option<Percentiles>,
     pub of_schedule: HandoffTimes<Option<Percentiles>>,
+    pub extension: Option<Percentiles>,
 }
 
 impl RowPercentiles {
@@ -37,6 +38,7 @@ impl RowPercentiles {
         Self {
             latency: figures.latencies.as_ref().and_then(Timings::percentiles),
             of_schedule: times.unwrap_or_default(),
+            extension: scheduled.and_then(|schedule| schedule.extension_needed.percentiles()),
         }
     }
 }
@@ -87,6 +89,10 @@ impl<'a> CellRow<'a> {
 
     pub fn hits(&self) -> Option<&'a Hits> {
         self.figures()?.schedule.as_ref()?.hits.as_ref()
+    }
+
+    pub fn extensions(&self) -> Option<&'a ExtensionCounts> {
+        self.figures()?.schedule.as_ref()?.extensions.as_ref()
     }
 
     pub fn sim(&self) -> Option<&'a SimCounts> {

@@ -45,7 +45,11 @@ fn full() -> Figures {
         seconds: 0.25,
         operations: vec![0; 3],
         slow: Some(0),
-        schedule: Some(ScheduleFigures { hits: Some(Default::default()), ..Default::default() }),
+        schedule: Some(ScheduleFigures {
+            hits: Some(Default::default()),
+            extensions: Some(Default::default()),
+            ..Default::default()
+        }),
         faults: Some(Default::default()),
         work: Some(Default::default()),
         guest_steal_ns: Some(0),
@@ -119,6 +123,7 @@ fn stored(cell: &CellLine) -> Fields {
         (&figures["vmm"], "vmm_"),
         (&figures["schedule"]["totals"], "sched_"),
         (&figures["schedule"]["hits"], "sched_"),
+        (&figures["schedule"]["extensions"], "sched_extensions_"),
         (&figures["faults"], "fault_"),
         (&figures["work"], "work_"),
         (&figures["timeline"], "timeline_"),

@@ -1,0 +1,103 @@
+//! Extensions of slices, in words.
+
+use sched::extensions::ExtensionCounts;
+
+use super::{
+    super::{figures::scale::time, si::percent},
+    tables::{Table, dash},
+};
+use base::{plural::count, units::Nanos};
+use study::findings::{PointStudy, Study, Timed};
+
+/// One clause: how they ended, and how long they were needed.
+pub fn in_a_line(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String {
+    let ExtensionCounts { granted, in_time, overrun } = *counts;
+    let needed = needed.map(|nanos| nanos.map(|nanos| time(nanos.0 as f64)));
+    let needed = needed.map(|[p50, p99, most]| {
+        format!("; they were needed for {p50} (median), p99 {p99}, at most {most}")
+    });
+    format!(
+        "{}, {in_time} ended in time, {overrun} overran{}",
+        count(granted, "extension"),
+        needed.unwrap_or_default()
+    )
+}
+
+/// The median, the 99th percentile and the most of a point's extensions.
+fn needed(point: &PointStudy) -> Option<[Nanos; 3]> {
+    let percentiles = point.timed(Timed::Extension)?.percentiles;
+    Some([percentiles.p50, percentiles.p99, percentiles.max])
+}
+
+/// [`in_a_line`] of a point whose policy grants extensions.
+pub(crate) fn of_point(point: &PointStudy) -> Option<String> {
+    Some(in_a_line(&point.preempted?.extensions?, needed(point)))
+}
+
+/// The points whose policy grants extensions.
+pub(super) fn table(study: &Study) -> Option<Table> {
+    let note = "Of holders whose slice was over, all repetitions together. Needed: from the end of the slice until \
+                the vCPU had released its lock and left, with all that this takes (of a measured one the entry \
+                into the guest and the exit from it); of one that overran the bound, until its end. By buckets of 6 %.";
+    let head = [
+        "point",
+        "granted",
+        "in time",
+        "overrun",
+        "overrun, share",
+        "needed, median",
+        "p99",
+        "most",
+    ];
+    Table::new("extensions", "Extensions of slices", note, &head).by_facet(study, |point| {
+        let ExtensionCounts { granted, in_time, overrun } = point.preempted?.extensions?;
+        let share = overrun as f64 / in_time.saturating_add(overrun) as f64;
+        let share = if share.is_finite() { percent(share) } else { dash() };
+        let counts = [granted, in_time, overrun].map(|count| count.to_string());
+        let needed = needed(point).map(|nanos| nanos.map(|nanos| time(nanos.0 as f64)));
+        let needed = needed.unwrap_or_else(|| [dash(), dash(), dash()]);
+        Some(counts.into_iter().chain([share]).chain(needed).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::tables::TableLine;
+    use study::{
+        store::record::Outcome,
+        testing::{Fixture, record},
+        timings::Timings,
+    };
+
+    #[test]
+    fn extensions_are_in_the_table_and_below_the_rows() {
+        let mut run = record(&Fixture { policies: vec!["rr", "extend"], ..Fixture::default() });
+        for cell in &mut run.contents.cells {
+            if let Outcome::Done { figures } = &mut cell.outcome
+                && let Some(schedule) = &mut figures.schedule
+                && cell.point.policy.name() == "extend"
+            {
+                schedule.extensions =
+                    Some(ExtensionCounts { granted: 1000, in_time: 995, overrun: 5 });
+                schedule.extension_needed = Timings::from_pairs([(350, 995), (6_000, 5)]);
+            }
+        }
+        let study = Study::new(&[run]);
+        let found = table(&study).unwrap();
+        let extended = study.points.iter().filter(|point| of_point(point).is_some());
+        let rows = || found.lines.iter().filter(|line| matches!(line, TableLine::Cells(_)));
+        assert_eq!(rows().count(), extended.count(), "those of rr are left out");
+        let Some(TableLine::Cells(cells)) = rows().next() else { panic!("{found:?}") };
+        assert_eq!(cells[4..], ["0.50 %", "351ns", "351ns", "6.02us"], "{cells:?}");
+        let text = crate::compare::render(&study);
+        let line = "40 overran; they were needed for 351ns (median), p99 351ns, at most 6.02us\n";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn none_were_granted() {
+        let counts = ExtensionCounts::default();
+        assert_eq!(in_a_line(&counts, None), "0 extensions, 0 ended in time, 0 overran");
+    }
+}
