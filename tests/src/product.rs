@@ -108,6 +108,7 @@ fn run(line: &Value) -> Value {
         let sums = |account: &Value| {
             let mut sums = account["totals"].clone();
             sums["hits"] = account["hits"].clone();
+            sums["extensions"] = account["extensions"].clone();
             sums
         };
         run["schedule"] = json!({

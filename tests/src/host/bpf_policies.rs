@@ -285,7 +285,7 @@ fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
                while BUSYBOX timeout 10 BUSYBOX dd if=/dev/urandom of=/proc/$B/mem bs=4096 count=4 conv=notrunc \
                seek=$((0x$A / 4096)) 2>/dev/null; do N=$((N+1)); [ $N = 20 ] && echo whole >&3; done\n\
                exec 3>&-; wait $B || echo failed $?; [ $N -ge 20 ] || echo $N writes\n";
-    let policies = "rr fair kick-boost deferred lhp:50,5ms lwp:50,5ms";
+    let policies = "rr fair kick-boost deferred extend lhp:50,5ms lwp:50,5ms";
     let script = format!("BUSYBOX mkfifo /tmp/end; for P in {policies}; do\n{one}done");
     let whole = policies.split(' ').map(|policy| format!("{policy} whole\n")).collect::<String>();
     inside(&script.replace("BUSYBOX", BUSYBOX))?

@@ -6,6 +6,7 @@ mod bad_usage;
 mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
+mod bpf_extend;
 mod bpf_holders;
 mod bpf_load;
 mod bpf_policies;
@@ -65,6 +66,7 @@ pub fn tests() -> Vec<Test> {
         bpf::TESTS,
         bpf_doctor::TESTS,
         bpf_drivers::TESTS,
+        bpf_extend::TESTS,
         bpf_holders::TESTS,
         bpf_load::TESTS,
         bpf_policies::TESTS,

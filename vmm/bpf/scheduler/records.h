@@ -103,6 +103,7 @@ INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
 	struct record record = {
 		.began_ns = vcpu->state->began_ns,
 		.due_ns = vcpu->state->due_ns,
+		.extended_ns = vcpu->state->extended_ns,
 		.end = vcpu->state->end,
 	};
 

@@ -17,9 +17,12 @@
  * for what is left of its turn. A machine that has had more than its part pays for it: the more it owes, the shorter
  * are its turns and graces, none of its vCPUs goes ahead of its turn, and in the end others' go first (debts.h).
  *
+ * Under `extend` a holder's turn goes on until it has released its lock, once, for a bound at most (extend.h).
+ *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
  * first for a round.
  */
+#include "extend.h"
 #include "grace.h"
 #include "inject.h"
 #include "keep.h"
@@ -49,6 +52,16 @@ INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
 	return 1;
 }
 
+/* Another vCPU waits, and the slice is over: has this one more? */
+INLINE bool has_more(struct task_struct *p, struct vcpu *vcpu, u64 now)
+{
+	if (settings.policy == POLICY_DEFERRED)
+		return has_grace(p, vcpu, now);
+	if (settings.policy == POLICY_EXTEND)
+		return has_extension(p, vcpu, now);
+	return settings.policy == POLICY_FAIR && is_least(p, vcpu, now);
+}
+
 /* Decides whether a turn goes on, which then has a new slice, and if not says why. */
 INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
@@ -59,7 +72,10 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		return 0;
 	}
 	if (!is_contended(vcpu, now)) {
-		state->due_ns = 0;
+		if (settings.policy == POLICY_EXTEND)
+			settle_extension(vcpu, now);
+		else
+			state->due_ns = 0;
 		state->yielded = 0;
 		state->makes_way = 0;
 		scx_bpf_task_set_slice(p, settings.slice_ns);
@@ -70,8 +86,7 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		state->end = TURN_YIELDED;
 	else if (state->makes_way)
 		state->end = TURN_MADE_WAY;
-	else if (settings.policy == POLICY_DEFERRED ? has_grace(p, vcpu, now) :
-		 settings.policy == POLICY_FAIR && is_least(p, vcpu, now)) {
+	else if (has_more(p, vcpu, now)) {
 		/* The end of what it has now is to be decided anew, by stopping if need be. */
 		state->end = TURN_UNASKED;
 		return 1;
@@ -223,6 +238,7 @@ int running(u64 *context)
 	if (state->end != TURN_TAKEN) {
 		state->began_ns = now;
 		state->due_ns = 0;
+		state->extended_ns = 0;
 		if (settings.policy == POLICY_DEFERRED)
 			begin_turn(p, &vcpu);
 		tell(&vcpu, RECORD_BEGAN, now, 0);
@@ -295,12 +311,15 @@ int stopping(u64 *context)
 	}
 	if (settings.policy == POLICY_DEFERRED)
 		settle_stop(&vcpu, slot, now);
+	if (settings.policy == POLICY_EXTEND && state->end != TURN_TAKEN)
+		end_extended_turn(&vcpu, now);
 	tell_turn(&vcpu, now);
 	if (state->end == TURN_TAKEN)
 		return 0;
 	state->stranded = runnable && is_busy(vcpu.line);
 	/* Not twice: it would be ahead of the others for good. */
-	state->ahead = state->end == TURN_FORCED && !state->ahead && is_holder(&vcpu) && !is_in_arrears(&vcpu);
+	state->ahead = settings.policy == POLICY_DEFERRED && state->end == TURN_FORCED && !state->ahead &&
+		       is_holder(&vcpu) && !is_in_arrears(&vcpu);
 	state->yielded = 0;
 	state->makes_way = 0;
 	state->had_ns = had_by(&vcpu, now);
@@ -313,8 +332,11 @@ int yield(u64 *context)
 	struct task_struct *p = (void *)context[0];
 	struct vcpu vcpu;
 
-	if (find(p, &vcpu))
+	if (find(p, &vcpu)) {
 		vcpu.state->yielded = 1;
+		if (settings.policy == POLICY_EXTEND)
+			end_extension(vcpu.state, bpf_ktime_get_ns() - vcpu.state->due_ns);
+	}
 	scx_bpf_task_set_slice(p, 0);
 	return 0;
 }

@@ -26,11 +26,15 @@ enum policy {
 	POLICY_KICK_BOOST_LATER = 4,
 	POLICY_LHP = 5,
 	POLICY_LWP = 6,
+	POLICY_EXTEND = 7,
 };
 
 struct settings {
 	u64 slice_ns;
-	/* How much longer than its slice the turn of a holder, or of a waiter, may last once another vCPU waits. */
+	/*
+	 * How much longer than its slice the turn of a holder, or of a waiter, may last once another vCPU waits. Under extend
+	 * the first is the bound.
+	 */
 	u64 grace_ns;
 	u64 waiter_grace_ns;
 	/* After this wait no other vCPU goes ahead: a slice for each vCPU of the schedule. */
@@ -113,6 +117,8 @@ struct record {
 	u64 began_ns;
 	/* When it was first found to be in a lock after its slice; 0: never. */
 	u64 due_ns;
+	/* extend: how long it went on after that; 0: its turn was not extended. */
+	u64 extended_ns;
 	u32 kind;
 	u32 end;
 	u32 machine;

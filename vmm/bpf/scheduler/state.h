@@ -64,6 +64,8 @@ struct state {
 	/* deferred: how long its turn lasts if it is in no lock then. */
 	u64 length_ns;
 	u64 due_ns;
+	/* extend: how long its turn was extended; 0: not, or it still is. */
+	u64 extended_ns;
 	/* fair: what it has had, by its weight. */
 	u64 had_ns;
 	/* Held off until then; 0: not. */

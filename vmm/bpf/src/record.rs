@@ -67,6 +67,8 @@ pub enum RecordKind {
         end: RecordedEnd,
         /// How long the vCPU was left in a lock after its slice.
         grace: Nanos,
+        /// How long it was extended, under the policy that does so once a turn; `None`: it was not.
+        extended: Option<Nanos>,
         /// What it did with locks then.
         locks: Locks,
     },
@@ -112,6 +114,7 @@ impl Record {
                     0 => Nanos::ZERO,
                     due => Nanos(raw.at_ns.saturating_sub(due)),
                 },
+                extended: (raw.extended_ns > 0).then_some(Nanos(raw.extended_ns)),
                 locks: Locks::of(&raw),
             },
             2 => RecordKind::Seen(Locks::of(&raw)),

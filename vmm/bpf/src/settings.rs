@@ -15,6 +15,9 @@ pub enum KernelPolicy {
     /// Kicked vCPUs first; a turn ends after its slice, as soon as the vCPU neither holds nor awaits a
     /// lock, or when its grace is over.
     OutsideLocks(Graces),
+    /// First in, first out; a turn goes on after its slice until the vCPU has released its lock, once, for so long at
+    /// most.
+    Extended(Nanos),
     /// The vCPU that has run least, by its machine's weight, comes first.
     Fair,
     /// Kicked vCPUs first; their kickers make way at once unless `later`.
@@ -114,6 +117,7 @@ impl Settings {
             KernelPolicy::KickBoost { later: true } => (4, no_grace, none),
             KernelPolicy::Holders(injection) => (5, no_grace, injection),
             KernelPolicy::Next(injection) => (6, no_grace, injection),
+            KernelPolicy::Extended(bound) => (7, Graces { holder: bound, ..no_grace }, none),
         };
         let mean = 1e9 / injection.rate;
         Ok(RawSettings {

@@ -69,6 +69,7 @@ pub(crate) struct RawRecord {
     pub at_ns: u64,
     pub began_ns: u64,
     pub due_ns: u64,
+    pub extended_ns: u64,
     pub kind: u32,
     pub end: u32,
     pub machine: u32,
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(in_c("settings"), settings);
         assert_eq!(in_c("seat"), in_rust!(RawSeat: machine vcpu));
         assert_eq!(in_c("range"), in_rust!(RawRange: guest size host));
-        let record = in_rust!(RawRecord: at_ns began_ns due_ns kind end machine vcpu cpu known held wait wait_lock
+        let record = in_rust!(RawRecord: at_ns began_ns due_ns extended_ns kind end machine vcpu cpu known held wait wait_lock
             wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);
         // `struct memory` begins with its counters, and its farewell comes next.

@@ -32,7 +32,7 @@ pub use account::{Account, AccountDelta};
 pub use capture::{Captured, Meter};
 #[cfg(feature = "bpf")]
 pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
-pub use sched_report::{Latency, SchedReport};
+pub use sched_report::{ExtensionReport, Latency, SchedReport};
 pub use schedule::{Blocked, Driver};
 pub use snapshot::{ScheduleSnapshot, VcpuStatus};
 pub use spec::ScheduleSpec;

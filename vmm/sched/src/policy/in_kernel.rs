@@ -1,7 +1,9 @@
 //! The policies that a scheduler in the host's kernel has (`--driver bpf`), and what it does of them. A
 //! policy is enabled there by its entry in `POLICIES`.
 
-use super::{POLICIES, args::Args, deferred::Grace, inject::Inject, spec::PolicySpec};
+use super::{
+    POLICIES, args::Args, deferred::Grace, extend::Extend, inject::Inject, spec::PolicySpec,
+};
 use base::units::Nanos;
 
 /// When turns end under a policy that a scheduler in the host's kernel has.
@@ -11,6 +13,8 @@ pub enum TurnRule {
     Slice,
     /// As soon as the vCPU is in no lock, and after this grace at the latest (see [`Grace`]).
     OutOfLocks(Option<Nanos>),
+    /// After one slice; once, for so long at most, as soon as the vCPU holds no lock.
+    Extended(Nanos),
     /// After one slice; the vCPU that has had the least comes next.
     Fair,
     /// After one slice, or for the vCPU that it has kicked.
@@ -47,6 +51,11 @@ pub(super) const DEFERRED: InKernel = InKernel {
         let grace = || args.word(1).and_then(|_| args.get(1, Nanos::ZERO).ok());
         is_asked.then(|| TurnRule::OutOfLocks(grace()))
     },
+};
+
+pub(super) const EXTEND: InKernel = InKernel {
+    usage: "extend[:BOUND]",
+    rule: |args| Some(TurnRule::Extended(args.get(0, Extend::BOUND).ok()?)),
 };
 
 pub(super) const FAIR: InKernel =
@@ -87,6 +96,7 @@ impl PolicySpec {
             TurnRule::OutOfLocks(grace) => {
                 ahead.after(round).after(times(Grace::new(grace, slice).holder, others))
             }
+            TurnRule::Extended(bound) => round.after(times(bound, others)),
             TurnRule::Inject { hold, .. } => round.after(hold),
         };
         (longest >= WATCHDOG).then(|| {

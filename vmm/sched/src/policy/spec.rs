@@ -139,7 +139,7 @@ pub const POLICIES: &[Registered] = &[
         // One, and BOUND.
         slices: Some(2),
         tested: &["extend:500ns"],
-        in_kernel: None,
+        in_kernel: Some(in_kernel::EXTEND),
         make: |s, args| boxed(Extend::new(s, args.get(0, Extend::BOUND)?)),
     },
     Registered {

@@ -97,6 +97,8 @@ fn arguments_decide_about_the_rule() {
     assert_eq!(rule("deferred"), Some(TurnRule::OutOfLocks(None)));
     assert_eq!(rule("deferred:ask,3ms"), Some(TurnRule::OutOfLocks(Some(Nanos::millis(3)))));
     assert_eq!(rule("deferred:look"), None);
+    assert_eq!(rule("extend"), Some(TurnRule::Extended(Nanos::micros(5))));
+    assert_eq!(rule("extend:2ms"), Some(TurnRule::Extended(Nanos::millis(2))));
     assert_eq!(rule("kick-boost:later"), Some(TurnRule::KickBoost { later: true }));
     let hold = Nanos::millis(20);
     assert_eq!(rule("lhp"), Some(TurnRule::Inject { next: false, rate_milli: 10_000, hold }));
@@ -125,6 +127,8 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     assert!(overlong("deferred", 1000, 6, 1).is_some());
     assert_eq!(overlong("deferred", 1000, 5, 1), None);
     assert!(overlong("deferred:ask,29s", 1000, 2, 1).is_some());
+    assert!(overlong("extend:29s", 1000, 2, 1).is_some());
+    assert_eq!(overlong("extend", 1000, 29, 1), None);
     assert!(overlong("lhp:10,30s", 4, 2, 1).is_some());
     assert_eq!(overlong("fair", 1000, 20, 1), None);
     assert!(overlong("fair:1,3", 1000, 20, 1).is_some());

@@ -3,6 +3,7 @@
 //! of a turn. A halted vCPU sleeps on its latch, and the kernel learns from that.
 
 mod activity;
+mod extended;
 mod kernel_report;
 mod trace;
 mod turns;
@@ -116,7 +117,11 @@ impl BpfDriver {
         }
         let slots = CpuList::new(&spec.cpus)?;
         let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
-        let turns = Turns::new(vcpus, cpus.iter().copied(), traced);
+        let bound = match policy {
+            KernelPolicy::Extended(bound) => Some(bound),
+            _ => None,
+        };
+        let turns = Turns::new(vcpus, cpus.iter().copied(), bound, traced);
         let scheduler = Arc::new(Scheduler::start(&Settings {
             policy,
             slice: spec.slice,
@@ -200,7 +205,12 @@ impl BpfDriver {
         self.kept.take(&self.scheduler, &mut turns);
         let at = now();
         turns.catch_up(|vm| self.kept.lines[vm].get(), at);
-        Account { at, totals: turns.totals(at), hits: self.hits(), extensions: None }
+        Account {
+            at,
+            totals: turns.totals(at),
+            hits: self.hits(),
+            extensions: turns.extensions().cloned(),
+        }
     }
 
     fn hits(&self) -> Option<Hits> {
@@ -270,6 +280,7 @@ fn policy(spec: &ScheduleSpec) -> Option<KernelPolicy> {
             let Grace { holder, waiter } = Grace::new(grace, spec.slice);
             KernelPolicy::OutsideLocks(Graces { holder, waiter })
         }
+        TurnRule::Extended(bound) => KernelPolicy::Extended(bound),
         TurnRule::Fair => KernelPolicy::Fair,
         TurnRule::KickBoost { later } => KernelPolicy::KickBoost { later },
         TurnRule::Inject { next, rate_milli, hold } => {

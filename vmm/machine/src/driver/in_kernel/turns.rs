@@ -5,12 +5,17 @@ use std::collections::HashMap;
 
 use bpf::{Locks, Record, RecordKind, RecordedEnd, SchedulerCounts};
 
-use super::{activity::activity, kernel_report::BpfReport, trace::KernelTrace};
-use crate::driver::{Histograms, Latency, LineUpkeep, Meter, SchedReport, TelemetryView, stats};
+use super::{
+    activity::activity, extended::RecordedExtensions, kernel_report::BpfReport, trace::KernelTrace,
+};
+use crate::driver::{
+    ExtensionReport, Histograms, Latency, LineUpkeep, Meter, SchedReport, TelemetryView, stats,
+};
 use base::units::{Nanos, SlotId, VcpuId};
 use sched::{
     accounting::{Accounting, Preemption, Totals},
     event::{LockActivity, Mode, Observation, VcpuIndex},
+    extensions::Extensions,
     log,
     policy::Hits,
     recording::Recording,
@@ -31,12 +36,19 @@ pub(super) struct Turns {
     /// By slot: when its last turn ended, until the next begins.
     vacated: Box<[Option<Nanos>]>,
     times: Histograms,
+    extensions: Option<RecordedExtensions>,
     trace: Option<KernelTrace>,
 }
 
 impl Turns {
     /// Of machines with these numbers of vCPUs, on slots that are these CPUs by the kernel's number.
-    pub(super) fn new(vcpus: &[u32], cpus: impl IntoIterator<Item = usize>, traced: bool) -> Self {
+    /// `bound`: of extensions, if the policy grants any.
+    pub(super) fn new(
+        vcpus: &[u32],
+        cpus: impl IntoIterator<Item = usize>,
+        bound: Option<Nanos>,
+        traced: bool,
+    ) -> Self {
         let mut all = 0;
         let machines = vcpus.iter().map(|count| {
             let first = all;
@@ -55,6 +67,7 @@ impl Turns {
             running: vec![None; all as usize].into(),
             waiting: vec![None; all as usize].into(),
             times: stats::histograms(),
+            extensions: bound.map(RecordedExtensions::new),
             trace: traced.then(KernelTrace::default),
         }
     }
@@ -95,7 +108,14 @@ impl Turns {
                 self.accounting.granted();
             }
             RecordKind::Seen(locks) => self.spun(vcpu, record.machine, &see(locks), record.at),
-            RecordKind::Ended { end, locks, .. } => self.ended(record, vcpu, *end, see(locks)),
+            RecordKind::Ended { end, locks, extended, .. } => {
+                if let (Some(all), Some(lasted)) = (&mut self.extensions, *extended)
+                    && *end != RecordedEnd::Taken
+                {
+                    all.count(*end, lasted);
+                }
+                self.ended(record, vcpu, *end, see(locks));
+            }
         }
     }
 
@@ -178,6 +198,11 @@ impl Turns {
         self.accounting.totals_at(now)
     }
 
+    /// The extensions of turns that have ended, under a policy that grants any.
+    pub(super) fn extensions(&self) -> Option<&Extensions> {
+        self.extensions.as_ref().map(|extensions| &extensions.all)
+    }
+
     /// All of it, in the form of a schedule of this program. `until`: now.
     pub(super) fn sched_report(&self, hits: Option<Hits>, until: Nanos) -> SchedReport {
         let captured = self.trace.as_ref().map(|trace| trace.captured(until));
@@ -192,7 +217,7 @@ impl Turns {
         SchedReport {
             totals: self.accounting.totals(),
             hits,
-            extensions: None,
+            extensions: self.extensions().map(ExtensionReport::of),
             counts_waste: true,
             cross_check: None,
             divergence: None,
@@ -238,7 +263,7 @@ mod tests {
     }
 
     fn ended(vcpu: u32, at: u64, end: RecordedEnd, locks: Locks) -> Record {
-        record(vcpu, at, RecordKind::Ended { end, grace: Nanos::ZERO, locks })
+        record(vcpu, at, RecordKind::Ended { end, grace: Nanos::ZERO, extended: None, locks })
     }
 
     fn free() -> Locks {
@@ -262,7 +287,7 @@ mod tests {
     }
 
     fn account(records: &[Record]) -> Turns {
-        let mut turns = Turns::new(&[4], [0, 1], false);
+        let mut turns = Turns::new(&[4], [0, 1], None, false);
         for record in records {
             turns.add(record, None, Nanos(10_000));
         }

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * extend: a holder whose slice is over goes on until it has released its lock, once a turn, for a bound at most. It is
+ * asked to yield meanwhile. The rules are those of sched/src/policy/extend.rs.
+ */
+#pragma once
+
+#include "locks.h"
+
+/* Is its turn extended at this moment? */
+INLINE bool is_extended(const struct state *state)
+{
+	return state->due_ns && !state->extended_ns;
+}
+
+/* The vCPU has released its lock, or has had all it gets. */
+INLINE void end_extension(struct state *state, u64 lasted)
+{
+	if (is_extended(state))
+		state->extended_ns = lasted ? lasted : 1;
+}
+
+/* A CPU's timer: the bound is over. Where it is no finer than the tick, that ends the extension. */
+static int end_at_bound(void *map, u32 *key, struct on_cpu *on)
+{
+	struct vcpu vcpu;
+
+	if (on->runs && find_seat(&on->seat, &vcpu) && is_extended(vcpu.state))
+		scx_bpf_kick_cpu(*key, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+INLINE void watch_bound(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
+
+	if (!on)
+		return;
+	if (!on->is_ready) {
+		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
+			return;
+		bpf_timer_set_callback(&on->timer, end_at_bound);
+		on->is_ready = 1;
+	}
+	bpf_timer_start(&on->timer, settings.grace_ns, BPF_F_TIMER_CPU_PIN);
+}
+
+/* No other vCPU waits: the turn goes on, and an extension with it until its end. */
+INLINE void settle_extension(const struct vcpu *vcpu, u64 now)
+{
+	u64 lasted = now - vcpu->state->due_ns;
+
+	if (lasted >= settings.grace_ns || !is_holder(vcpu))
+		end_extension(vcpu->state, lasted);
+}
+
+/* May this vCPU, whose slice is over, go on until it has released its lock? */
+INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
+{
+	struct state *state = vcpu->state;
+	u64 lasted = now - state->due_ns, bound = settings.grace_ns;
+	bool holds;
+
+	if (state->due_ns && state->extended_ns)
+		return 0;
+	holds = is_holder(vcpu);
+	if (!state->due_ns) {
+		if (!holds)
+			return 0;
+		state->due_ns = now;
+		vcpu->line->yield_wanted = 1;
+		watch_bound();
+		scx_bpf_task_set_slice(p, bound);
+		return 1;
+	}
+	if (holds && lasted < bound) {
+		scx_bpf_task_set_slice(p, bound - lasted);
+		return 1;
+	}
+	if (holds)
+		state->end = TURN_FORCED;
+	/* Out of its lock, it has released it before. */
+	end_extension(state, holds || lasted < bound ? lasted : bound);
+	return 0;
+}
+
+/* The turn is over: so is what it has had, and the request is withdrawn. */
+INLINE void end_extended_turn(const struct vcpu *vcpu, u64 now)
+{
+	end_extension(vcpu->state, now - vcpu->state->due_ns);
+	vcpu->line->yield_wanted = 0;
+}

@@ -1,0 +1,47 @@
+//! The extensions that the scheduler in the host's kernel has granted, by its records of turns.
+
+use bpf::RecordedEnd;
+
+use base::units::Nanos;
+use sched::extensions::Extensions;
+
+/// The account of extensions with a bound.
+pub(super) struct RecordedExtensions {
+    bound: Nanos,
+    pub(super) all: Extensions,
+}
+
+impl RecordedExtensions {
+    pub(super) fn new(bound: Nanos) -> Self {
+        Self { bound, all: Extensions::default() }
+    }
+
+    /// A turn has ended that was extended for so long. The kernel may end one without asking, in the lock.
+    pub(super) fn count(&mut self, end: RecordedEnd, lasted: Nanos) {
+        let is_forced = matches!(end, RecordedEnd::Forced | RecordedEnd::Unasked);
+        self.all.grant();
+        self.all.end(lasted, !is_forced && lasted <= self.bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sched::extensions::ExtensionCounts;
+
+    #[test]
+    fn those_are_in_time_that_end_by_themselves_within_the_bound() {
+        let mut extensions = RecordedExtensions::new(Nanos(100));
+        for (end, lasted) in [
+            (RecordedEnd::Yielded, 40),
+            (RecordedEnd::Slice, 100),
+            (RecordedEnd::Blocked, 101),
+            (RecordedEnd::Forced, 100),
+            (RecordedEnd::Unasked, 3),
+        ] {
+            extensions.count(end, Nanos(lasted));
+        }
+        let counts = ExtensionCounts { granted: 5, in_time: 2, overrun: 3 };
+        assert_eq!(extensions.all.counts, counts);
+    }
+}
