@@ -213,8 +213,8 @@ pub struct Line {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct MachineWords {
-    /// Number of vCPUs that have no CPU ([`Line::off_cpu`]) and held a lock ([`Line::held`]) when they lost it. Always
-    /// zero where [`Line::off_cpu`] is. One that was stopped between taking a lock and publishing it is not counted.
+    /// Number of vCPUs that a schedule keeps off their CPUs, or that halt, and that held a lock ([`Line::held`]) when they
+    /// lost it. Always zero under the host's scheduler. One that was stopped between taking a lock and publishing it is not counted.
     pub holders_off: AtomicU32,
 }
 

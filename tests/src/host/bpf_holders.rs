@@ -1,4 +1,4 @@
-//! Which turns end while a lock is held, under both drivers, in an emulated host with a 7.x kernel.
+//! Which turns end while a lock is held, and who is told, under both drivers, in an emulated host with a 7.x kernel.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,10 +9,15 @@ use super::{
     bpf_drivers::{DRIVERS, compare},
     emulated::need_kernel_7,
 };
-use crate::{expect_usually, files, product::pvticket, tests};
+use crate::{
+    expect_usually, files,
+    product::{pvticket, runs_of},
+    tests,
+};
 
 tests![
     turns_end_outside_of_locks_but_for_their_grace,
+    guests_are_told_of_holders_without_a_cpu,
     turns_of_linux_end_outside_of_locks => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
@@ -97,6 +102,27 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
             expect_usually!(unasked * 100 <= *turns, "{driver}: {held:?} of {turns} turns");
             expect_usually!(all_held * 20 <= *preemptions, "{driver}: {held:?} of {preemptions}");
         }
+    }
+    Ok(())
+}
+
+/// Waiters for `flexguard` halt while a holder has no CPU, and at no other time: they know it from the VMM.
+fn guests_are_told_of_holders_without_a_cpu() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let options = "--guest payload --locks flexguard --pv-backends vmm --critical 3000 --think 1000 --vcpus 3 \
+                   --policy rr --runs 1 --seconds 1 --json";
+    compare(options).args([&file]).run()?.exits(0)?;
+    let runs = runs_of(&file)?;
+    for driver in DRIVERS {
+        let is_its = |run: &&Value| run["driver"].as_str().unwrap_or("user") == driver;
+        let run = runs.iter().find(is_its).with_context(|| format!("no run by {driver}"))?;
+        ensure!(run["violations"] == 0, "{run}");
+        let number = |of: &Value, name: &str| of[name].as_u64().context("no count");
+        let (halts, lhp) = (number(run, "halts")?, number(&run["schedule"]["measured"], "lhp")?);
+        println!("{driver}: {halts} halts, {lhp} LHP");
+        expect_usually!(lhp > 5 && halts > 5, "{driver}: {halts} halts, {lhp} LHP: {run}");
     }
     Ok(())
 }

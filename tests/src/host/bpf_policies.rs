@@ -281,8 +281,8 @@ fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
                'for i in 1 2; do while :; do :; done & done; read end; echo $0 $end' $P < /tmp/end &\n\
                B=$!; exec 3> /tmp/end; A=; until [ \"$A\" ]; do BUSYBOX sleep 0.1\n\
                for R in $(BUSYBOX grep bpf-map /proc/$B/maps | BUSYBOX cut -d' ' -f1); do\n\
-               [ $((0x${R#*-} - 0x${R%-*})) = 16384 ] && A=${R%-*}; done; done; N=0\n\
-               while BUSYBOX timeout 10 BUSYBOX dd if=/dev/urandom of=/proc/$B/mem bs=4096 count=4 conv=notrunc \
+               [ $((0x${R#*-} - 0x${R%-*})) = 20480 ] && A=${R%-*}; done; done; N=0\n\
+               while BUSYBOX timeout 10 BUSYBOX dd if=/dev/urandom of=/proc/$B/mem bs=4096 count=5 conv=notrunc \
                seek=$((0x$A / 4096)) 2>/dev/null; do N=$((N+1)); [ $N = 20 ] && echo whole >&3; done\n\
                exec 3>&-; wait $B || echo failed $?; [ $N -ge 20 ] || echo $N writes\n";
     let policies = "rr fair kick-boost deferred extend lhp:50,5ms lwp:50,5ms";

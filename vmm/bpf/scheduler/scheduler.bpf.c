@@ -26,6 +26,7 @@
 #include "grace.h"
 #include "inject.h"
 #include "keep.h"
+#include "off.h"
 #include "queues.h"
 #include "records.h"
 
@@ -231,6 +232,7 @@ int running(u64 *context)
 	if (!on || !find(p, &vcpu))
 		return 0;
 	state = vcpu.state;
+	tell_off(&vcpu, 0);
 	if (settings.policy == POLICY_DEFERRED) {
 		change_slot(state, vcpu.seat.machine, SLOT_HELD, 0, now);
 		end_keeping(on, now);
@@ -292,6 +294,8 @@ int stopping(u64 *context)
 	if (!find(p, &vcpu))
 		return 0;
 	state = vcpu.state;
+	if (vcpu.line->held)
+		tell_off(&vcpu, 1);
 	if (on)
 		on->runs = 0;
 	if (!runnable) {

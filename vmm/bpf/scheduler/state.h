@@ -45,9 +45,14 @@ IS_AT(off_cpu, OFF_CPU);
 IS_AT(queue_node, QUEUE_NODE);
 _Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as in the contract");
 
+/* A machine's lines, and behind them the page of words for all its vCPUs. */
 struct lines {
 	struct line vcpu[MOST_VCPUS];
+	u32 holders_off;
+	u32 rest[1023];
 };
+_Static_assert(__builtin_offsetof(struct lines, holders_off) == PVTICKET_MACHINE + PVTICKET_MACHINE_HOLDERS_OFF,
+	       "the words are where the contract has them");
 
 /* deferred: whether a vCPU has or wants a slot. */
 enum slot {
@@ -82,7 +87,9 @@ struct state {
 	/* It has been kicked, and its kicker makes way for it. */
 	u8 has_slot;
 	u8 slot;
-	u8 unused[2];
+	/* It is one of its machine's holders_off. */
+	u8 is_counted;
+	u8 unused;
 	/* deferred: one more than the CPU that is kept for it while it is halted; 0: none. */
 	u64 kept;
 };
@@ -106,6 +113,12 @@ struct on_cpu {
 struct releasing {
 	struct bpf_timer timer;
 	u64 is_ready;
+};
+
+/* How many vCPUs of a machine have no CPU and held a lock when they lost it. A guest could overwrite what it is told. */
+struct holders_off {
+	struct bpf_spin_lock lock;
+	u32 count;
 };
 
 /* deferred: what a machine owes the others, in the unit of debts.h; below zero: it is owed that, a slice at most. */
@@ -149,7 +162,7 @@ struct memory {
 volatile const struct settings settings SEC(".rodata");
 struct memory memory;
 
-/* A machine's telemetry page each; mapped into the guests' memory. */
+/* A machine's telemetry each; mapped into the guests' memory. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
@@ -185,6 +198,13 @@ struct {
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct releasing);
 } releases SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct holders_off);
+} all_off SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);

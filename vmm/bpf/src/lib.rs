@@ -32,8 +32,8 @@ use sys::{FailedCall, Link, Object, RingBuffer};
 /// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 
-/// Size of a machine's page of lines, and the distance between two of them.
-pub const PAGE: u64 = hypercalls::telemetry::SIZE;
+/// Size of a machine's lines with the page of words behind them, and the distance between those of two machines.
+pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 
 /// A ring buffer cannot be smaller than a page.
 const SMALLEST_RING: u32 = 4096;
@@ -142,7 +142,7 @@ impl Scheduler {
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
-    /// [`PAGE`].
+    /// [`PAGES`].
     pub fn pages(&self) -> Result<BorrowedFd<'_>, BpfError> {
         self.object.descriptor(c"pages").map_err(|FailedCall(error)| BpfError::Map("pages", error))
     }
@@ -201,7 +201,7 @@ fn check_sizes(object: &Object) -> Result<(), BpfError> {
         ("machines", c"machines", size_of::<RawMachine>()),
         ("seats", c"seats", size_of::<RawSeat>()),
         ("counters", c".bss", size_of::<RawMemory>()),
-        ("pages", c"pages", PAGE as usize),
+        ("pages", c"pages", PAGES as usize),
     ];
     maps.into_iter().try_for_each(|(what, name, value)| {
         object.check_sizes(name, value).map_err(|FailedCall(error)| BpfError::Map(what, error))
@@ -244,7 +244,7 @@ mod tests {
         check_sizes(&object).unwrap();
         let FailedCall(error) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
-        // A page of lines is mapped into guests as whole pages of the host.
-        assert_eq!(PAGE % 4096, 0);
+        // They are mapped into guests as whole pages of the host.
+        assert_eq!(PAGES % 4096, 0);
     }
 }

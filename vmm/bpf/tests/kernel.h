@@ -89,6 +89,7 @@ static struct machine described[2];
 static struct state all_states[2 * MOST_VCPUS];
 static struct on_cpu on_cpus[MOST_HERE];
 static struct debts debts;
+static struct holders_off off[2];
 static struct task tasks[MOST_TASKS];
 static struct list queues[2];
 static u32 word = 2 << 16, tasks_count, on;
@@ -119,6 +120,8 @@ static void *find_value(void *map, const void *key)
 		return ix < 2 ? &described[ix] : 0;
 	if (map == &states)
 		return ix < 2 * MOST_VCPUS ? &all_states[ix] : 0;
+	if (map == &all_off)
+		return ix < 2 ? &off[ix] : 0;
 	if (map == &cpus)
 		return ix < MOST_HERE ? &on_cpus[ix] : 0;
 	check(map == &all_debts, "an unknown map");

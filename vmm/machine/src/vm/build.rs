@@ -71,7 +71,7 @@ impl<'a> Vm<'a> {
         spec: &'a MachineSpec,
         lines: FileRegion<'_>,
     ) -> Result<Self, VmError> {
-        let (memory, size) = (map_memory(spec)?, hypercalls::telemetry::SIZE as usize);
+        let (memory, size) = (map_memory(spec)?, hypercalls::telemetry::MEMORY as usize);
         overlay::lay_over(&memory, lines_at(&spec.guest), size, lines)
             .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
         Self::build_in(spec, memory)

@@ -20,7 +20,7 @@ use std::{
 };
 
 use bpf::{
-    Graces, KernelPolicy, LockRange, PAGE, RandomPreemptions, ScheduledMachine, Scheduler,
+    Graces, KernelPolicy, LockRange, PAGES, RandomPreemptions, ScheduledMachine, Scheduler,
     SchedulerFault, Settings,
 };
 use halts::HaltScheduler;
@@ -156,7 +156,7 @@ impl BpfDriver {
     /// The memory for the telemetry lines of machine `vm`.
     pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
         let file: BorrowedFd<'_> = self.scheduler.pages()?;
-        Ok(FileRegion { file, offset: vm as u64 * PAGE })
+        Ok(FileRegion { file, offset: vm as u64 * PAGES })
     }
 
     /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
