@@ -29,6 +29,7 @@
 #include "off.h"
 #include "queues.h"
 #include "records.h"
+#include "slice_end.h"
 
 char licence[] SEC("license") = "Dual MIT/GPL";
 
@@ -197,8 +198,10 @@ int dispatch(u64 *context)
 	struct vcpu vcpu;
 
 	if (previous && (previous->scx.flags & SCX_TASK_QUEUED) && find(previous, &vcpu) &&
-	    goes_on(previous, &vcpu, now))
+	    goes_on(previous, &vcpu, now)) {
+		tell_slice_end(previous, &vcpu, now);
 		return 0;
+	}
 	if (on && is_kept(on, now) && !is_slot_wanted())
 		return 0;
 	if (on && settings.policy == POLICY_DEFERRED)
@@ -249,6 +252,7 @@ int running(u64 *context)
 		if (state->stranded)
 			tell_all(&vcpu, now);
 	}
+	tell_slice_end(p, &vcpu, now);
 	state->end = TURN_UNASKED;
 	state->stranded = 0;
 	state->hold_ns = 0;

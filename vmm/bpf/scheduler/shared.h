@@ -77,6 +77,20 @@ struct machine {
 	u32 weight;
 };
 
+/* A vCPU's time stamp counter: what it shows beyond the host's, and its frequency. */
+struct counter {
+	u64 offset;
+	u64 khz;
+};
+
+/* The host's clock and its counter at one moment. */
+struct reading {
+	u64 ns;
+	u64 ticks;
+	/* ns ^ ticks: neither is of another reading. */
+	u64 check;
+};
+
 /* What a record tells. */
 enum record_kind {
 	/* A turn begins. */

@@ -25,7 +25,8 @@ struct line {
 	u64 resumed_at;
 	u64 taken;
 	u64 queue_node;
-	u64 rest[3];
+	u64 slice_end;
+	u64 rest[2];
 };
 
 #define IS_AT(field, place)                                                                         \
@@ -43,6 +44,7 @@ IS_AT(points, POINTS);
 IS_AT(spin_looks, SPIN_LOOKS);
 IS_AT(off_cpu, OFF_CPU);
 IS_AT(queue_node, QUEUE_NODE);
+IS_AT(slice_end, SLICE_END);
 _Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as in the contract");
 
 /* A machine's lines, and behind them the page of words for all its vCPUs. */
@@ -184,6 +186,21 @@ struct {
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct state);
 } states SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct counter);
+} counters SEC(".maps");
+
+/* The VMM's last one. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct reading);
+} readings SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);

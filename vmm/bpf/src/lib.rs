@@ -13,7 +13,8 @@ mod sys;
 
 pub use record::{Locks, Record, RecordKind, RecordedEnd};
 pub use settings::{
-    Graces, KernelPolicy, LockRange, RandomPreemptions, ScheduledMachine, SchedulerFault, Settings,
+    CounterReading, Graces, KernelPolicy, LockRange, RandomPreemptions, ScheduledMachine,
+    SchedulerFault, Settings, VcpuCounter,
 };
 pub use shared::MOST_MACHINES;
 
@@ -23,10 +24,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use hypercalls::MAX_VCPUS;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use thiserror::Error;
 
-use shared::{RawMachine, RawMemory, RawSeat};
+use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawSeat};
 use sys::{FailedCall, Link, Object, RingBuffer};
 
 /// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
@@ -138,7 +140,24 @@ impl Scheduler {
         let machines = machines.map_err(|FailedCall(error)| BpfError::Map("machines", error))?;
         machines
             .put_at(machine, &description.raw())
-            .map_err(|FailedCall(error)| BpfError::Set("machine", error))
+            .map_err(|FailedCall(error)| BpfError::Set("machine", error))?;
+        let counters = self.object.values::<RawCounter>(c"counters");
+        let counters = counters.map_err(|FailedCall(error)| BpfError::Map("counters", error))?;
+        let first = machine * MAX_VCPUS;
+        (first..first + MAX_VCPUS).zip(description.raw_counters()).try_for_each(|(place, raw)| {
+            counters
+                .put_at(place, &raw)
+                .map_err(|FailedCall(error)| BpfError::Set("counter", error))
+        })
+    }
+
+    /// Tells it what the host's counter shows. It tells vCPUs the end of their slices for two seconds after that.
+    pub fn read_counter(&self, reading: CounterReading) -> Result<(), BpfError> {
+        let readings = self.object.values::<RawReading>(c"readings");
+        let readings = readings.map_err(|FailedCall(error)| BpfError::Map("readings", error))?;
+        readings
+            .put_at(0, &reading.raw())
+            .map_err(|FailedCall(error)| BpfError::Set("reading", error))
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
@@ -199,6 +218,8 @@ impl Scheduler {
 fn check_sizes(object: &Object) -> Result<(), BpfError> {
     let maps = [
         ("machines", c"machines", size_of::<RawMachine>()),
+        ("counters of vCPUs", c"counters", size_of::<RawCounter>()),
+        ("readings", c"readings", size_of::<RawReading>()),
         ("seats", c"seats", size_of::<RawSeat>()),
         ("counters", c".bss", size_of::<RawMemory>()),
         ("pages", c"pages", PAGES as usize),

@@ -4,7 +4,10 @@ use base::units::Nanos;
 
 use crate::{
     BpfError,
-    shared::{INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawMachine, RawRange, RawSettings},
+    shared::{
+        INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawCounter, RawMachine, RawRange,
+        RawReading, RawSettings,
+    },
 };
 
 /// In what order vCPUs have their turns, and when these end.
@@ -80,10 +83,37 @@ pub enum SchedulerFault {
 pub struct ScheduledMachine {
     /// Where its locks are; empty: their words are not looked at.
     pub ranges: Vec<LockRange>,
+    /// The time stamp counter of each vCPU; one that is missing is not told when its slices end.
+    pub counters: Vec<VcpuCounter>,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// Weight of each of its vCPUs; the default is 1024.
     pub weight: u32,
+}
+
+/// The relation of a vCPU's time stamp counter to the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VcpuCounter {
+    /// What it shows beyond the host's.
+    pub offset: u64,
+    /// Its frequency in kHz.
+    pub khz: u64,
+}
+
+/// The host's time stamp counter at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CounterReading {
+    /// The moment, on the monotonic clock.
+    pub at: Nanos,
+    /// What the counter showed.
+    pub ticks: u64,
+}
+
+impl CounterReading {
+    pub(crate) const fn raw(self) -> RawReading {
+        let (ns, ticks) = (self.at.0, self.ticks);
+        RawReading { ns, ticks, check: ns ^ ticks }
+    }
 }
 
 /// Guest memory in which locks are.
@@ -157,6 +187,10 @@ impl ScheduledMachine {
             *to = RawRange { guest, size, host };
         }
         RawMachine { ranges, vcpus: self.vcpus, weight: self.weight }
+    }
+
+    pub(crate) fn raw_counters(&self) -> impl Iterator<Item = RawCounter> {
+        self.counters.iter().map(|&VcpuCounter { offset, khz }| RawCounter { offset, khz })
     }
 }
 

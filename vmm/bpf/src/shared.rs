@@ -62,6 +62,23 @@ pub(crate) struct RawMachine {
     pub weight: u32,
 }
 
+/// `struct counter`.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawCounter {
+    pub offset: u64,
+    pub khz: u64,
+}
+
+/// `struct reading`.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawReading {
+    pub ns: u64,
+    pub ticks: u64,
+    pub check: u64,
+}
+
 /// `struct record`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
@@ -180,6 +197,8 @@ mod tests {
         assert_eq!(in_c("settings"), settings);
         assert_eq!(in_c("seat"), in_rust!(RawSeat: machine vcpu));
         assert_eq!(in_c("range"), in_rust!(RawRange: guest size host));
+        assert_eq!(in_c("counter"), in_rust!(RawCounter: offset khz));
+        assert_eq!(in_c("reading"), in_rust!(RawReading: ns ticks check));
         let record = in_rust!(RawRecord: at_ns began_ns due_ns extended_ns kind end machine vcpu cpu known held wait wait_lock
             wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);

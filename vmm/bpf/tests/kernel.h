@@ -90,6 +90,9 @@ static struct state all_states[2 * MOST_VCPUS];
 static struct on_cpu on_cpus[MOST_HERE];
 static struct debts debts;
 static struct holders_off off[2];
+/* Of all vCPUs. */
+static struct counter counter = { .offset = 100, .khz = 3000000 };
+static struct reading reading;
 static struct task tasks[MOST_TASKS];
 static struct list queues[2];
 static u32 word = 2 << 16, tasks_count, on;
@@ -122,10 +125,31 @@ static void *find_value(void *map, const void *key)
 		return ix < 2 * MOST_VCPUS ? &all_states[ix] : 0;
 	if (map == &all_off)
 		return ix < 2 ? &off[ix] : 0;
+	if (map == &counters)
+		return &counter;
+	if (map == &readings)
+		return &reading;
 	if (map == &cpus)
 		return ix < MOST_HERE ? &on_cpus[ix] : 0;
 	check(map == &all_debts, "an unknown map");
 	return &debts;
+}
+
+/* What a vCPU's counter shows. */
+static u64 counted_at(u64 at) { return 3 * at + 7 + counter.offset; }
+
+/* What the VMM does now and then. */
+static void read_counter(void)
+{
+	reading.ns = now;
+	reading.ticks = counted_at(now) - counter.offset;
+	reading.check = reading.ns ^ reading.ticks;
+}
+
+/* A vCPU that goes on is told when its slice ends. */
+static void check_told(const struct task *task)
+{
+	check(task->line->slice_end == counted_at(now + task->kernels.scx.slice), "another end of the slice");
 }
 
 static u64 time_now(void)
@@ -328,8 +352,10 @@ static void schedule(void)
 		return;
 	if (!cpu->local.count) {
 		dispatch((u64[]){ on, (u64)(queued ? &previous->kernels : 0) });
-		if (queued && previous->kernels.scx.slice)
+		if (queued && previous->kernels.scx.slice) {
+			check_told(previous);
 			return;
+		}
 	}
 	next = cpu->local.count ? cpu->local.task[0] : 0;
 	cpu->is_idle = !next;
@@ -347,6 +373,7 @@ static void schedule(void)
 	cpu->runs = cpu->local.task[0];
 	take_out(&cpu->local, cpu->runs);
 	running((u64[]){ (u64)&cpu->runs->kernels });
+	check_told(cpu->runs);
 }
 
 static void sleeps(struct task *task)

@@ -207,9 +207,12 @@ pub const FOREGROUND: &[Call] = &[
 pub const JOBS: &[Call] = &[Call::any(SYS_read, "reads jobs")];
 
 /// Calls of the thread that reads the turns of a scheduler in the host's kernel, from memory.
-pub const TURNS: &[Call] =
-    &[Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "has the host's kernel ended its scheduler?")
-        .of_driver_bpf()];
+pub const TURNS: &[Call] = &[
+    Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "has the host's kernel ended its scheduler?")
+        .of_driver_bpf(),
+    Call::only(SYS_bpf, 0, BPF_MAP_UPDATE_ELEM, "the host's counter, for the ends of slices")
+        .of_driver_bpf(),
+];
 
 /// Calls of both main threads: they start machines.
 pub const STARTS: &[Call] = &[

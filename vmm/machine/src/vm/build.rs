@@ -168,7 +168,7 @@ impl<'a> Vm<'a> {
     }
 
     /// Each vCPU's time stamp counter.
-    fn clocks(&self) -> Result<Box<[TscClock]>, VmError> {
+    pub(super) fn clocks(&self) -> Result<Box<[TscClock]>, VmError> {
         Ok(self.vcpus.iter().map(Vcpu::tsc_clock).collect::<Result<_, _>>()?)
     }
 

@@ -72,7 +72,8 @@ impl Schedule {
             #[cfg(feature = "bpf")]
             Self::Bpf(driver) => {
                 let machine = Vm::build_over(spec, driver.lines(vm).map_err(ScheduleError::Bpf)?)?;
-                driver.describe(vm, machine.lock_ranges()).map_err(ScheduleError::Bpf)?;
+                let (ranges, counters) = (machine.lock_ranges(), machine.clocks()?);
+                driver.describe(vm, ranges, &counters).map_err(ScheduleError::Bpf)?;
                 Ok(machine)
             }
             _ => {

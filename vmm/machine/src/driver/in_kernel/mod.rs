@@ -3,10 +3,12 @@
 //! of a turn. A halted vCPU sleeps on its latch, and the kernel learns from that.
 
 mod activity;
+mod counter;
 mod extended;
 mod kernel_report;
 mod trace;
 mod turns;
+mod vm_scheduler;
 
 use std::{
     env, fmt, io,
@@ -21,24 +23,24 @@ use std::{
 
 use bpf::{
     Graces, KernelPolicy, LockRange, PAGES, RandomPreemptions, ScheduledMachine, Scheduler,
-    SchedulerFault, Settings,
+    SchedulerFault, Settings, VcpuCounter,
 };
-use halts::HaltScheduler;
-use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
 use thiserror::Error;
 
 use super::{
     Account, Meter, SchedReport, ScheduleSnapshot, ScheduleSpec, TelemetryView, schedule::now,
     snapshot::VcpuStatus,
 };
-use crate::vcpu::{Stopped, VcpuScheduler};
+use crate::vcpu::VcpuScheduler;
 use base::units::{CpuList, UnitError, VcpuId};
-use kvm::{aside::Aside, cpus, signal, sys::overlay::FileRegion};
+use counter::read_counter;
+use kvm::{aside::Aside, cpus, sys::overlay::FileRegion, vcpu::TscClock};
 use sched::{
     event::LockActivity,
     policy::{Grace, Hits, TurnRule},
 };
 use turns::{Turns, hits};
+use vm_scheduler::BpfVmScheduler;
 
 pub use kernel_report::BpfReport;
 
@@ -146,11 +148,19 @@ impl BpfDriver {
     }
 
     /// Describes machine `vm` to the scheduler: `locks` is the memory in which its guest has locks.
-    pub fn describe(&self, vm: usize, locks: Vec<LockRange>) -> Result<(), BpfDriverError> {
+    /// `counters` are those of its vCPUs.
+    pub fn describe(
+        &self,
+        vm: usize,
+        locks: Vec<LockRange>,
+        counters: &[TscClock],
+    ) -> Result<(), BpfDriverError> {
         let (vcpus, weight) = (self.counts[vm], self.weights[vm]);
+        let counter = |&TscClock { offset, khz }: &TscClock| VcpuCounter { offset, khz };
+        let counters = counters.iter().map(counter).collect();
         Ok(self
             .scheduler
-            .describe(vm as u32, &ScheduledMachine { ranges: locks, vcpus, weight })?)
+            .describe(vm as u32, &ScheduledMachine { ranges: locks, counters, vcpus, weight })?)
     }
 
     /// The memory for the telemetry lines of machine `vm`.
@@ -313,6 +323,8 @@ impl KeptRecords {
         confine::enter(confine::Class::Turns);
         loop {
             let last = self.stop.load(SeqCst);
+            // Without a new one, guests are told less and less well, and then nothing.
+            let _ = scheduler.read_counter(read_counter());
             let mut turns = self.turns();
             self.take(scheduler, &mut turns);
             turns.read_meters(now());
@@ -325,77 +337,5 @@ impl KeptRecords {
             }
             thread::park_timeout(self.pause);
         }
-    }
-}
-
-/// The vCPU threads of one machine.
-#[derive(Debug)]
-struct BpfVmScheduler {
-    scheduler: Arc<Scheduler>,
-    slots: CpuList,
-    vm: u32,
-}
-
-impl VcpuScheduler for BpfVmScheduler {
-    fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
-        // The kernel sees a thread that sleeps, and one that is woken.
-        None
-    }
-
-    fn enter(&self, id: VcpuId) -> io::Result<()> {
-        signal::pin_this_thread(&self.slots)?;
-        self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)?;
-        // This thread was one of the fair class, and a vCPU that it took the CPU from is on the CPU's own list:
-        // the scheduler is not asked when the turn ends that begins here. No guest runs in it yet.
-        thread::yield_now();
-        Ok(())
-    }
-
-    fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {
-        // No turn ends by a signal.
-    }
-
-    fn came_out(&self, _: VcpuId) {
-        // A thread that runs has its turn.
-    }
-
-    fn yielded(&self, _: VcpuId) {
-        thread::yield_now();
-    }
-
-    fn spun_out(&self, _: VcpuId) {
-        // No policy of this driver asks for it.
-    }
-
-    fn yields_to(&self, _: VcpuId, _: VcpuId) {
-        thread::yield_now();
-    }
-
-    fn point(&self, _: VcpuId, _: Point) {
-        // No policy of this driver asks for it.
-    }
-
-    fn waits(&self, _: VcpuId) {
-        // The kernel sees a thread that sleeps.
-    }
-
-    fn waited(&self, _: VcpuId) {
-        // A thread that runs has its turn.
-    }
-
-    fn awaits_turn(&self, _: VcpuId) -> bool {
-        // Only the kernel knows.
-        false
-    }
-
-    fn observes(&self, _: VcpuId) -> bool {
-        // Its vCPUs are not stopped by a thread that could.
-        false
-    }
-
-    fn set_traced_lines(&self, _: LineFrames) {}
-
-    fn leave(&self, _: VcpuId) {
-        // The scheduler forgets a thread when it ends.
     }
 }
