@@ -6,11 +6,14 @@ use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
 /// A handover that takes longer, in [`Pv::ticks`](crate::Pv::ticks), went to a CPU that did not run: some 10 us.
 const LATE: u64 = 25_000;
 
+/// A holder and one that waits: each release of a lock with room for one hands it over by a kick.
+pub(crate) const LEAST: u16 = 2;
+
 /// The limit of [`Handoff::ADAPTIVE`](crate::Handoff::ADAPTIVE): additive increase, multiplicative
 /// decrease.
 ///
 /// - If a waiter gets the lock [`LATE`] after its release, the limit becomes half of the number of CPUs that are
-///   inside then.
+///   inside then, and [`LEAST`] at least.
 /// - It grows by one with every 8192nd acquisition, which is about a time slice: a limit that is
 ///   too large costs the rest of one.
 ///
@@ -32,7 +35,7 @@ impl AdaptiveLimit {
         Self { limit, taken, released: AtomicU64::new(0) }
     }
 
-    /// CPUs that may be inside; at least one.
+    /// CPUs that may be inside; at least [`LEAST`].
     #[inline]
     pub(crate) fn most(&self) -> u16 {
         match self.limit.load(Ordering::Relaxed) {
@@ -54,7 +57,7 @@ impl AdaptiveLimit {
         if waited && now.saturating_sub(self.released.load(Ordering::Relaxed)) > LATE {
             self.taken.store(0, Ordering::Relaxed);
             let half = inside.min(self.most()) / 2;
-            return self.limit.store(half.max(1), Ordering::Relaxed);
+            return self.limit.store(half.max(LEAST), Ordering::Relaxed);
         }
         let taken = self.taken.load(Ordering::Relaxed) + 1;
         self.taken.store(taken % LET_IN_EVERY, Ordering::Relaxed);
@@ -73,11 +76,11 @@ mod tests {
     fn the_limit_is_half_of_those_inside_at_a_late_handover() {
         let limit = AdaptiveLimit::new();
         assert_eq!(limit.most(), MAX_CPUS as u16);
-        for (inside, most) in [(8, 4), (9, 2), (2, 1), (1, 1)] {
+        for (inside, most) in [(8, 4), (9, 2), (2, 2), (1, 2)] {
             limit.released(100);
             limit.taken(100 + LATE, true, inside);
             limit.taken(101 + LATE, false, inside);
-            assert!(limit.most() > most || most == 1, "in time, or after no wait");
+            assert!(limit.most() > most || most == LEAST, "in time, or after no wait");
             limit.taken(101 + LATE, true, inside);
             assert_eq!(limit.most(), most);
         }
@@ -87,7 +90,7 @@ mod tests {
     fn the_limit_grows_by_one_in_a_slice_of_acquisitions() {
         let limit = AdaptiveLimit::new();
         limit.taken(1 + LATE, true, 2);
-        for most in [2, 3, 4] {
+        for most in [3, 4, 5] {
             for _ in 0..LET_IN_EVERY {
                 assert_eq!(limit.most(), most - 1);
                 limit.taken(0, true, 1);

@@ -1,5 +1,6 @@
 //! Ways to make handoffs cheaper, and the per-CPU state that they need.
 
+use crate::adaptive::LEAST;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::ticket::INC;
 use crate::{Bypass, RawLock};
@@ -48,7 +49,7 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// For [`Handoff::restrict`]: half of the CPUs inside once a handover took longer than some 10 us, and one more
+    /// For [`Handoff::restrict`]: half of the CPUs inside, at least two, once a handover took longer than some 10 us, and one more
     /// with every 8192nd acquisition.
     pub const ADAPTIVE: u16 = u16::MAX;
 
@@ -86,10 +87,11 @@ impl Handoff {
     ///
     /// At least `restrict` CPUs are inside when this one halts outside, and one is let in at least
     /// every 8192 releases: `8192 * (cpus - restrict + stopped)`, and then the bound of the lock
-    /// inside. An adaptive limit may be 1.
+    /// inside. An adaptive limit may be as low as 2.
     pub fn restricted_bypasses(&self, inside: Bypass, cpus: u32, stopped: u32) -> Option<u32> {
         let inside = inside.most(cpus)?;
-        let restrict = if self.restrict == Self::ADAPTIVE { 1 } else { self.restrict.into() };
+        let is_adaptive = self.restrict == Self::ADAPTIVE;
+        let restrict = u32::from(if is_adaptive { LEAST } else { self.restrict });
         let turns = cpus.saturating_sub(restrict).max(1) + stopped;
         Some(u32::from(LET_IN_EVERY) * turns + inside)
     }
