@@ -114,42 +114,43 @@ fn table(study: &Study, league: &League) -> Table {
     let [holders, next, host] = league.ranked_by.map(|trial| heading(&league.trials[trial]));
     let first = league.rows.iter().min_by_key(|row| row.base);
     let first = first.map_or_else(String::new, |row| name(study, row));
+    let under_host =
+        |row: &Standing| row.kept[league.ranked_by[2]].map(|kept| &study.points[kept.point]);
+    let cpu_time = |row: &Standing| under_host(row).and_then(PointStudy::cpu_time_each);
+    // Simulations have no such account.
+    let has_cpu_time = league.rows.iter().any(|row| cpu_time(row).is_some());
+    let costs = if has_cpu_time {
+        ", and the CPU time of all vCPUs for each operation, spinning included"
+    } else {
+        ""
+    };
     let note = format!(
         "What each lock keeps of its own rate with one vCPU for each CPU under the host's scheduler: medians of the \
          ratios with 95 % intervals. Ordered by the least of the three shares. By {first}: the rates with one vCPU for \
          each CPU. Under {host}: the longest wait, the share of the operations that the busier half of the vCPUs made \
-         (even: 50 %), and the CPU time of all vCPUs for each operation, spinning included. {SPARED}"
+         (even: 50 %){costs}. {SPARED}"
     );
     let title = format!("The league{}", in_brackets(&surroundings(study, league)));
     let by_first = format!("by {first}");
-    let head = [
-        "lock",
-        "1x",
-        &by_first,
-        &holders,
-        &next,
-        &host,
-        "longest",
-        "busier half",
-        "CPU time",
-        "needs",
-    ];
+    let mut head = vec!["lock", "1x", &by_first, &holders, &next, &host, "longest", "busier half"];
+    head.extend(has_cpu_time.then_some("CPU time"));
+    head.push("needs");
     let mut table = Table::new("league", &title, &note, &head);
     for row in &league.rows {
         let base = &study.points[row.base];
         let rate = base.rate.map_or_else(dash, |rate| si(rate.median.value));
         let cost = row.cost.map_or_else(dash, |cost| ratio(cost.value));
         let longest = row.longest.map_or_else(dash, |longest| time(longest.0 as f64));
-        let under_host = row.kept[league.ranked_by[2]].map(|kept| &study.points[kept.point]);
-        let half = under_host.and_then(|point| point.fairness);
+        let half = under_host(row).and_then(|point| point.fairness);
         let half = half.map_or_else(dash, |fairness| percent(fairness.busier_half));
-        let cpu = under_host.and_then(PointStudy::cpu_time_each);
-        let cpu = cpu.map_or_else(dash, |each| time(each.0 as f64));
+        let cpu = cpu_time(row).map_or_else(dash, |each| time(each.0 as f64));
         let share = |trial: usize| cell(row.kept[trial]);
         let [holders, next, host] = league.ranked_by.map(share);
         let needs = needs(&base.point).name().to_owned();
-        let name = name(study, row);
-        table.cells([name, rate, cost, holders, next, host, longest, half, cpu, needs]);
+        let mut cells = vec![name(study, row), rate, cost, holders, next, host, longest, half];
+        cells.extend(has_cpu_time.then_some(cpu));
+        cells.push(needs);
+        table.cells(cells);
     }
     table
 }
