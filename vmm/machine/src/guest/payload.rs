@@ -40,7 +40,7 @@ pub struct PayloadSpec {
     pub system: System,
     /// Spin threshold: looks at the lock's head before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Number of spinlocks, from 1 to [`MOST_LOCKS`]: an operation takes any of them.
+    /// Number of spinlocks, from 1 to [`MOST_LOCKS`](hypercalls::payload::MOST_LOCKS): an operation takes any of them.
     pub locks: u32,
     /// Increments in the critical section, or a counter's addend.
     pub critical: u32,
