@@ -6,8 +6,8 @@ use crate::node::{Gate, NodeId, Nodes};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
 
-/// Handovers in a row that may pass over a waiter that came earlier: with the lines of the lock and of its data
-/// on one socket for so long, their way to the next costs each handover little.
+/// Handovers in a row that may pass over a waiter that came earlier. The cache lines of the lock and of its data
+/// move to another socket once in so many handovers.
 const LOCAL: u16 = 64;
 
 /// The compact NUMA-aware lock: D. Dice and A. Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), which is also

@@ -107,8 +107,8 @@ impl HandedQueue {
         }
     }
 
-    /// The node behind the holder's, `me`. None: there is no other, and the tail and the `next` of
-    /// the lock are now these.
+    /// The node behind `me`, the holder's. None if `me` was the last: then the lock's tail is now `tail`, and
+    /// its next is `next`.
     pub(crate) fn next_or_last<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,

@@ -1,5 +1,6 @@
 //! The PV queued lock.
 
+use crate::acquire;
 use crate::halt::Waits;
 use crate::held::Held;
 use crate::node::{NodeId, Queue};
@@ -185,11 +186,7 @@ impl RawLock for PvQueuedLock {
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if !self.held.take_unreserved() {
-            return None;
-        }
-        cpu.watch.taken(self.key().address(), None);
-        Some(Taken::default())
+        acquire::try_lock(self, cpu, || self.held.take_unreserved())
     }
 
     #[inline]
