@@ -265,3 +265,25 @@ fn vms_get_what_they_weigh() {
     assert!(heavy.abs_diff(3 * light) <= 3 * SLICE.0, "{light} and {heavy} ns");
     assert!(light > 90 * SLICE.0, "{light} ns");
 }
+
+/// Regression: CPU time counted only once a turn was over. Who came back from a sleep beside a vCPU that had run alone, in one
+/// turn, was owed all of that.
+#[test]
+fn a_sleeper_is_owed_no_more_than_a_slice_however_long_the_other_one_ran() {
+    let mut core = core_of("fair", &[0, 0], 1);
+    tell(&mut core, 0, Event::Halted(free()), 2);
+    for _ in 0..1_000 {
+        let at = core.next_deadline().unwrap();
+        tell(&mut core, 1, Event::Stopped(free()), at.0);
+    }
+    let kicked = core.next_deadline().unwrap().0 - 1;
+    tell(&mut core, 0, Event::Kicked(None), kicked);
+    let mut had = [0_u64; 2];
+    for _ in 0..20 {
+        let (at, runs) = (core.next_deadline().unwrap(), core.slots()[0].unwrap());
+        let before = core.log().turns().len();
+        tell(&mut core, runs.0, Event::Stopped(free()), at.0);
+        had[runs.ix()] += u64::from(core.log().turns().len() > before);
+    }
+    assert!(had[0].abs_diff(had[1]) <= 2, "turns: {had:?}");
+}

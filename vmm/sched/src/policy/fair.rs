@@ -24,7 +24,8 @@ pub(super) struct Fair {
     /// CPU time so far, divided by weight.
     had: Box<[u64]>,
     weights: Box<[u32]>,
-    /// What the last picked vCPU had: a vCPU that wakes up is at most one slice behind that.
+    /// The most that a vCPU had when it was picked or a further slice of its turn began: a vCPU that wakes up is at most
+    /// one slice behind that.
     floor: u64,
 }
 
@@ -38,6 +39,13 @@ impl Fair {
             weights: vec![USUAL_WEIGHT as u32; vcpus].into(),
             floor: 0,
         }
+    }
+
+    /// What the vCPU has had, with a turn of which it `ran` so much.
+    fn had_with(&self, vcpu: VcpuIndex, ran: Nanos) -> u64 {
+        let ix = vcpu.ix();
+        let more = u128::from(ran.0) * u128::from(USUAL_WEIGHT) / u128::from(self.weights[ix]);
+        self.had[ix].saturating_add(more.min(u128::from(u64::MAX)) as u64)
     }
 }
 
@@ -64,14 +72,15 @@ impl Policy for Fair {
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         match self.slice.since(view.ran(vcpu)) {
             Nanos::ZERO if !self.waiting.is_empty() => Verdict::Preempt(Why::Slice),
-            Nanos::ZERO => Verdict::Stay(view.now.after(self.slice)),
+            Nanos::ZERO => {
+                self.floor = self.floor.max(self.had_with(vcpu, view.ran(vcpu)));
+                Verdict::Stay(view.now.after(self.slice))
+            }
             left => Verdict::Stay(view.now.after(left)),
         }
     }
 
     fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, ran: Nanos, _: &View<'_>) {
-        let ix = vcpu.ix();
-        let had = u128::from(ran.0) * u128::from(USUAL_WEIGHT) / u128::from(self.weights[ix]);
-        self.had[ix] = self.had[ix].saturating_add(had.min(u128::from(u64::MAX)) as u64);
+        self.had[vcpu.ix()] = self.had_with(vcpu, ran);
     }
 }
