@@ -68,7 +68,7 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("LINE_SLICE_END", offset_of!(Line, slice_end) as u32),
         ("LINE_NAMED", NAMED as u32),
         ("MACHINE", MACHINE as u32),
-        ("MACHINE_HOLDERS_OFF", offset_of!(MachineWords, holders_off) as u32),
+        ("MACHINE_CRITICAL_OFF", offset_of!(MachineWords, critical_off) as u32),
         ("QUEUED_LOCK", QUEUED_LOCK as u32),
         ("QUEUED_PENDING", QUEUED_PENDING.into()),
         ("QUEUED_PV_HEAD", QUEUED_PV_HEAD.into()),

@@ -213,9 +213,10 @@ pub struct Line {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct MachineWords {
-    /// Number of vCPUs that a schedule keeps off their CPUs, or that halt, and that held a lock ([`Line::held`]) when they
-    /// lost it. Always zero under the host's scheduler. One that was stopped between taking a lock and publishing it is not counted.
-    pub holders_off: AtomicU32,
+    /// Number of vCPUs without a CPU, by the schedule, that held a lock ([`Line::held`]) when they lost it, or were
+    /// the next in line, or owed a kick; one next in line that halts is not counted. Always zero under the host's scheduler. One
+    /// that was stopped between taking a lock and publishing it is not counted, nor one that became the next in line since.
+    pub critical_off: AtomicU32,
 }
 
 // The C header repeats these offsets.

@@ -1,4 +1,4 @@
-//! A lock that spins or blocks by what the schedule tells of preempted holders.
+//! A lock that spins or blocks by what the schedule tells of preempted holders and waiters.
 
 use crate::halt::Waits;
 use crate::held::Held;
@@ -9,18 +9,20 @@ use crate::{
     Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
 };
 
-/// Waiters spin while no holder of any lock is preempted, and halt while one is: after V. Laforet
-/// and others, "FlexGuard: Fast Mutual Exclusion Independent of Subscription" (SOSP 2025).
+/// Waiters spin while no CPU is preempted that holds any lock or is the next in line for one, and
+/// halt while one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of
+/// Subscription" (SOSP 2025).
 ///
 /// - A CPU that comes takes a free word, whether or not others wait.
-/// - While no preempted CPU holds a lock ([`Pv::is_holder_off`]), a CPU that cannot take the word
+/// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word
 ///   queues at a node of its own, and the head of the queue looks at the word.
 /// - Once one does, all that wait look at the word, and halt if it is held. A release lets in the
 ///   one that has halted longest, if any has, and that one looks at the word like a newcomer.
 ///
 /// A CPU that takes the word leaves the queue from where it is. So a preempted holder costs those
-/// that wait no more than their halts. A preempted waiter delays those behind it in the queue until a
-/// holder is preempted, but no newcomer. There is no bound on bypasses, by design. It counts CPUs as
+/// that wait no more than their halts, nor does a preempted next in line. One that becomes the next
+/// in line while it has no CPU delays those behind it in the queue, until another CPU that counts is
+/// preempted, but no newcomer. There is no bound on bypasses, by design. It counts CPUs as
 /// [`QueuedLock`](crate::QueuedLock) does.
 ///
 /// Without PV no CPU halts, and waiters spin.
@@ -43,7 +45,7 @@ impl FlexGuardLock {
 
     /// Are waiters to halt?
     fn blocks<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
-        P::ENABLED && cpu.pv.is_holder_off()
+        P::ENABLED && cpu.pv.is_critical_off()
     }
 
     #[cold]
@@ -243,7 +245,7 @@ mod tests {
             self.kicked.set(Some(cpu));
         }
 
-        fn is_holder_off(&self) -> bool {
+        fn is_critical_off(&self) -> bool {
             self.is_off.get()
         }
     }

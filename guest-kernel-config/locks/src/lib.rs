@@ -8,8 +8,8 @@
 //! [`QueuedLock`], [`UnfairQueuedLock`] and [`PvQueuedLock`], and from the literature
 //! [`McsLock`], [`ClhLock`], [`TwaLock`] and [`ReciprocatingLock`]. [`OwnerConferLock`] and
 //! [`OwnerYieldLock`] name their holder, and waiters give their turn to one that is preempted; those
-//! for [`FlexGuardLock`] halt while any holder is; for [`McsTpLock`] waiters show that they run, and
-//! [`SliceAwareLock`] is for those with enough left of their slices. [`CnaLock`] and
+//! for [`FlexGuardLock`] halt while any holder or next in line is; for [`McsTpLock`] waiters show that
+//! they run, and [`SliceAwareLock`] is for those with enough left of their slices. [`CnaLock`] and
 //! [`ShuffledLock`] stay on a socket.
 //! [`Restricted`] limits how many CPUs want any of them at once. All implement [`RawLock`].
 //!
@@ -170,8 +170,8 @@ pub trait Pv {
         u64::MAX
     }
 
-    /// Is a CPU known not to be running that holds a lock, any lock?
-    fn is_holder_off(&self) -> bool {
+    /// Is a CPU known not to be running that holds a lock, any lock, or was the next in line for one?
+    fn is_critical_off(&self) -> bool {
         false
     }
 

@@ -61,7 +61,7 @@ macro_rules! systems {
                 Literature;
             Spinlock ISpinlock "i-spinlock" $crate::SliceAwareLock: SliceEnd,
                 "ticketlock: a ticket is drawn only if what is left of the slice suffices", Literature;
-            Spinlock FlexGuard "flexguard" $crate::FlexGuardLock: HoldersOff,
+            Spinlock FlexGuard "flexguard" $crate::FlexGuardLock: CriticalOff,
                 "waiters spin while no holder is preempted, and halt while one is", Literature;
             Spinlock OwnerConfer "owner-confer" $crate::OwnerConferLock: OffAndYieldTo,
                 "queued, the word names the holder, to whom waiters give their turns; at most three steals",
@@ -118,8 +118,8 @@ pub enum Needs {
     Nothing,
     /// Halts and kicks.
     Halts,
-    /// Halts and kicks, and to be told whether a holder has no CPU.
-    HoldersOff,
+    /// Halts and kicks, and to be told whether a holder, or the next in line, has no CPU.
+    CriticalOff,
     /// To be told when its slice ends.
     SliceEnd,
     /// To give its turn to another vCPU.
@@ -167,7 +167,7 @@ impl Needs {
         match self {
             Self::Nothing => "nothing",
             Self::Halts => "halts and kicks",
-            Self::HoldersOff => "halts, kicks, is a holder off",
+            Self::CriticalOff => "halts, kicks, is a holder or next in line off",
             Self::SliceEnd => "end of its slice",
             Self::YieldTo => "yield_to",
             Self::OffAndYieldTo => "who is off, yield_to",
@@ -311,7 +311,7 @@ systems!(define);
 impl System {
     /// Do its waiters halt?
     pub fn halts(self) -> bool {
-        matches!(self.needs(), Needs::Halts | Needs::HoldersOff)
+        matches!(self.needs(), Needs::Halts | Needs::CriticalOff)
     }
 
     /// The system of its family that the others are compared with.

@@ -38,7 +38,7 @@ pub trait WorkloadWatch: Watch {
     }
 
     /// Is any vCPU off its CPU that holds a lock?
-    fn is_holder_off(&self) -> bool {
+    fn is_critical_off(&self) -> bool {
         false
     }
 
@@ -256,8 +256,8 @@ impl WorkloadWatch for Telemetry {
     }
 
     #[inline]
-    fn is_holder_off(&self) -> bool {
-        self.machine.holders_off.load(Relaxed) != 0
+    fn is_critical_off(&self) -> bool {
+        self.machine.critical_off.load(Relaxed) != 0
     }
 
     #[inline]

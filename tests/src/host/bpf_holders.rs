@@ -17,7 +17,7 @@ use crate::{
 
 tests![
     turns_end_outside_of_locks_but_for_their_grace,
-    guests_are_told_of_holders_without_a_cpu,
+    guests_are_told_of_critical_vcpus_without_a_cpu,
     turns_of_linux_end_outside_of_locks => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
@@ -106,8 +106,8 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waiters for `flexguard` halt while a holder has no CPU, and at no other time: they know it from the VMM.
-fn guests_are_told_of_holders_without_a_cpu() -> anyhow::Result<()> {
+/// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
+fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
     need_kernel_7()?;
     let folder = files::scratch()?;
     let file = folder.path().join("json");

@@ -298,7 +298,7 @@ int stopping(u64 *context)
 	if (!find(p, &vcpu))
 		return 0;
 	state = vcpu.state;
-	if (vcpu.line->held)
+	if (is_critical(&vcpu))
 		tell_off(&vcpu, 1);
 	if (on)
 		on->runs = 0;

@@ -50,10 +50,10 @@ _Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as
 /* A machine's lines, and behind them the page of words for all its vCPUs. */
 struct lines {
 	struct line vcpu[MOST_VCPUS];
-	u32 holders_off;
+	u32 critical_off;
 	u32 rest[1023];
 };
-_Static_assert(__builtin_offsetof(struct lines, holders_off) == PVTICKET_MACHINE + PVTICKET_MACHINE_HOLDERS_OFF,
+_Static_assert(__builtin_offsetof(struct lines, critical_off) == PVTICKET_MACHINE + PVTICKET_MACHINE_CRITICAL_OFF,
 	       "the words are where the contract has them");
 
 /* deferred: whether a vCPU has or wants a slot. */
@@ -89,7 +89,7 @@ struct state {
 	/* It has been kicked, and its kicker makes way for it. */
 	u8 has_slot;
 	u8 slot;
-	/* It is one of its machine's holders_off. */
+	/* It is one of its machine's critical_off. */
 	u8 is_counted;
 	u8 unused;
 	/* deferred: one more than the CPU that is kept for it while it is halted; 0: none. */
@@ -117,8 +117,8 @@ struct releasing {
 	u64 is_ready;
 };
 
-/* How many vCPUs of a machine have no CPU and held a lock when they lost it. A guest could overwrite what it is told. */
-struct holders_off {
+/* How many vCPUs of a machine were critical (off.h) when they lost their CPUs. A guest could overwrite what it is told. */
+struct critical_off {
 	struct bpf_spin_lock lock;
 	u32 count;
 };
@@ -220,7 +220,7 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_NUMBER(max_entries, MOST_MACHINES);
 	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct holders_off);
+	MAP_TYPE(value, struct critical_off);
 } all_off SEC(".maps");
 
 struct {

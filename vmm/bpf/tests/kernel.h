@@ -89,7 +89,7 @@ static struct machine described[2];
 static struct state all_states[2 * MOST_VCPUS];
 static struct on_cpu on_cpus[MOST_HERE];
 static struct debts debts;
-static struct holders_off off[2];
+static struct critical_off off[2];
 /* Of all vCPUs. */
 static struct counter counter = { .offset = 100, .khz = 3000000 };
 static struct reading reading;

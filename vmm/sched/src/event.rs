@@ -115,6 +115,15 @@ impl LockActivity {
         )
     }
 
+    /// Do others get nowhere while it has no CPU: does it hold a lock, or is it the next in line and awake? Nobody waits
+    /// for a CPU of one that halts, but for its kick.
+    pub const fn is_critical(&self) -> bool {
+        match self {
+            LockActivity::Waiting { halted: true, .. } | LockActivity::Outside { .. } => false,
+            _ => self.is_holder() || self.is_next(),
+        }
+    }
+
     /// What it does once the kick that it had announced has been delivered: no waiter depends on it any
     /// longer.
     pub const fn after_kick(self) -> Self {

@@ -2,6 +2,7 @@
 
 use sched::event::{LockActivity, VcpuIndex};
 
+use crate::load::LockLoad;
 use crate::tests::{MILLI, run, spec};
 use crate::*;
 
@@ -106,6 +107,19 @@ fn waiters_that_are_told_of_preempted_holders_halt() {
     // With a CPU for each vCPU no holder is preempted, and none halts.
     let alone = run(&spec(System::FlexGuard, 4, "rr"), Picos(5 * MILLI.0));
     assert_eq!((alone.halts, alone.kicks), (0, 0));
+}
+
+/// With several locks it is the next in line that is preempted, with the lock free, more often than a holder: those behind
+/// it would spin. (While only holders were told of, these waiters had the rate of those that are told nothing.)
+#[test]
+fn waiters_that_are_told_of_a_preempted_next_in_line_halt() {
+    let [told, never] = [System::FlexGuard, System::UnfairQueued].map(|system| {
+        let mut spec = spec(system, 8, "lwp:1000,1ms");
+        let critical = spec.load.locks[0].critical;
+        spec.load.locks = (0..4).map(|_| LockLoad { share: 1.0, critical }).collect();
+        run(&spec, Picos(20 * MILLI.0)).all()
+    });
+    assert!(2 * told > 3 * never, "flexguard {told}, unfair-queued {never}");
 }
 
 #[test]

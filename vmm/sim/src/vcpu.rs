@@ -145,8 +145,8 @@ pub(crate) struct Vcpu {
     pub(crate) answer: Answer,
     /// The CPU that it has.
     pub(crate) pcpu: u16,
-    /// It has none, and holds a lock.
-    pub(crate) is_holder_off: bool,
+    /// It has none, and others [wait for it](sched::event::LockActivity::is_critical).
+    pub(crate) is_critical_off: bool,
     /// The first vCPU of its guest.
     pub(crate) first: u16,
     /// The address at which its guest's memory would begin if it were the first.

@@ -358,7 +358,7 @@ impl<L: Checked> Pv for GuestVcpu<L> {
     }
 
     /// At every second question.
-    fn is_holder_off(&self) -> bool {
+    fn is_critical_off(&self) -> bool {
         self.machine.asked.fetch_add(1, SeqCst) % 2 == 1
     }
 

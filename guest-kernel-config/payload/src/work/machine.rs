@@ -59,8 +59,8 @@ impl<W: WorkloadWatch> Pv for HypercallPv<'_, W> {
     }
 
     #[inline]
-    fn is_holder_off(&self) -> bool {
-        self.watch.is_holder_off()
+    fn is_critical_off(&self) -> bool {
+        self.watch.is_critical_off()
     }
 
     #[cold]

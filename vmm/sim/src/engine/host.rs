@@ -152,13 +152,13 @@ impl Sim {
         end.map_or(Answer::MAX, |end| left(end).try_into().unwrap_or(Answer::MAX))
     }
 
-    /// Does a vCPU of the guest of `v` hold a lock that has no CPU?
-    pub(super) fn is_holder_off(&self, v: usize) -> bool {
-        self.holders_off[v / self.per_guest] > 0
+    /// Is a vCPU of the guest of `v` without a CPU that others wait for?
+    pub(super) fn is_critical_off(&self, v: usize) -> bool {
+        self.critical_off[v / self.per_guest] > 0
     }
 
     /// The line of that guest's count of them.
-    pub(super) fn holders_word(&self, v: usize) -> usize {
+    pub(super) fn critical_word(&self, v: usize) -> usize {
         self.marks + self.vcpus.len() + v / self.per_guest
     }
 
@@ -301,14 +301,13 @@ impl Sim {
     /// A turn begins or ends: those who look whether `v` has a CPU see it, and a request to yield is
     /// withdrawn.
     fn change_turn(&mut self, v: usize) {
-        let doing = self.shared.doing(v);
-        doing.yields.set(false);
+        self.shared.doing(v).yields.set(false);
         self.lines.store_by_host(self.marks + v, &mut self.woken);
-        let is_holder_off = self.is_off(v) && doing.holds();
-        if std::mem::replace(&mut self.vcpus[v].is_holder_off, is_holder_off) != is_holder_off {
-            let count = &mut self.holders_off[v / self.per_guest];
-            *count = if is_holder_off { *count + 1 } else { *count - 1 };
-            self.lines.store_by_host(self.holders_word(v), &mut self.woken);
+        let is_critical_off = self.is_off(v) && self.activity(v).is_critical();
+        if std::mem::replace(&mut self.vcpus[v].is_critical_off, is_critical_off) != is_critical_off {
+            let count = &mut self.critical_off[v / self.per_guest];
+            *count = if is_critical_off { *count + 1 } else { *count - 1 };
+            self.lines.store_by_host(self.critical_word(v), &mut self.woken);
         }
         self.wake_all();
     }

@@ -100,10 +100,10 @@ pub struct Sim {
     /// By guest.
     subjects: Box<[Rc<dyn SimulatedSystem>]>,
     /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU, and behind these the
-    /// guests' counts of holders that have none.
+    /// guests' counts of critical vCPUs that have none.
     marks: usize,
     /// By guest.
-    holders_off: Box<[u32]>,
+    critical_off: Box<[u32]>,
     /// vCPUs of a guest.
     per_guest: usize,
     costs: Costs,
@@ -231,7 +231,7 @@ impl Sim {
                 state: NextEvent::Done,
                 answer: 0,
                 pcpu: NOWHERE,
-                is_holder_off: false,
+                is_critical_off: false,
                 first: (id - id % per_guest) as u16,
                 base: bases[id],
                 round: Round::default(),
@@ -275,7 +275,7 @@ impl Sim {
             shared,
             subjects,
             marks,
-            holders_off: vec![0; guests].into(),
+            critical_off: vec![0; guests].into(),
             per_guest,
             costs: spec.machine.costs,
             law: spec.law,

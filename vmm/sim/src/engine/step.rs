@@ -150,9 +150,9 @@ impl Sim {
                 self.vcpus[v].round.other();
                 Some((self.slice_left(v), self.costs.hit))
             }
-            Request::IsHolderOff => {
-                let cost = self.access(v, pcpu, self.holders_word(v), Access::Load)?;
-                Some((self.is_holder_off(v).into(), cost))
+            Request::IsCriticalOff => {
+                let cost = self.access(v, pcpu, self.critical_word(v), Access::Load)?;
+                Some((self.is_critical_off(v).into(), cost))
             }
             Request::IsPredecessorOff(lock, ticket) => {
                 self.vcpus[v].round.other();
@@ -322,9 +322,9 @@ impl Sim {
                 self.complete(self.marks + other);
                 Go::on(self.is_off(other).into())
             }
-            Request::IsHolderOff => {
-                self.complete(self.holders_word(v));
-                Go::on(self.is_holder_off(v).into())
+            Request::IsCriticalOff => {
+                self.complete(self.critical_word(v));
+                Go::on(self.is_critical_off(v).into())
             }
             _ => {
                 debug_assert!(false, "only these take transfers");

@@ -107,7 +107,7 @@ impl Sim {
             Request::IsOff(target) => format!("is vCPU {target} off? {answer}"),
             Request::Socket => format!("on which socket is it? {answer}"),
             Request::SliceLeft => format!("what is left of its slice? {answer} ticks"),
-            Request::IsHolderOff => format!("is any holder off? {answer}"),
+            Request::IsCriticalOff => format!("is any holder or next in line off? {answer}"),
             Request::IsPredecessorOff(_, ticket) => {
                 format!("is the waiter before ticket {ticket} off? {answer}")
             }

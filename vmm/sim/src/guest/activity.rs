@@ -59,13 +59,6 @@ pub(crate) struct Doing {
     pub(crate) disorder: Cell<u64>,
 }
 
-impl Doing {
-    /// Does it hold a lock?
-    pub(crate) fn holds(&self) -> bool {
-        self.holds.get()
-    }
-}
-
 /// Adds to a counter.
 pub(crate) fn count(counter: &Cell<u64>, more: u64) {
     counter.set(counter.get() + more);

@@ -88,8 +88,8 @@ impl Pv for RunningVcpu<'_> {
     }
 
     #[inline(always)]
-    fn is_holder_off(&self) -> bool {
-        request(Request::IsHolderOff) != 0
+    fn is_critical_off(&self) -> bool {
+        request(Request::IsCriticalOff) != 0
     }
 
     #[inline(always)]

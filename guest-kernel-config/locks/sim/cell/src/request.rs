@@ -23,8 +23,8 @@ pub enum Request {
     Socket,
     /// Answer: what is left of its slice, in ticks of its clock. [`Answer::MAX`]: more, or not known.
     SliceLeft,
-    /// Answer: is any vCPU off its pCPU that holds a lock?
-    IsHolderOff,
+    /// Answer: is any vCPU off its pCPU that holds a lock, or was the next in line for one?
+    IsCriticalOff,
     /// Answer: is the vCPU that the lock at this address serves before this ticket known to be off?
     IsPredecessorOff(usize, u16),
     /// Gives up its pCPU and stays ready to run.

@@ -43,9 +43,9 @@ pub struct TelemetryView {
     /// offset.
     clocks: Box<[TscClock]>,
     kept: LineUpkeep,
-    /// By vCPU: is it counted in [`MachineWords::holders_off`]? And that count, which the guest could overwrite.
+    /// By vCPU: is it counted in [`MachineWords::critical_off`]? And that count, which the guest could overwrite.
     is_counted: Box<[AtomicBool]>,
-    holders_off: AtomicU32,
+    critical_off: AtomicU32,
     /// Where a program in the guest writes lines of its own; see [`traced`].
     traced: OnceLock<LineFrames>,
 }
@@ -69,8 +69,8 @@ impl TelemetryView {
         kept: LineUpkeep,
     ) -> Self {
         let is_counted = clocks.iter().map(|_| AtomicBool::new(false)).collect();
-        let (holders_off, traced) = (AtomicU32::new(0), OnceLock::new());
-        Self { memory, base, translate, clocks, kept, is_counted, holders_off, traced }
+        let (critical_off, traced) = (AtomicU32::new(0), OnceLock::new());
+        Self { memory, base, translate, clocks, kept, is_counted, critical_off, traced }
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -223,18 +223,19 @@ impl TelemetryView {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
-    /// Publishes whether it has a CPU, for the other vCPUs, and how many without one hold a lock. Called by one thread at
-    /// a time, while the vCPU is outside the guest.
+    /// Publishes whether it has a CPU, for the other vCPUs, and how many without one [others wait
+    /// for](LockActivity::is_critical). Called by one thread at a time, while the vCPU is outside the guest.
     pub fn set_off_cpu(&self, vcpu: VcpuId, off: bool) {
         self.store(vcpu, offset_of!(Line, off_cpu), u32::from(off));
-        let is_holder = off && self.load::<u32>(vcpu, offset_of!(Line, held)) != 0;
+        // Since when it waits does not matter.
+        let is_critical = off && self.activity(vcpu, Nanos::ZERO).is_critical();
         let Some(is_counted) = self.is_counted.get(vcpu.0 as usize) else { return };
-        let count = match (is_counted.swap(is_holder, Relaxed), is_holder) {
-            (false, true) => self.holders_off.fetch_add(1, Relaxed) + 1,
-            (true, false) => self.holders_off.fetch_sub(1, Relaxed) - 1,
+        let count = match (is_counted.swap(is_critical, Relaxed), is_critical) {
+            (false, true) => self.critical_off.fetch_add(1, Relaxed) + 1,
+            (true, false) => self.critical_off.fetch_sub(1, Relaxed) - 1,
             _ => return,
         };
-        let at = self.base.0 + MACHINE + offset_of!(MachineWords, holders_off) as u64;
+        let at = self.base.0 + MACHINE + offset_of!(MachineWords, critical_off) as u64;
         let _ = self.memory.store(count, GuestAddress(at), Relaxed);
     }
 

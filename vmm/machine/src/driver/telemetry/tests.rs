@@ -49,11 +49,12 @@ fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
 }
 
 #[test]
-fn holders_without_a_cpu_are_counted_once_each() {
+fn critical_vcpus_without_a_cpu_are_counted_once_each() {
     let lines = lines();
     let count = || lines.memory.load::<u32>(GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
     let turn = |vcpu, begins: bool| lines.set_off_cpu(VcpuId(vcpu), !begins);
     hold(&lines, 1, 6);
+    set_head(&lines, 6);
     turn(VCPU.0, true);
     assert_eq!(count(), 0, "it has a CPU");
     turn(VCPU.0, false);
@@ -68,6 +69,29 @@ fn holders_without_a_cpu_are_counted_once_each() {
     [0, 1, VCPU.0].into_iter().for_each(|vcpu| turn(vcpu, true));
     assert_eq!(count(), 0);
     turn(200, false);
+}
+
+#[test]
+fn the_next_in_line_is_counted_if_it_spins_without_a_cpu() {
+    let lines = lines();
+    let count = || lines.memory.load::<u32>(GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
+    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+    set_head(&lines, 2);
+    // Ticket 4 is served by the next release, ticket 6 by the one after it.
+    let waits = [
+        (Wait::Spinning, 4, 1),
+        (Wait::Spinning, 6, 0),
+        (Wait::Halted, 4, 0),
+        (Wait::Kicking, 4, 1),
+        (Wait::Outside, 0, 0),
+    ];
+    for (wait, ticket, expected) in waits {
+        lines.store(VCPU, offset_of!(Line, wait), wait.word(ticket));
+        lines.set_off_cpu(VCPU, true);
+        assert_eq!(count(), expected, "{wait:?} {ticket}");
+        lines.set_off_cpu(VCPU, false);
+        assert_eq!(count(), 0);
+    }
 }
 
 #[test]
