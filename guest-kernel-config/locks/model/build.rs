@@ -21,6 +21,8 @@ mod locks;
 mod mutants;
 #[path = "build/rewrite.rs"]
 mod rewrite;
+#[path = "build/schedule_mutants.rs"]
+mod schedule_mutants;
 #[path = "build/sleep.rs"]
 mod sleep;
 #[path = "build/sleep_mutants.rs"]
@@ -35,6 +37,7 @@ use handoff_mutants::HANDOFF_MUTANTS;
 use literature_mutants::LITERATURE_MUTANTS;
 use locks::{LOCKS, Lock, PV_TICKET, needs};
 use mutants::{MUTANTS, Mutant};
+use schedule_mutants::SCHEDULE_MUTANTS;
 use spin_mutants::SPIN_MUTANTS;
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
@@ -62,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         VariantRow { name: "plain", rule: "what the product runs", harmless: Some("the product") };
     row(&mut table, &plain, &ENGINES, &names)?;
     let pv_mutants = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
-    let other_mutants = SPIN_MUTANTS.iter().chain(LITERATURE_MUTANTS);
+    let other_mutants = SPIN_MUTANTS.iter().chain(LITERATURE_MUTANTS).chain(SCHEDULE_MUTANTS);
     let other_mutants = other_mutants.map(|(lock, mutant)| (*lock, mutant));
     for (place, (lock, mutant)) in pv_mutants.chain(other_mutants).enumerate() {
         // Also for a mutant that is not built: its text must still be in the source.

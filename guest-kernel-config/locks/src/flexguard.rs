@@ -2,7 +2,7 @@
 
 use crate::halt::Waits;
 use crate::held::Held;
-use crate::node::{NodeId, Queue};
+use crate::queue::Queue;
 use crate::wait::{ASIDE, LockKey};
 use crate::watch::Looks;
 use crate::{
@@ -72,7 +72,7 @@ impl FlexGuardLock {
             self.held.await_own();
         }
         if let Some(me) = node {
-            self.leave(cpu, me);
+            self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
         }
     }
 
@@ -107,17 +107,6 @@ impl FlexGuardLock {
             }
         }
         waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
-    }
-
-    /// Leaves the queue, having taken the lock. Only holders make a waiter the head: now none can.
-    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
-        let (nodes, again) = (&cpu.waiters.nodes, || cpu.pv.spin_hint());
-        if !nodes.is_head(me) {
-            self.queue.unlink(nodes, me, again);
-        } else if let Some(next) = self.queue.leave(nodes, me, again) {
-            nodes.make_head(next);
-        }
-        nodes.end(me);
     }
 
     /// Lets in the CPU that has halted longest. Only the lock's key is left: the lock may be freed

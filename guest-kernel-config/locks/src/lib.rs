@@ -54,6 +54,7 @@ mod owner_yield;
 mod preemptable;
 mod pv;
 mod pv_queued;
+mod queue;
 mod queued;
 mod reciprocating;
 mod restricted;

@@ -216,9 +216,19 @@ impl Nodes {
     }
 
     /// Number of places that a CPU behind `before` is behind the head, as far as is known.
-    fn place_behind(&self, before: NodeId) -> u16 {
+    pub(crate) fn place_behind(&self, before: NodeId) -> u16 {
         let turn = self.node(before).turn.load(Ordering::Relaxed);
         if turn & HEAD != 0 { 1 } else { (turn / PLACE + 1).min(LAST_PLACE) }
+    }
+
+    /// `me`, which is not linked yet, is so many places behind the head.
+    pub(crate) fn set_place(&self, me: NodeId, place: u16) {
+        self.node(me).turn.store(place * PLACE, Ordering::Relaxed);
+    }
+
+    /// `me`, which no other CPU knows yet, is the head.
+    pub(crate) fn begin_as_head(&self, me: NodeId) {
+        self.node(me).turn.store(HEAD, Ordering::Relaxed);
     }
 
     /// Number of places that `me` is behind the head, as far as is known. Its CPU alone calls it:
@@ -234,7 +244,7 @@ impl Nodes {
 
     /// `me`, the last of its queue, leaves from behind `before`, unless another CPU has joined
     /// behind `before` already.
-    fn unlink_last(&self, before: NodeId, me: NodeId) {
+    pub(crate) fn unlink_last(&self, before: NodeId, me: NodeId) {
         let next = &self.node(before).next;
         let _ = next.compare_exchange(me.0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -323,94 +333,6 @@ impl Nodes {
     }
 }
 
-/// The waiters for a lock: the last of them; each node links to the one behind it.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    tail: AtomicU16,
-}
-
-impl Queue {
-    /// An empty queue.
-    pub(crate) const fn new() -> Self {
-        Self { tail: AtomicU16::new(0) }
-    }
-
-    /// Is it empty? Relaxed: it is a hint, and publishes nothing.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tail.load(Ordering::Relaxed) == 0
-    }
-
-    /// `me` joins, and is the head at once if the queue was empty.
-    pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
-        self.join_behind(nodes, me);
-    }
-
-    /// As [`Queue::join`]; returns the node before `me`.
-    pub(crate) fn join_behind(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
-        let before = self.come(nodes, me)?;
-        nodes.link(before, me);
-        Some(before)
-    }
-
-    /// As [`Queue::join`], for a lock whose waiters may leave the queue anywhere; `true`: another
-    /// is the head.
-    pub(crate) fn join_linked(&self, nodes: &Nodes, me: NodeId) -> bool {
-        let before = self.come(nodes, me);
-        if let Some(before) = before {
-            nodes.follow(before, me);
-            let place = nodes.place_behind(before);
-            nodes.node(me).turn.store(place * PLACE, Ordering::Relaxed);
-            nodes.link(before, me);
-        }
-        before.is_some()
-    }
-
-    /// `me` is the last from now on; returns the node before, to be linked, unless `me` is the
-    /// head.
-    ///
-    /// Release, for the node that the next CPU writes to; acquire, for the previous node.
-    fn come(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
-        let before = NodeId::parse(self.tail.swap(me.0, Ordering::AcqRel));
-        if before.is_none() {
-            nodes.node(me).turn.store(HEAD, Ordering::Relaxed);
-        }
-        before
-    }
-
-    /// `me`, not the head, leaves. Only the holder of the lock may do that, so that no two nodes
-    /// leave at once; those that left before have told `me` which node is before it.
-    ///
-    /// Release, for `me`'s link to the node before: the next CPU to join writes there, too.
-    pub(crate) fn unlink(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
-        let Some(before) = nodes.previous(me) else { return };
-        let left = self.tail.compare_exchange(me.0, before.0, Ordering::Release, Ordering::Relaxed);
-        if left.is_ok() {
-            return nodes.unlink_last(before, me);
-        }
-        let next = nodes.next(me, look_again);
-        nodes.follow(before, next);
-        nodes.link(before, next);
-    }
-
-    /// The head leaves; returns the next head, if there is one. `look_again` is called while a CPU
-    /// has joined and not yet linked its node.
-    ///
-    /// Relaxed: the lock itself orders what was done under it.
-    pub(crate) fn leave(
-        &self,
-        nodes: &Nodes,
-        me: NodeId,
-        look_again: impl FnMut(),
-    ) -> Option<NodeId> {
-        let left = self.tail.compare_exchange(me.0, 0, Ordering::Relaxed, Ordering::Relaxed);
-        if left.is_ok() {
-            return None;
-        }
-        Some(nodes.next(me, look_again))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,54 +368,6 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_passed_on_in_the_order_of_joining() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let ids = [3, 1, 127].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        for id in ids {
-            queue.join(&nodes, id);
-        }
-        for pair in ids.windows(2) {
-            assert!(nodes.is_head(pair[0]) && !nodes.is_head(pair[1]));
-            let next = queue.leave(&nodes, pair[0], || panic!("they have left their names"));
-            assert_eq!(next, Some(pair[1]));
-            assert!(!nodes.make_head(pair[1]), "it does not halt");
-        }
-        assert_eq!(queue.leave(&nodes, ids[2], || panic!("it is the last")), None);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn a_waiter_leaves_from_the_middle_and_from_the_end() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let ids = [4, 1, 9, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        for id in ids {
-            queue.join_linked(&nodes, id);
-        }
-        let link = || panic!("all are linked");
-        queue.unlink(&nodes, ids[2], link);
-        queue.unlink(&nodes, ids[1], link);
-        queue.unlink(&nodes, ids[3], link);
-        let late = nodes.begin(3).expect("none in use");
-        assert!(queue.join_linked(&nodes, late));
-        assert_eq!(nodes.previous(late), Some(ids[0]));
-        assert_eq!(queue.leave(&nodes, ids[0], link), Some(late));
-    }
-
-    #[test]
-    fn a_cpu_that_joins_while_the_last_leaves_stays_linked() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let [head, last, late] = [0, 1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        for id in [head, last] {
-            queue.join_linked(&nodes, id);
-        }
-        // The first half of `Queue::unlink`, then the other CPU, then the second half.
-        queue.tail.store(head.0, Ordering::Relaxed);
-        queue.join_linked(&nodes, late);
-        nodes.unlink_last(head, last);
-        assert_eq!(queue.leave(&nodes, head, || panic!("it is linked")), Some(late));
-    }
-
-    #[test]
     fn the_head_does_not_halt() {
         let nodes = Nodes::new();
         let id = nodes.begin(0).expect("none in use");
@@ -504,20 +378,5 @@ mod tests {
         let id = nodes.begin(1).expect("none in use");
         assert!(nodes.halt(id));
         assert!(nodes.make_head(id), "it is to be kicked");
-    }
-
-    #[test]
-    fn whoever_has_joined_is_waited_for() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let ids = [0, 1].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        queue.join(&nodes, ids[0]);
-        // The second has joined and not yet linked its node.
-        queue.tail.store(ids[1].0, Ordering::Relaxed);
-        let mut looks = 0;
-        let next = queue.leave(&nodes, ids[0], || {
-            looks += 1;
-            nodes.node(ids[0]).next.store(ids[1].0, Ordering::Release);
-        });
-        assert_eq!((next, looks), (Some(ids[1]), 1));
     }
 }

@@ -1,8 +1,9 @@
 //! A queued lock that names its holder, with a bound on steals.
 
 use crate::acquire;
-use crate::node::{NodeId, Queue};
+use crate::node::NodeId;
 use crate::owned::{Owned, confer};
+use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;

@@ -1,8 +1,9 @@
 //! A queued lock that names its holder, to whom waiters yield along the queue.
 
 use crate::acquire;
-use crate::node::{NodeId, Queue};
+use crate::node::NodeId;
 use crate::owned::{Owned, confer};
+use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;
@@ -78,7 +79,7 @@ impl OwnerYieldLock {
             while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
             self.must_queue.store(0, Ordering::Relaxed);
         }
-        self.leave(cpu, me);
+        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 
     /// Looks at most so often until `is_over`, and gives its turn to a holder without a CPU; `true`:
@@ -130,15 +131,6 @@ impl OwnerYieldLock {
             confer(cpu, named.or(Some(before.cpu())));
             looks.spin(cpu.pv, YIELD_EVERY);
         }
-    }
-
-    /// Leaves the queue, having taken the lock.
-    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
-        let nodes = &cpu.waiters.nodes;
-        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
-            nodes.make_head(next);
-        }
-        nodes.end(me);
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::acquire;
 use crate::halt::Waits;
 use crate::held::Held;
-use crate::node::{NodeId, Queue};
+use crate::node::NodeId;
+use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{

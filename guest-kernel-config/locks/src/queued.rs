@@ -2,7 +2,7 @@
 
 use crate::acquire;
 use crate::held::Held;
-use crate::node::{NodeId, Queue};
+use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{
@@ -53,17 +53,9 @@ impl QueuedLock {
         }
         looks.until(cpu, None, || self.held.take());
         if let Some(me) = node {
-            self.leave(cpu, me);
+            // Having taken the lock: until then no CPU can bypass the queue.
+            self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
         }
-    }
-
-    /// Leaves the queue, having taken the lock: until then no CPU can bypass the queue.
-    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
-        let nodes = &cpu.waiters.nodes;
-        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
-            nodes.make_head(next);
-        }
-        nodes.end(me);
     }
 }
 

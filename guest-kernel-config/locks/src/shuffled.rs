@@ -2,7 +2,8 @@
 
 use crate::acquire;
 use crate::held::Held;
-use crate::node::{NodeId, Nodes, Queue};
+use crate::node::{NodeId, Nodes};
+use crate::queue::Queue;
 use crate::sync::MAX_CPUS;
 use crate::wait::LockKey;
 use crate::watch::Looks;
@@ -64,10 +65,7 @@ impl ShuffledLock {
             shuffle(nodes, me);
         }
         looks.until(cpu, None, || self.held.take());
-        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
-            nodes.make_head(next);
-        }
-        nodes.end(me);
+        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 }
 

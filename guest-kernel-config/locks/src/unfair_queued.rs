@@ -2,7 +2,8 @@
 
 use crate::acquire;
 use crate::held::Held;
-use crate::node::{NodeId, Queue};
+use crate::node::NodeId;
+use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{
@@ -53,14 +54,7 @@ impl UnfairQueuedLock {
         if !is_taken {
             looks.until(cpu, None, || self.held.take());
         }
-        // Only holders make a waiter the head: now none can.
-        let again = || cpu.pv.spin_hint();
-        if !nodes.is_head(me) {
-            self.queue.unlink(nodes, me, again);
-        } else if let Some(next) = self.queue.leave(nodes, me, again) {
-            nodes.make_head(next);
-        }
-        nodes.end(me);
+        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
     }
 
     /// Tries now and then until `me` is the head. `true`: the caller has the lock before.

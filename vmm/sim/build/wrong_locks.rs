@@ -144,7 +144,7 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
         lock: "QueuedLock",
         caught: "Stuck",
         edits: &[(
-            "node.rs",
+            "queue.rs",
             "let before = self.come(nodes, me)?;",
             "let before = self.come(nodes, me).filter(|before| before.cpu() != 5)?;",
         )],

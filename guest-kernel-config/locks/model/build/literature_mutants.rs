@@ -1,4 +1,4 @@
-//! Mutants of the locks of the literature, and of those that are restricted, each with the lock that it breaks.
+//! Mutants of the queues and ticketlocks of the literature, each with the lock that it breaks.
 
 use crate::mutants::{LOOM, Mutant, SHUTTLE};
 use crate::spin_mutants::TAKE;
@@ -21,7 +21,17 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "a head hands its place on",
-            edits: &[("unfair_queued", "if !nodes.is_head(me) {", "if is_behind {")],
+            edits: &[(
+                "unfair_queued",
+                "        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());\n",
+                "        let again = || cpu.pv.spin_hint();
+        if is_behind {
+            self.queue.unlink(nodes, me, again);
+            nodes.end(me);
+        } else {
+            self.queue.hand_on(nodes, me, again);
+        }\n",
+            )],
         },
     ),
     (
@@ -32,7 +42,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             engine: SHUTTLE,
             rule: "a waiter that leaves links both neighbours",
             edits: &[(
-                "node",
+                "queue",
                 "        let next = nodes.next(me, look_again);\n        nodes.follow(before, next);\n",
                 "        let next = nodes.next(me, look_again);\n",
             )],
@@ -46,7 +56,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             engine: SHUTTLE,
             rule: "a waiter that leaves links both neighbours",
             edits: &[(
-                "node",
+                "queue",
                 "        nodes.follow(before, next);\n        nodes.link(before, next);\n",
                 "        nodes.follow(before, next);\n",
             )],
@@ -217,7 +227,11 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "a head hands its place on",
-            edits: &[("shuffled", "            nodes.make_head(next);\n", "")],
+            edits: &[(
+                "queue",
+                "            nodes.make_head(next);\n",
+                "            let _ = next;\n",
+            )],
         },
     ),
     (
@@ -392,197 +406,6 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
                 "self.node(id).turn.store(gate.0, Ordering::Release);",
                 "self.node(id).turn.store(gate.0, Ordering::Relaxed);",
             )],
-        },
-    ),
-    (
-        "SliceAwareLock",
-        Mutant {
-            name: "a ticket is drawn while the slice is too short",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "a ticket that is drawn is waited for",
-            edits: &[(
-                "slice_aware",
-                "        let left = cpu.pv.slice_left();\n",
-                "        self.0.0.take_ticket();\n        let left = cpu.pv.slice_left();\n",
-            )],
-        },
-    ),
-    (
-        "SliceAwareLock",
-        Mutant {
-            name: "who is short of its slice does not wait for its turn",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "one ticket at a time",
-            edits: &[(
-                "slice_aware",
-                "        self.0.lock(cpu)\n",
-                "        self.0.try_lock(cpu).unwrap_or_default()\n",
-            )],
-        },
-    ),
-    (
-        "FlexGuardLock",
-        Mutant {
-            name: "who was let in does not ask for those outside",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "one that was let in lets in the next",
-            edits: &[("flexguard", "            self.held.await_own();\n", "")],
-        },
-    ),
-    (
-        "FlexGuardLock",
-        Mutant {
-            name: "blocked: halted without a look",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "flag and last look are one step",
-            edits: &[(
-                "flexguard",
-                "let mut halt = self.held.await_release();",
-                "let _ = self.held.await_release(); let mut halt = true;",
-            )],
-        },
-    ),
-    (
-        "OwnerConferLock",
-        Mutant {
-            name: "the holder's name is stored, not compared",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "taking the word is one step",
-            edits: &[(
-                "owned",
-                "match self.0.compare_exchange(seen, next, Ordering::Acquire, Ordering::Relaxed) {",
-                "self.0.store(next, Ordering::SeqCst); match Ok::<u32, u32>(seen) {",
-            )],
-        },
-    ),
-    (
-        "OwnerConferLock",
-        Mutant {
-            name: "a named holder releases without release",
-            harmless: None,
-            engine: LOOM,
-            rule: "releasing the lock releases",
-            edits: &[(
-                "owned",
-                "self.0.store(next, Ordering::Release);",
-                "self.0.store(next, Ordering::Relaxed);",
-            )],
-        },
-    ),
-    (
-        "OwnerConferLock",
-        Mutant {
-            name: "the next is named but not made the head",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "a head hands its place on",
-            edits: &[(
-                "owner_confer",
-                "            nodes.make_head(next);\n",
-                "            let _ = next;\n",
-            )],
-        },
-    ),
-    (
-        "OwnerYieldLock",
-        Mutant {
-            name: "the head goes once it has kept newcomers out",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "the head waits for the word",
-            edits: &[(
-                "owner_yield",
-                "            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}\n",
-                "",
-            )],
-        },
-    ),
-    (
-        "OwnerYieldLock",
-        Mutant {
-            name: "owner-yield: the next is not made the head",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "a head hands its place on",
-            edits: &[(
-                "owner_yield",
-                "            nodes.make_head(next);\n",
-                "            let _ = next;\n",
-            )],
-        },
-    ),
-    (
-        "RestrictedTicketLock",
-        Mutant {
-            name: "outside: halted without a look",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "flag and last look are one step",
-            edits: &[(
-                "restricted",
-                "let mut halt = !self.has_room_beside(seen / ONE, &cpu.handoff);",
-                "let _ = seen; let mut halt = true;",
-            )],
-        },
-    ),
-    (
-        "RestrictedTicketLock",
-        Mutant {
-            name: "outside: the flag is cleared though another waits",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "the flag stays while a CPU waits outside",
-            edits: &[(
-                "restricted",
-                "        if cpu.waiters.is_awaited_outside(self.key()) {\n            self.inside.fetch_or(AWAITED, Ordering::SeqCst);\n        }\n",
-                "",
-            )],
-        },
-    ),
-    (
-        "RestrictedTicketLock",
-        Mutant {
-            name: "who goes does not look at the flag in one step",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "flag and departure are one step",
-            edits: &[(
-                "restricted",
-                "let seen = self.inside.fetch_sub(ONE, Ordering::SeqCst);",
-                "let seen = self.inside.load(Ordering::SeqCst); self.inside.fetch_sub(ONE, Ordering::SeqCst);",
-            )],
-        },
-    ),
-    (
-        "RestrictedTicketLock",
-        Mutant {
-            name: "who was let in is not counted",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "every CPU inside is counted",
-            edits: &[(
-                "restricted",
-                "        self.inside.fetch_add(ONE, Ordering::SeqCst);\n        self.clear",
-                "        self.clear",
-            )],
-        },
-    ),
-    (
-        "RestrictedTicketLock",
-        Mutant {
-            name: "the count is touched after the release",
-            harmless: None,
-            engine: SHUTTLE,
-            rule: "after the release the lock may be freed",
-            edits: &[
-                ("restricted", "        let lets_in = self.go();\n", ""),
-                ("restricted", "        if lets_in {\n", "        if self.go() {\n"),
-            ],
         },
     ),
 ];

@@ -304,7 +304,8 @@ impl Sim {
         self.shared.doing(v).yields.set(false);
         self.lines.store_by_host(self.marks + v, &mut self.woken);
         let is_critical_off = self.is_off(v) && self.activity(v).is_critical();
-        if std::mem::replace(&mut self.vcpus[v].is_critical_off, is_critical_off) != is_critical_off {
+        if std::mem::replace(&mut self.vcpus[v].is_critical_off, is_critical_off) != is_critical_off
+        {
             let count = &mut self.critical_off[v / self.per_guest];
             *count = if is_critical_off { *count + 1 } else { *count - 1 };
             self.lines.store_by_host(self.critical_word(v), &mut self.woken);
