@@ -57,7 +57,7 @@
 #define PVTICKET_LINE_SLICE_END           0x68U
 #define PVTICKET_LINE_NAMED               0x3U
 #define PVTICKET_MACHINE                  0x4000U
-#define PVTICKET_MACHINE_CRITICAL_OFF      0x0U
+#define PVTICKET_MACHINE_CRITICAL_OFF     0x0U
 #define PVTICKET_QUEUED_LOCK              0x3U
 #define PVTICKET_QUEUED_PENDING           0x2U
 #define PVTICKET_QUEUED_PV_HEAD           0x3U

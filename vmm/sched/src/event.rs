@@ -115,8 +115,8 @@ impl LockActivity {
         )
     }
 
-    /// Do others get nowhere while it has no CPU: does it hold a lock, or is it the next in line and awake? Nobody waits
-    /// for a CPU of one that halts, but for its kick.
+    /// Do others get nowhere while it has no CPU? It holds a lock, is the next in line and awake, or owes a kick. (One that
+    /// halts needs its kick before it needs a CPU.)
     pub const fn is_critical(&self) -> bool {
         match self {
             LockActivity::Waiting { halted: true, .. } | LockActivity::Outside { .. } => false,
