@@ -167,7 +167,7 @@ impl Needs {
         match self {
             Self::Nothing => "nothing",
             Self::Halts => "halts and kicks",
-            Self::CriticalOff => "halts, kicks, is a holder or next in line off",
+            Self::CriticalOff => "halts, kicks, critical_off",
             Self::SliceEnd => "end of its slice",
             Self::YieldTo => "yield_to",
             Self::OffAndYieldTo => "who is off, yield_to",
