@@ -110,6 +110,17 @@ fn each(league: &League, row: &Standing) -> String {
     league.ranked_by.map(share).join(", ")
 }
 
+/// Cells that do not count.
+fn elsewhere((counted, all): (usize, usize)) -> String {
+    if counted == all {
+        return String::new();
+    }
+    format!(
+        " Rates and shares are of {counted} of {}: beside the others the host's CPUs were elsewhere than usual.",
+        count(all, "cell")
+    )
+}
+
 fn table(study: &Study, league: &League) -> Table {
     let [holders, next, host] = league.ranked_by.map(|trial| heading(&league.trials[trial]));
     let first = league.rows.iter().min_by_key(|row| row.base);
@@ -128,7 +139,8 @@ fn table(study: &Study, league: &League) -> Table {
         "What each lock keeps of its own rate with one vCPU for each CPU under the host's scheduler: medians of the \
          ratios with 95 % intervals. Ordered by the least of the three shares. By {first}: the rates with one vCPU for \
          each CPU. Under {host}: the longest wait, the share of the operations that the busier half of the vCPUs made \
-         (even: 50 %){costs}. {SPARED}"
+         (even: 50 %){costs}. {SPARED}{}",
+        elsewhere(league.counted)
     );
     let title = format!("The league{}", in_brackets(&surroundings(study, league)));
     let by_first = format!("by {first}");
@@ -138,7 +150,7 @@ fn table(study: &Study, league: &League) -> Table {
     let mut table = Table::new("league", &title, &note, &head);
     for row in &league.rows {
         let base = &study.points[row.base];
-        let rate = base.rate.map_or_else(dash, |rate| si(rate.median.value));
+        let rate = row.rate.map_or_else(dash, si);
         let cost = row.cost.map_or_else(dash, |cost| ratio(cost.value));
         let longest = row.longest.map_or_else(dash, |longest| time(longest.0 as f64));
         let half = under_host(row).and_then(|point| point.fairness);

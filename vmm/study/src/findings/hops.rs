@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{PointStudy, repetition::RepetitionPlace};
+use super::{
+    PointStudy,
+    repetition::{Repetition, RepetitionPlace},
+};
 use crate::stats;
 
 /// A cache line that takes this many times longer, or less, goes another way. Within one core complex or socket, hops
@@ -46,12 +49,44 @@ pub fn is_elsewhere(hop: f64, usual: f64) -> bool {
     hop > usual * ELSEWHERE || hop * ELSEWHERE < usual
 }
 
+/// The usual hop, by place.
+#[derive(Debug)]
+pub(super) struct UsualHops<'a>(BTreeMap<&'a RepetitionPlace, f64>);
+
+impl<'a> UsualHops<'a> {
+    /// The medians of these points' hops.
+    pub(super) fn new(points: &'a [PointStudy]) -> Self {
+        let mut places: BTreeMap<&RepetitionPlace, Vec<f64>> = BTreeMap::new();
+        for repetition in points.iter().flat_map(|point| &point.repetitions) {
+            places.entry(&repetition.place).or_default().extend(hops_of(repetition));
+        }
+        let usual = |(place, hops): (_, Vec<f64>)| Some((place, stats::median(&hops)?));
+        Self(places.into_iter().filter_map(usual).collect())
+    }
+
+    /// Were the CPUs where they usually are before and after it, as far as is known?
+    pub(super) fn are_beside(&self, repetition: &Repetition) -> bool {
+        let usual = self.0.get(&repetition.place);
+        usual.is_none_or(|usual| hops_of(repetition).all(|hop| !is_elsewhere(hop, *usual)))
+    }
+}
+
+fn hops_of(repetition: &Repetition) -> impl Iterator<Item = f64> {
+    let load = &repetition.load;
+    [load.hop_before, load.hop_after].into_iter().flatten().filter(is_sound)
+}
+
+/// A store may say anything.
+fn is_sound(hop: &f64) -> bool {
+    hop.is_finite() && *hop > 0.0
+}
+
 fn of_a_place(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
-    let sound = |hop: &f64| hop.is_finite() && *hop > 0.0;
-    let all: Vec<f64> = cells.iter().flatten().flatten().copied().filter(sound).collect();
+    let all: Vec<f64> = cells.iter().flatten().flatten().copied().filter(is_sound).collect();
     let usual = stats::median(&all)?;
-    let hops =
-        |cell: &[Option<f64>; 2]| cell.iter().flatten().copied().filter(sound).collect::<Vec<_>>();
+    let hops = |cell: &[Option<f64>; 2]| {
+        cell.iter().flatten().copied().filter(is_sound).collect::<Vec<_>>()
+    };
     let moved = |cell: &Vec<f64>| cell.iter().any(|hop| is_elsewhere(*hop, usual));
     let known: Vec<Vec<f64>> = cells.iter().map(hops).filter(|cell| !cell.is_empty()).collect();
     let count = known.iter().filter(|cell| moved(cell)).count();

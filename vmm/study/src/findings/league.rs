@@ -1,6 +1,9 @@
 //! The league: what each lock keeps of its own throughput when it is overcommitted, by schedule.
 
-use super::{Axis, OF_LOCKS, PointStudy, Study, Timed, compare::is_finite};
+use super::{
+    Axis, OF_LOCKS, PointStudy, Study, Timed, compare::is_finite, hops::UsualHops,
+    repetition::Repetition,
+};
 use crate::{
     point::Point,
     stats::{self, Estimate},
@@ -28,6 +31,9 @@ pub struct League {
     pub ranked_by: [usize; 3],
     /// The locks; first those that keep the largest share in the worst of these three.
     pub rows: Vec<Standing>,
+    /// How many repetitions of its points count, and how many there are: the others ran while the host's CPUs were
+    /// elsewhere than usual.
+    pub counted: (usize, usize),
 }
 
 /// A schedule at one ratio of vCPUs to CPUs.
@@ -44,6 +50,8 @@ pub struct Trial {
 pub struct Standing {
     /// Index of its point with as many vCPUs as CPUs under the host's scheduler, to which all shares refer.
     pub base: usize,
+    /// Its median rate there.
+    pub rate: Option<f64>,
     /// Its rate there by that of the league's first lock.
     pub cost: Option<Estimate>,
     /// By trial; None: it was not measured.
@@ -77,10 +85,22 @@ impl League {
                 None => groups.push(vec![ix]),
             }
         }
-        groups.iter().filter_map(|group| Self::of(&study.points, group, study.seed)).collect()
+        let usual = UsualHops::new(&study.points);
+        let of = |group: &Vec<usize>| Self::of(&study.points, group, &usual, study.seed);
+        groups.iter().filter_map(of).collect()
     }
 
-    fn of(points: &[PointStudy], group: &[usize], seed: u64) -> Option<Self> {
+    fn of(
+        points: &[PointStudy],
+        group: &[usize],
+        usual: &UsualHops<'_>,
+        seed: u64,
+    ) -> Option<Self> {
+        let of = |ix: usize| counted(&points[ix], usual);
+        let ratio = |above: usize, below: usize| {
+            let blocks = PointStudy::blocks_of(of(above).into_iter(), of(below).into_iter());
+            stats::ratio_in_blocks(&blocks, seed).filter(is_finite)
+        };
         let is_base = |ix: &usize| {
             let point = &points[*ix].point;
             is_of_host(point) && point.overcommit() == 1.0
@@ -110,19 +130,22 @@ impl League {
         let host = at(|policy| policy.is_host() || policy.is_host_model())?;
         let ranked_by = [holders, next, host];
         let standing = |base: &usize| {
-            let kept = |trial: &Trial| Kept::of(points, group, *base, trial, seed);
+            let kept = |trial: &Trial| Kept::of(points, group, *base, trial, ratio);
+            let rates: Vec<f64> = of(*base).iter().map(|one| one.rate).collect();
             let kept: Vec<Option<Kept>> = trials.iter().map(kept).collect();
             Standing {
                 base: *base,
-                cost: stats::ratio_in_blocks(&points[*base].blocks(&points[first]), seed)
-                    .filter(is_finite),
+                rate: stats::median(&rates),
+                cost: ratio(*base, first),
                 longest: kept[host].and_then(|kept| longest(&points[kept.point])),
                 kept,
             }
         };
         let mut rows: Vec<Standing> = bases.iter().map(standing).collect();
         rows.sort_by(|a, b| b.least(ranked_by).total_cmp(&a.least(ranked_by)));
-        (rows.len() >= FEWEST).then_some(Self { trials, ranked_by, rows })
+        let counted = group.iter().map(|ix| of(*ix).len()).sum();
+        let all = group.iter().map(|ix| points[*ix].repetitions.len()).sum();
+        (rows.len() >= FEWEST).then_some(Self { trials, ranked_by, rows, counted: (counted, all) })
     }
 
     /// The lock that keeps most in this trial.
@@ -157,18 +180,24 @@ impl Kept {
         group: &[usize],
         base: usize,
         trial: &Trial,
-        seed: u64,
+        ratio: impl Fn(usize, usize) -> Option<Estimate>,
     ) -> Option<Self> {
         let is_it = |ix: &usize| {
             let point = &points[*ix].point;
             is_same_lock(&points[base].point, point) && Trial::of(point) == *trial
         };
         let point = group.iter().copied().find(is_it)?;
-        let share = stats::ratio_in_blocks(&points[point].blocks(&points[base]), seed);
         let hits = points[point].preempted.and_then(|preempted| preempted.hits);
         let is_spared = hits.is_some_and(|hits| hits.hits == 0);
-        Some(Self { point, share: share.filter(is_finite), is_spared })
+        Some(Self { point, share: ratio(point, base), is_spared })
     }
+}
+
+/// The repetitions of a point that count: those beside which the host's CPUs were where they usually are, or if there
+/// are none, all. (Medians of all were off by a factor of up to four, where a fourth and more of them were elsewhere.)
+fn counted<'a>(point: &'a PointStudy, usual: &UsualHops<'_>) -> Vec<&'a Repetition> {
+    let beside: Vec<_> = point.repetitions.iter().filter(|one| usual.are_beside(one)).collect();
+    if beside.is_empty() { point.repetitions.iter().collect() } else { beside }
 }
 
 fn longest(point: &PointStudy) -> Option<Nanos> {
@@ -243,6 +272,29 @@ mod tests {
         let first =
             league.rows.iter().find(|row| study.points[row.base].point.lock.name() == "ticket");
         assert_eq!(first.and_then(|row| row.cost).map(|cost| cost.value), Some(1.0));
+    }
+
+    /// Where a machine below moves the host's CPUs, contended locks have a quarter of their rate for a while.
+    #[test]
+    fn repetitions_beside_which_the_cpus_were_elsewhere_do_not_count() {
+        let mut study = Study::new(&[record(&Fixture { rounds: 5, ..fixture() })]);
+        let still = League::all(&study)[0].counted;
+        for point in &mut study.points {
+            let is_base = point.point.vcpus.get() == 2;
+            for (ix, one) in point.repetitions.iter_mut().enumerate() {
+                let is_far = is_base && ix < 2;
+                one.load.hop_before = Some(if is_far { 160.0 } else { 30.0 });
+                one.rate = if is_far { one.rate / 4.0 } else { 8e6 };
+            }
+        }
+        let moved = &League::all(&study)[0];
+        for row in &moved.rows {
+            assert_eq!(row.rate, Some(8e6));
+            let mut shares = row.kept.iter().flatten().filter_map(|kept| kept.share);
+            assert!(shares.all(|share| share.value == 1.0), "{row:?}");
+        }
+        assert_eq!(still.0, still.1, "no hop is known");
+        assert!(moved.counted.0 < still.0 && moved.counted.1 == still.1, "{:?}", moved.counted);
     }
 
     #[test]

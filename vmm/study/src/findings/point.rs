@@ -225,11 +225,19 @@ impl PointStudy {
 
     /// The rates of both points in each place, this point's first.
     pub fn blocks(&self, other: &Self) -> stats::Blocks {
+        Self::blocks_of(self.repetitions.iter(), other.repetitions.iter())
+    }
+
+    /// The rates of these repetitions in each place.
+    pub(super) fn blocks_of<'a>(
+        above: impl Iterator<Item = &'a Repetition>,
+        below: impl Iterator<Item = &'a Repetition>,
+    ) -> stats::Blocks {
         let mut blocks: BTreeMap<&RepetitionPlace, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-        for repetition in &self.repetitions {
+        for repetition in above {
             blocks.entry(&repetition.place).or_default().0.push(repetition.rate);
         }
-        for repetition in &other.repetitions {
+        for repetition in below {
             blocks.entry(&repetition.place).or_default().1.push(repetition.rate);
         }
         blocks.into_values().collect()
