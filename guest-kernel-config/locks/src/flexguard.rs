@@ -22,8 +22,8 @@ use crate::{
 /// A CPU that takes the word leaves the queue from where it is. So a preempted holder costs those
 /// that wait no more than their halts, nor does a preempted next in line. One that becomes the next
 /// in line while it has no CPU delays those behind it in the queue, until another CPU that counts is
-/// preempted, but no newcomer. There is no bound on bypasses, by design. It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// preempted, but no newcomer. Bypasses are unbounded, by design. The limit on CPUs is that of
+/// [`QueuedLock`](crate::QueuedLock).
 ///
 /// Without PV no CPU halts, and waiters spin.
 #[derive(Debug, Default)]

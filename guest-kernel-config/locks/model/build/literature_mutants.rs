@@ -1,7 +1,7 @@
 //! Mutants of the queues and ticketlocks of the literature, each with the lock that it breaks.
 
 use crate::mutants::{LOOM, Mutant, SHUTTLE};
-use crate::spin_mutants::TAKE;
+use crate::spin_mutants::{NO_NEXT_HEAD, TAKE};
 
 pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
     (
@@ -227,11 +227,7 @@ pub const LITERATURE_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "a head hands its place on",
-            edits: &[(
-                "queue",
-                "            nodes.make_head(next);\n",
-                "            let _ = next;\n",
-            )],
+            edits: &[NO_NEXT_HEAD],
         },
     ),
     (

@@ -1,6 +1,7 @@
 //! Mutants of the locks that go by the schedule, and of those that are restricted, each with the lock that it breaks.
 
 use crate::mutants::{LOOM, Mutant, SHUTTLE};
+use crate::spin_mutants::NO_NEXT_HEAD;
 
 pub const SCHEDULE_MUTANTS: &[(&str, Mutant)] = &[
     (
@@ -118,11 +119,7 @@ pub const SCHEDULE_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "a head hands its place on",
-            edits: &[(
-                "queue",
-                "            nodes.make_head(next);\n",
-                "            let _ = next;\n",
-            )],
+            edits: &[NO_NEXT_HEAD],
         },
     ),
     (

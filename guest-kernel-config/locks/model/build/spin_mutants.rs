@@ -9,6 +9,10 @@ pub const TAKE: (&str, &str, &str) = (
     "{ self.0.store(seen | HELD, Ordering::SeqCst); Ok::<u16, u16>(seen) };",
 );
 
+/// The head leaves its queue, and nobody becomes the head.
+pub const NO_NEXT_HEAD: (&str, &str, &str) =
+    ("queue", "            nodes.make_head(next);\n", "            let _ = next;\n");
+
 pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "TestAndSetLock",

@@ -5,7 +5,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 
 use sim::Machine;
 use study::{
-    findings::{PointStudy, Study, is_elsewhere, repetition::Repetition},
+    findings::{PointStudy, Study, repetition::Repetition},
     stats,
 };
 
@@ -49,8 +49,7 @@ pub(super) fn rates(point: &PointStudy, machine: &Machine) -> Vec<f64> {
 /// Of a machine whose place is not known, or cells of which it is not known: yes.
 fn is_here(repetition: &Repetition, machine: &Machine) -> bool {
     let Some(usual) = machine.hop().map(|hop| hop.0 as f64 / 1e3) else { return true };
-    let hops = [repetition.load.hop_before, repetition.load.hop_after];
-    hops.into_iter().flatten().all(|hop| !is_elsewhere(hop, usual))
+    repetition.is_beside(usual)
 }
 
 /// In a line: how many repetitions were in the machine's place, and where the others were.
@@ -58,8 +57,7 @@ pub(super) fn places(study: &Study, machine: &Machine) -> String {
     let all = || study.points.iter().flat_map(|point| &point.repetitions);
     let elsewhere: Vec<f64> = all()
         .filter(|repetition| !is_here(repetition, machine))
-        .flat_map(|repetition| [repetition.load.hop_before, repetition.load.hop_after])
-        .flatten()
+        .flat_map(Repetition::hops)
         .collect();
     let Some((usual, other)) = machine.hop().zip(stats::median(&elsewhere)) else {
         return String::new();

@@ -58,7 +58,7 @@ impl<'a> UsualHops<'a> {
     pub(super) fn new(points: &'a [PointStudy]) -> Self {
         let mut places: BTreeMap<&RepetitionPlace, Vec<f64>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
-            places.entry(&repetition.place).or_default().extend(hops_of(repetition));
+            places.entry(&repetition.place).or_default().extend(repetition.hops());
         }
         let usual = |(place, hops): (_, Vec<f64>)| Some((place, stats::median(&hops)?));
         Self(places.into_iter().filter_map(usual).collect())
@@ -66,30 +66,34 @@ impl<'a> UsualHops<'a> {
 
     /// Were the CPUs where they usually are before and after it, as far as is known?
     pub(super) fn are_beside(&self, repetition: &Repetition) -> bool {
-        let usual = self.0.get(&repetition.place);
-        usual.is_none_or(|usual| hops_of(repetition).all(|hop| !is_elsewhere(hop, *usual)))
+        self.0.get(&repetition.place).is_none_or(|usual| repetition.is_beside(*usual))
     }
 }
 
-fn hops_of(repetition: &Repetition) -> impl Iterator<Item = f64> {
-    let load = &repetition.load;
-    [load.hop_before, load.hop_after].into_iter().flatten().filter(is_sound)
+impl Repetition {
+    /// What a cache line took between two CPUs before and after it, in nanoseconds, as far as is known.
+    pub fn hops(&self) -> impl Iterator<Item = f64> {
+        sound([self.load.hop_before, self.load.hop_after])
+    }
+
+    /// Were the CPUs in the place of this hop before and after it, as far as is known?
+    pub fn is_beside(&self, usual: f64) -> bool {
+        self.hops().all(|hop| !is_elsewhere(hop, usual))
+    }
 }
 
 /// A store may say anything.
-fn is_sound(hop: &f64) -> bool {
-    hop.is_finite() && *hop > 0.0
+fn sound(cell: [Option<f64>; 2]) -> impl Iterator<Item = f64> {
+    cell.into_iter().flatten().filter(|hop| hop.is_finite() && *hop > 0.0)
 }
 
 fn of_a_place(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
-    let all: Vec<f64> = cells.iter().flatten().flatten().copied().filter(is_sound).collect();
+    let hops = cells.iter().map(|cell| sound(*cell).collect());
+    let known: Vec<Vec<f64>> = hops.filter(|cell: &Vec<f64>| !cell.is_empty()).collect();
+    let all = known.concat();
     let usual = stats::median(&all)?;
-    let hops = |cell: &[Option<f64>; 2]| {
-        cell.iter().flatten().copied().filter(is_sound).collect::<Vec<_>>()
-    };
-    let moved = |cell: &Vec<f64>| cell.iter().any(|hop| is_elsewhere(*hop, usual));
-    let known: Vec<Vec<f64>> = cells.iter().map(hops).filter(|cell| !cell.is_empty()).collect();
-    let count = known.iter().filter(|cell| moved(cell)).count();
+    let moved = |cell: &&Vec<f64>| cell.iter().any(|hop| is_elsewhere(*hop, usual));
+    let count = known.iter().filter(moved).count();
     let distance = |hop: &f64| (hop / usual).ln().abs();
     let farthest =
         all.iter().copied().max_by(|one, other| distance(one).total_cmp(&distance(other)))?;

@@ -86,8 +86,8 @@ impl League {
             }
         }
         let usual = UsualHops::new(&study.points);
-        let of = |group: &Vec<usize>| Self::of(&study.points, group, &usual, study.seed);
-        groups.iter().filter_map(of).collect()
+        let league = |group: &Vec<usize>| Self::of(&study.points, group, &usual, study.seed);
+        groups.iter().filter_map(league).collect()
     }
 
     fn of(
@@ -96,9 +96,10 @@ impl League {
         usual: &UsualHops<'_>,
         seed: u64,
     ) -> Option<Self> {
-        let of = |ix: usize| counted(&points[ix], usual);
+        let counting = |ix: usize| counted(&points[ix], usual);
         let ratio = |above: usize, below: usize| {
-            let blocks = PointStudy::blocks_of(of(above).into_iter(), of(below).into_iter());
+            let (above, below) = (counting(above), counting(below));
+            let blocks = PointStudy::blocks_of(above.into_iter(), below.into_iter());
             stats::ratio_in_blocks(&blocks, seed).filter(is_finite)
         };
         let is_base = |ix: &usize| {
@@ -131,7 +132,7 @@ impl League {
         let ranked_by = [holders, next, host];
         let standing = |base: &usize| {
             let kept = |trial: &Trial| Kept::of(points, group, *base, trial, ratio);
-            let rates: Vec<f64> = of(*base).iter().map(|one| one.rate).collect();
+            let rates: Vec<f64> = counting(*base).iter().map(|one| one.rate).collect();
             let kept: Vec<Option<Kept>> = trials.iter().map(kept).collect();
             Standing {
                 base: *base,
@@ -143,7 +144,7 @@ impl League {
         };
         let mut rows: Vec<Standing> = bases.iter().map(standing).collect();
         rows.sort_by(|a, b| b.least(ranked_by).total_cmp(&a.least(ranked_by)));
-        let counted = group.iter().map(|ix| of(*ix).len()).sum();
+        let counted = group.iter().map(|ix| counting(*ix).len()).sum();
         let all = group.iter().map(|ix| points[*ix].repetitions.len()).sum();
         (rows.len() >= FEWEST).then_some(Self { trials, ranked_by, rows, counted: (counted, all) })
     }
