@@ -214,6 +214,19 @@ fn a_standstill_is_noticed() {
     assert!(matches!(end, Err(Stuck::NoProgress(_))), "{end:?}");
 }
 
+/// Regression: events at the end of time were taken again and again, and passed for a lock that makes no progress.
+#[test]
+fn the_end_of_time_is_no_standstill() {
+    let mut spec = spec(System::NativeTicket, 1, "rr");
+    spec.slice = Nanos(500_000_000);
+    spec.load.locks[0].critical = Span::Fixed(Picos(900 * MILLI.0));
+    let mut sim = Sim::new(&spec).expect("it can be simulated");
+    assert_eq!(sim.run_for_at_most(1_000_000, u64::MAX), Ok(()));
+    assert_eq!(sim.run_out(), Ok(()));
+    let done = sim.figures().all();
+    assert!((4_990..5_010).contains(&done), "{done} of 0.9 s in 75 minutes");
+}
+
 /// A run of a PV lock whose vCPUs halt often, under faults.
 fn faulty(faults: &str) -> Result<SimFigures, Stuck> {
     let faults = faults.parse().expect("they are faults");

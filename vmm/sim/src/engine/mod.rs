@@ -327,7 +327,7 @@ impl Sim {
         }
     }
 
-    /// Simulates until `end`, at most [`Picos::LAST`].
+    /// Simulates until `end`, at most [`Picos::LAST`]: an event there may be of any later time, and is not simulated.
     pub fn run_until(&mut self, end: Picos) -> Result<(), Stuck> {
         let timers = self.pcpus.len();
         let end = end.min(Picos::LAST);
@@ -343,7 +343,7 @@ impl Sim {
             if time == Picos::NEVER && self.unfinished > 0 {
                 return Err(Stuck::AllHalt);
             }
-            if time > end || self.unfinished == 0 {
+            if time > end || time == Picos::LAST || self.unfinished == 0 {
                 self.now = end.max(self.now);
                 return Ok(());
             }
