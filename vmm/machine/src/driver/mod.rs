@@ -40,6 +40,6 @@ pub use stats::Histograms;
 pub use telemetry::{LineUpkeep, TelemetryView, Translate};
 
 #[cfg(test)]
-mod asked_tests;
-#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod told_tests;

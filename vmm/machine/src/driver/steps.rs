@@ -29,6 +29,11 @@ fn standing_of(core: &Core, vcpu: VcpuIndex) -> TurnState {
     TurnState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
 }
 
+/// Whether the vCPU of this event may have been in the guest since its last one. (Woken in KVM's HLT, it is without a slot.)
+fn may_have_run(event: &Event) -> bool {
+    !matches!(event, Event::Kicked(_) | Event::KickedInHlt(_) | Event::HoldOver)
+}
+
 impl VcpuReadings for Driver {
     fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos> {
         self.thread(vcpu).take_handover()
@@ -71,7 +76,8 @@ impl Driver {
                 self.thread(vcpu).mark_unslotted();
             }
             for affected in [vcpu, whose] {
-                if !matches!(inner.core.state(affected), State::Running(_)) {
+                let runs = matches!(inner.core.state(affected), State::Running(_));
+                if !runs && (affected != vcpu || may_have_run(&event)) {
                     self.change_turn(affected, false);
                 }
             }

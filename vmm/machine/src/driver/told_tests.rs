@@ -1,4 +1,4 @@
-//! A request to yield, which a schedule makes in a guest's telemetry line, lasts for one turn.
+//! What a guest is told in its telemetry: a request to yield lasts for one turn, and which vCPUs count as critical without a CPU.
 
 use std::{
     mem::offset_of,
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use hypercalls::telemetry::Line;
+use hypercalls::telemetry::{Line, MACHINE, MachineWords, Wait};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::*;
@@ -61,6 +61,22 @@ impl World {
         self.memory.store(u32::from(holds), at(offset_of!(Line, held)), SeqCst).unwrap();
     }
 
+    /// The other vCPU waits for the holder's lock.
+    fn wait(&self) {
+        let at = |offset| GuestAddress(BASE + (size_of::<Line>() + offset) as u64);
+        self.memory.store(LOCK, at(offset_of!(Line, wait_lock)), SeqCst).unwrap();
+        self.memory.store(Wait::Spinning.word(2), at(offset_of!(Line, wait)), SeqCst).unwrap();
+    }
+
+    fn set_head(&self, head: u16) {
+        self.memory.store(head, GuestAddress(LOCK), SeqCst).unwrap();
+    }
+
+    fn critical_off(&self) -> u32 {
+        let at = BASE + MACHINE + offset_of!(MachineWords, critical_off) as u64;
+        self.memory.load(GuestAddress(at), SeqCst).unwrap()
+    }
+
     fn is_asked(&self) -> bool {
         let at = GuestAddress(BASE + offset_of!(Line, yield_wanted) as u64);
         self.memory.load::<u32>(at, SeqCst).unwrap() != 0
@@ -107,4 +123,19 @@ fn what_is_asked_too_late_is_withdrawn_when_the_next_turn_begins() {
     );
     assert_eq!(world.state(), State::Running(SlotId(0)));
     assert!(!world.is_asked());
+}
+
+#[test]
+fn a_vcpu_that_becomes_the_next_in_line_without_a_cpu_is_not_counted_before_it_has_run() {
+    let world = World::new();
+    let look = || world.driver.look(OTHER, Mode::Unknown);
+    world.wait();
+    world.set_head(0xfffe);
+    world.driver.tell(OTHER, Event::Stopped(look()));
+    assert_eq!(world.critical_off(), 0, "another one is before it");
+    world.set_head(0);
+    world.driver.tell(OTHER, Event::Kicked(None));
+    assert_eq!(world.critical_off(), 0);
+    world.driver.tell(OTHER, Event::Stopped(look()));
+    assert_eq!(world.critical_off(), 1, "it ran, and is the next in line");
 }

@@ -1,0 +1,191 @@
+//! Waiters and holders of queued locks.
+
+use hypercalls::telemetry::{
+    QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING, QUEUED_PENDING, QUEUED_PV_HEAD,
+};
+
+use super::*;
+
+fn set_word(lines: &TelemetryView, word: u32) {
+    lines.memory.store(word, GuestAddress(LOCK), Relaxed).unwrap();
+}
+
+fn wait_for_queued(lines: &TelemetryView, vcpu: VcpuId, rank: u16) {
+    lines.store(vcpu, offset_of!(Line, wait_lock), QUEUED);
+    lines.store(vcpu, offset_of!(Line, wait), Wait::Spinning.word(rank));
+}
+
+#[test]
+fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
+    let lines = lines();
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    for (rank, word, distance, is_next) in [
+        (QUEUED_PENDING, 0x101, Some(1), true),
+        (QUEUED_HEAD, 0x4_0101, Some(2), false),
+        (QUEUED_HEAD, 0x4_0100, Some(1), true),
+        (QUEUED_HEAD, 0x4_0000, Some(0), true),
+        (QUEUED_BEHIND, 0x4_0001, Some(2), false),
+        (QUEUED_BEHIND, 0x4_0000, None, false),
+    ] {
+        wait_for_queued(&lines, VCPU, rank);
+        set_word(&lines, word);
+        let activity = seen();
+        let LockActivity::Waiting { lock, distance: found, .. } = activity else {
+            panic!("{activity:?}")
+        };
+        assert_eq!((lock, found), (LockId(LOCK), distance), "rank {rank}, {word:#x}");
+        assert_eq!(activity.is_next(), is_next, "rank {rank}, {word:#x}");
+    }
+}
+
+/// A PV release is a locked instruction, too: the vCPU has not said yet that it holds the lock no longer.
+#[test]
+fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
+    let lines = lines();
+    let other = VcpuId(0);
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let hold = |vcpu| {
+        lines.store(vcpu, offset_of!(Line, held_lock), QUEUED);
+        lines.store(vcpu, offset_of!(Line, held), 1_u32);
+    };
+    hold(VCPU);
+    set_word(&lines, 1);
+    assert!(seen().is_holder());
+    hold(other);
+    assert_eq!(seen(), LockActivity::Entering, "it may be either");
+    lines.store(VCPU, offset_of!(Line, wait_lock), QUEUED);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(QUEUED_PENDING));
+    let kicking = seen();
+    assert!(matches!(kicking, LockActivity::Kicking { lock: LockId(LOCK), .. }), "{kicking:?}");
+    wait_for_queued(&lines, VcpuId(1), QUEUED_PV_HEAD);
+    let first = lines.activity(VcpuId(1), Nanos(5));
+    assert!(kicking.goes_before(&first), "{first:?} sleeps until the kick");
+    lines.store(other, offset_of!(Line, held), 0_u32);
+    assert!(seen().is_holder(), "it has not released it yet");
+    set_word(&lines, 0);
+    assert!(
+        seen().is_next() && seen().goes_before(&first),
+        "the first waiter sleeps until the kick"
+    );
+    // It holds another lock around it.
+    set_word(&lines, 1);
+    hold(other);
+    lines.memory.store(1_u32, GuestAddress(LOCK + 4), Relaxed).unwrap();
+    lines.store(VCPU, offset_of!(Line, held_lock), QUEUED + 4);
+    lines.store(VCPU, offset_of!(Line, held_lock) + 8, QUEUED);
+    lines.store(VCPU, offset_of!(Line, held), 2_u32);
+    let outer = LockActivity::Holding { lock: Some(LockId(LOCK + 4)), depth: 1 };
+    assert_eq!(seen(), outer);
+}
+
+/// Lines that a program in the guest writes, in pages anywhere in its memory or not in it.
+/// Lock stealing, and test-and-set locks: taken before the queue is joined.
+#[test]
+fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
+    let lines = lines();
+    let other = VcpuId(0);
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    wait_for_queued(&lines, VCPU, QUEUED_JOINING);
+    set_word(&lines, 0x4_0001);
+    let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    assert_eq!(seen(), owns);
+    wait_for_queued(&lines, other, QUEUED_JOINING);
+    assert!(!seen().is_holder(), "it may be the other's");
+    lines.store(other, offset_of!(Line, held_lock), QUEUED);
+    lines.store(other, offset_of!(Line, held), 1_u32);
+    set_word(&lines, 1);
+    assert!(matches!(seen(), LockActivity::Waiting { distance: None, .. }), "its turn is open");
+}
+
+/// A vCPU is stopped most often right after a locked instruction: the one that took the lock.
+#[test]
+fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
+    let lines = lines();
+    let (other, third) = (VcpuId(0), VcpuId(1));
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    lines.store(VCPU, offset_of!(Line, wait_lock), QUEUED);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Entering.word(0));
+    set_word(&lines, 0);
+    assert_eq!(seen(), LockActivity::Free, "the lock is free");
+    set_word(&lines, 1);
+    assert_eq!(seen(), owns);
+    lines.store(third, offset_of!(Line, wait_lock), QUEUED);
+    lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
+    assert_eq!(seen(), LockActivity::Entering, "another one takes it, too");
+    lines.store(other, offset_of!(Line, held_lock), QUEUED);
+    lines.store(other, offset_of!(Line, held), 1_u32);
+    assert_eq!(seen(), LockActivity::Free, "another one has it");
+    let owner = lines.stopped(other, (0..3).map(VcpuId), Nanos(5));
+    assert_eq!(owner, owns);
+    set_word(&lines, 0);
+    assert_eq!(lines.stopped(other, (0..3).map(VcpuId), Nanos(5)), LockActivity::Free);
+
+    // Waiters: the pending one whose bit is gone, and the first of a PV queue.
+    lines.store(other, offset_of!(Line, held), 0_u32);
+    lines.store(third, offset_of!(Line, wait), 0_u32);
+    for (rank, word) in [(QUEUED_PENDING, 1), (QUEUED_PV_HEAD, 0x4_0001), (QUEUED_HEAD, 1)] {
+        wait_for_queued(&lines, VCPU, rank);
+        set_word(&lines, word);
+        assert_eq!(seen(), owns, "rank {rank}");
+        lines.store(other, offset_of!(Line, held), 1_u32);
+        assert!(matches!(seen(), LockActivity::Waiting { distance: Some(1), .. }), "rank {rank}");
+        lines.store(other, offset_of!(Line, held), 0_u32);
+    }
+    wait_for_queued(&lines, VCPU, QUEUED_PENDING);
+    set_word(&lines, 0x101);
+    assert!(matches!(seen(), LockActivity::Waiting { .. }), "its bit is set: it waits");
+}
+
+/// Right after the locked instructions that set the pending bit and that join the queue.
+#[test]
+fn a_waiter_that_has_just_become_the_next_one_is_found() {
+    let lines = lines();
+    let other = VcpuId(0);
+    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    // The third vCPU owns it.
+    lines.store(VcpuId(1), offset_of!(Line, held_lock), QUEUED);
+    lines.store(VcpuId(1), offset_of!(Line, held), 1_u32);
+    wait_for_queued(&lines, VCPU, QUEUED_JOINING);
+    set_word(&lines, 0x001);
+    assert!(!seen().is_next(), "it has not set the bit");
+    set_word(&lines, 0x101);
+    assert!(seen().is_next());
+    wait_for_queued(&lines, other, QUEUED_JOINING);
+    assert_eq!(seen(), LockActivity::Entering, "it may be the other's");
+    wait_for_queued(&lines, other, QUEUED_PENDING);
+    assert!(!seen().is_next(), "it is the other's");
+
+    lines.store(other, offset_of!(Line, wait), 0_u32);
+    wait_for_queued(&lines, VCPU, QUEUED_BEHIND);
+    // The tail is CPU 2, or 1.
+    set_word(&lines, 0xc_0001);
+    assert!(seen().is_next(), "no other is in the queue");
+    wait_for_queued(&lines, other, QUEUED_BEHIND);
+    assert!(!seen().is_next(), "the other is ahead");
+    lines.store(other, offset_of!(Line, wait), 0_u32);
+    set_word(&lines, 0x8_0001);
+    assert!(!seen().is_next(), "it has not joined");
+}
+
+/// A waiter that has lost its CPU does not notice that it is the first by now.
+#[test]
+fn a_waiter_that_was_let_ahead_is_next_before_it_notices() {
+    const NODE: u64 = 0x3040;
+    let lines = lines();
+    let is_next = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5)).is_next();
+    wait_for_queued(&lines, VCPU, QUEUED_BEHIND);
+    lines.store(VCPU, offset_of!(Line, queue_node), NODE);
+    lines.store(VcpuId(0), offset_of!(Line, held_lock), QUEUED);
+    lines.store(VcpuId(0), offset_of!(Line, held), 1_u32);
+    // The tail is CPU 0.
+    set_word(&lines, 0x4_0001);
+    assert!(!is_next());
+    lines.memory.store(1_u32, GuestAddress(NODE + 8), Relaxed).unwrap();
+    assert!(is_next());
+    assert!(lines.activity(VCPU, Nanos(5)).is_next());
+    for odd in [NODE + 1, u64::MAX - 7] {
+        lines.store(VCPU, offset_of!(Line, queue_node), odd);
+        assert!(!is_next(), "{odd:#x}");
+    }
+}
