@@ -88,7 +88,7 @@ impl Place {
 }
 
 /// The policies that divide time, and those that take it away.
-const POLICIES: [&str; 12] = [
+const POLICIES: [&str; 13] = [
     "host",
     "rr",
     "fair",
@@ -97,6 +97,7 @@ const POLICIES: [&str; 12] = [
     "directed-yield",
     "deferred",
     "deferred:look",
+    "extend",
     "lhp:10,5ms",
     "lwp:10,5ms",
     "point:critical",
