@@ -16,8 +16,8 @@ use crate::{
 };
 
 tests![
-    linux_6_1_boots_with_every_backend => Quiet("3 min alone, beyond its limit beside others: 33 CPUs on two"),
-    linux_7_boots_with_every_backend => Quiet("3 min alone, beyond its limit beside others: 33 CPUs on two"),
+    linux_6_1_boots_with_every_backend => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
+    linux_7_boots_with_every_backend => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
     linux_6_1_passes_locktorture => Long("30 s: another guest kernel"),
     linux_7_passes_locktorture => Long("30 s: another guest kernel"),
     linux_6_1_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
