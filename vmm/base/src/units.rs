@@ -1,6 +1,6 @@
 //! Types for ids and units, used instead of bare integers.
 
-use std::{fmt, num::ParseIntError, str::FromStr};
+use std::{fmt, mem, num::ParseIntError, str::FromStr};
 
 use hypercalls::MAX_VCPUS;
 use serde::{Deserialize, Serialize};
@@ -243,26 +243,26 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A sorted list of host CPUs without repeats; parses `0,2-5`.
+/// Host CPUs without repeats, in the order in which slots use them; parses `0,2-5`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
 impl CpuList {
-    /// Maximum number of CPUs in libc's affinity interface (`CPU_SETSIZE`).
-    const LIMIT: usize = 1024;
+    /// CPUs of the largest x86 kernel (`NR_CPUS` in arch/x86/Kconfig).
+    pub const LIMIT: usize = 8192;
 
     /// A list of one CPU.
     pub fn of(cpu: usize) -> Self {
         Self(vec![cpu])
     }
 
-    /// A list of these CPUs, sorted and without repeats; an error if empty.
+    /// A list of these CPUs without repeats; an error if empty.
     pub fn new(cpus: &[usize]) -> Result<Self, UnitError> {
         let words: Vec<String> = cpus.iter().map(usize::to_string).collect();
         words.join(",").parse()
     }
 
-    /// The CPUs' numbers, ascending; at least one.
+    /// The CPUs' numbers; at least one.
     pub fn cpus(&self) -> &[usize] {
         &self.0
     }
@@ -280,21 +280,16 @@ impl FromStr for CpuList {
         let bad = || UnitError::CpuList(text.into());
         let number =
             |part: &str| part.trim().parse().ok().filter(|cpu| *cpu < Self::LIMIT).ok_or_else(bad);
+        let mut listed = [false; Self::LIMIT];
         let mut cpus = Vec::new();
         for part in text.trim().split(',') {
-            match part.split_once('-') {
-                Some((first, last)) => {
-                    let (first, last): (usize, usize) = (number(first)?, number(last)?);
-                    if first > last {
-                        return Err(bad());
-                    }
-                    cpus.extend(first..=last);
-                }
-                None => cpus.push(number(part)?),
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (usize, usize) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(bad());
             }
+            cpus.extend((first..=last).filter(|cpu| !mem::replace(&mut listed[*cpu], true)));
         }
-        cpus.sort_unstable();
-        cpus.dedup();
         Ok(Self(cpus))
     }
 }
@@ -372,9 +367,10 @@ mod tests {
     #[test]
     fn cpu_lists_parse_and_print_alike() {
         let list: CpuList = "5,0-2,1".parse().unwrap();
-        assert_eq!(list.cpus(), [0, 1, 2, 5]);
-        assert_eq!(list.to_string(), "0-2,5");
-        for text in ["", "a", "3-1", "1,,2", "0-99999999"] {
+        assert_eq!(list.cpus(), [5, 0, 1, 2], "the order of slots");
+        assert_eq!(list.to_string(), "5,0-2");
+        assert_eq!("0-8191".parse::<CpuList>().unwrap().cpus().len(), CpuList::LIMIT);
+        for text in ["", "a", "3-1", "1,,2", "8192", "0-99999999"] {
             assert!(text.parse::<CpuList>().is_err(), "{text}");
         }
     }

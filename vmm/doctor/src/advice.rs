@@ -101,7 +101,8 @@ fn kvm(facts: &Facts) -> Option<String> {
 /// Notes about settings that influence measurements; they are not errors.
 fn measuring(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
-    if facts.cpu.smt == Some(true) && facts.cpu.one_per_core.len() < facts.cpu.allowed.len() {
+    let used = facts.cpu.by_default.as_ref().map_or(0, |choice| choice.cpus.cpus().len());
+    if facts.cpu.one_per_core.len() < used {
         notes.push(format!(
             "when measuring: hardware threads share cores; take one of each: --cpus {}",
             cpu_list(&facts.cpu.one_per_core)
@@ -144,6 +145,7 @@ pub(super) mod tests {
         sched_ext::SchedExtFacts,
         system::SystemFacts,
         tools::{Artifact, CacheFacts},
+        topology::Choice,
         virtualization::KvmFacts,
     };
 
@@ -165,6 +167,8 @@ pub(super) mod tests {
                 allowed: vec![0, 1, 2, 3],
                 smt: Some(false),
                 one_per_core: vec![0, 1, 2, 3],
+                by_default: Some(Choice { cpus: "0-3".parse().unwrap(), note: None }),
+                unknown: Vec::new(),
                 governors: BTreeSet::new(),
                 hypervisor: None,
             },

@@ -7,7 +7,10 @@ use std::{
 
 use serde::Serialize;
 
-use super::files::HostFiles;
+use super::{
+    files::HostFiles,
+    topology::{Choice, Topology, Wanted},
+};
 use kvm::{
     cpus::{kernels, spared},
     host::has_flag,
@@ -36,8 +39,12 @@ pub struct CpuFacts {
     pub allowed: Vec<usize>,
     /// Do hardware threads share cores?
     pub smt: Option<bool>,
-    /// Of the CPUs that may be used, one per core: the best set for measuring overcommit.
+    /// Of the CPUs that may be used, one per core.
     pub one_per_core: Vec<usize>,
+    /// The CPUs that commands use by default; None: this process may use none.
+    pub by_default: Option<Choice>,
+    /// Parts of the topology that the host does not describe.
+    pub unknown: Vec<&'static str>,
     /// The frequency governors of the CPUs that may be used, without repeats.
     pub governors: BTreeSet<String>,
     /// The signature of the hypervisor that this host runs under.
@@ -50,6 +57,7 @@ impl CpuFacts {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
         let flags: BTreeMap<_, _> = FLAGS.map(|flag| (flag, has_flag(&cpuinfo, flag))).into();
         let hypervisor = flags["hypervisor"].then(hypervisor_name);
+        let topology = Topology::read(files, allowed);
         Self {
             vendor: field(&cpuinfo, "vendor_id"),
             model: field(&cpuinfo, "model name"),
@@ -57,7 +65,9 @@ impl CpuFacts {
             online: online(&cpuinfo).saturating_sub(spared()),
             spared: spared(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),
-            one_per_core: one_per_core(files, allowed),
+            one_per_core: topology.one_per_core(),
+            by_default: topology.choose(Wanted::Default).ok(),
+            unknown: topology.unknown,
             governors: governors(files, allowed),
             allowed: allowed.into(),
             flags,
@@ -78,27 +88,6 @@ fn online(cpuinfo: &str) -> usize {
 fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
     cpus.iter().filter_map(|cpu| files.text(&path(kernels(*cpu)))).collect()
-}
-
-/// The first CPU of each core. A CPU whose core is unknown is kept.
-fn one_per_core(files: &HostFiles, allowed: &[usize]) -> Vec<usize> {
-    let siblings = |cpu: &usize| {
-        let cpu = kernels(*cpu);
-        files.text(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
-    };
-    let mut seen = Vec::new();
-    allowed
-        .iter()
-        .copied()
-        .filter(|cpu| match siblings(cpu) {
-            Some(core) if seen.contains(&core) => false,
-            Some(core) => {
-                seen.push(core);
-                true
-            }
-            None => true,
-        })
-        .collect()
 }
 
 /// The hypervisor's signature: 12 bytes of CPUID leaf 0x4000_0000 (EBX, ECX, EDX), by convention.
@@ -129,23 +118,5 @@ mod tests {
         assert!(!cpu.flags["svm"] && !cpu.flags["hypervisor"]);
         assert_eq!((cpu.smt, cpu.hypervisor), (None, None));
         assert_eq!(cpu.one_per_core, [0, 1]);
-    }
-
-    #[test]
-    fn one_cpu_of_each_core_is_kept() {
-        let sibling =
-            |cpu| format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        let (a, b, c, d) = (sibling(0), sibling(1), sibling(2), sibling(3));
-        let files = made_up::host(
-            "cores",
-            &[
-                (a.as_str(), "0,2\n"),
-                (b.as_str(), "1,3\n"),
-                (c.as_str(), "0,2\n"),
-                (d.as_str(), "1,3\n"),
-            ],
-        );
-        assert_eq!(one_per_core(&files, &[0, 1, 2, 3]), [0, 1]);
-        assert_eq!(one_per_core(&files, &[2, 3]), [2, 3]);
     }
 }

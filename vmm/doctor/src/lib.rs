@@ -17,6 +17,7 @@ pub mod sched_ext;
 pub mod system;
 pub mod text;
 pub mod tools;
+pub mod topology;
 pub mod virtualization;
 
 use serde::Serialize;

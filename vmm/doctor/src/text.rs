@@ -119,6 +119,13 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
         ),
         row("SMT", smt),
     ];
+    if let Some(choice) = &cpu.by_default {
+        let note = choice.note.as_deref().and_then(|note| note.strip_prefix("CPUs "));
+        rows.push(row("CPUs by default", note.map_or_else(|| "all".to_owned(), str::to_owned)));
+    }
+    if !cpu.unknown.is_empty() {
+        rows.push(row("topology", format!("unknown: {}", cpu.unknown.join(", "))));
+    }
     if cpu.spared > 0 {
         rows.push(row("kept free of guests", format!("{KEPT_FREE}: its CPU 1 is CPU 0 here")));
     }

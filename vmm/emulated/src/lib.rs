@@ -30,7 +30,6 @@ use std::{
     env,
     ffi::OsString,
     path::PathBuf,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -42,6 +41,7 @@ pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
 use base::units::ByteSize;
+use kvm::signal;
 use os::{artifacts::cache_dir, owners::stranger, runtime};
 use study::point::HostKernel;
 
@@ -75,8 +75,8 @@ pub struct Errand {
 }
 
 impl Errand {
-    /// An errand with these arguments, this process's stdin, live output, as many CPUs as this
-    /// system has but at most eight, the default kernel, and 1 GiB.
+    /// An errand with these arguments, this process's stdin, live output, the default number of CPUs and kernel, and
+    /// 1 GiB.
     pub fn new(args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
             args: args.into_iter().map(Into::into).collect(),
@@ -95,9 +95,10 @@ impl Errand {
     }
 }
 
-/// The default number of CPUs for a command in the emulated host.
+/// The default number of CPUs for a command in the emulated host: as many as this process may use, at most 16. A quota of
+/// CPU time does not count: slots are CPUs, however slow.
 pub fn default_cpus() -> u32 {
-    thread::available_parallelism().map_or(1, |count| count.get().min(8) as u32)
+    signal::allowed_cpus().len().clamp(1, 16) as u32
 }
 
 /// How the emulated host is supervised.

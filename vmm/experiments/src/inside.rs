@@ -132,6 +132,11 @@ impl Inside {
         path_inside
     }
 
+    /// The command needs this many CPUs.
+    pub fn needs_cpus(&mut self, count: u32) {
+        self.errand.cpus = self.errand.cpus.max(count);
+    }
+
     /// Memory for so many copies of a file.
     fn add_memory(&mut self, file: &Path, copies: u64) {
         let all = file_size(file).saturating_mul(copies);

@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod bar;
+pub mod cpus;
 pub mod host;
 pub mod inside;
 pub mod kernel;

@@ -63,6 +63,8 @@ pub struct Setup {
     host_kernel: HostKernel,
     /// Memory that the guests need, in the emulated host.
     memory: ByteSize,
+    /// CPUs that the cells need, in the emulated host.
+    slots: u32,
     /// The guest kernels.
     kernels: Kernels,
     /// The recording that the policy `replay` follows. Paths of files may be no UTF-8, which `PathBuf` refuses.
@@ -104,6 +106,7 @@ impl Setup {
             host,
             host_kernel,
             memory,
+            slots: 1,
             kernels: kernels.clone(),
             recording: recording.map(name),
             changes: Changes::Nowhere,
@@ -124,7 +127,9 @@ impl Setup {
         } else {
             Changes::Nowhere
         };
-        Self { changes, switches_features, schedules, ..self }
+        let there = points.iter().filter(|point| point.host == HostKind::Emulated);
+        let slots = there.map(|point| point.slots).max().unwrap_or(1);
+        Self { changes, switches_features, schedules, slots, ..self }
     }
 
     /// Has the vCPUs of the cells run in these control groups, below `root` if that is made already.
@@ -184,6 +189,7 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let mut inside = Inside::new(setup.host_kernel, setup.memory);
     // The jobs.
     inside.errand().stdin = StdinMode::Inherit;
+    inside.needs_cpus(setup.slots);
     let kernels = inside.take_kernels(&setup.kernels);
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));

@@ -3,32 +3,27 @@
 use std::fs;
 
 use base::units::CpuList;
-use rustix::{
-    process::Pid,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-};
+use rustix::process::Pid;
 
-use crate::cpus;
+use crate::affinity::CpuMask;
 
 /// The threads of this program are kept off some CPUs while this value lives; those that they start
 /// inherit that, and may choose other CPUs for themselves.
 #[derive(Debug)]
 pub struct Aside {
     /// What the threads may use now, and before: nothing, if all of their CPUs were to be left.
-    moved: Vec<(CpuSet, CpuSet)>,
+    moved: Vec<(CpuMask, CpuMask)>,
 }
 
 impl Aside {
     /// Keeps all threads of this program off these CPUs. Those that may use no others stay where they are.
     pub fn from(cpus: &CpuList) -> Self {
-        let left: Vec<usize> = cpus.cpus().iter().map(|cpu| cpus::kernels(*cpu)).collect();
-        let mut moved: Vec<(CpuSet, CpuSet)> = Vec::new();
+        let mut moved: Vec<(CpuMask, CpuMask)> = Vec::new();
         for thread in threads() {
-            let Ok(before) = sched_getaffinity(Some(thread)) else { continue };
-            let mut after = before;
-            left.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| after.unset(*cpu));
-            let moves = after != before && after.count() > 0;
-            if moves && sched_setaffinity(Some(thread), &after).is_ok() {
+            let Ok(before) = CpuMask::of(Some(thread)) else { continue };
+            let after = before.without(cpus.cpus());
+            // The kernel refuses a mask without a CPU.
+            if after != before && after.apply(Some(thread)).is_ok() {
                 let pair = (after, before);
                 if !moved.contains(&pair) {
                     moved.push(pair);
@@ -43,10 +38,10 @@ impl Drop for Aside {
     /// Gives their CPUs back to the threads, and to those that they have started.
     fn drop(&mut self) {
         for thread in threads() {
-            let Ok(now) = sched_getaffinity(Some(thread)) else { continue };
+            let Ok(now) = CpuMask::of(Some(thread)) else { continue };
             if let Some((_, before)) = self.moved.iter().find(|(after, _)| *after == now) {
                 // A thread that has ended meanwhile needs none.
-                let _ = sched_setaffinity(Some(thread), before);
+                let _ = before.apply(Some(thread));
             }
         }
     }

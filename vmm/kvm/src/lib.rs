@@ -1,5 +1,6 @@
 //! The only crate that talks to KVM, and with `vmm/bpf` (libbpf) the only one of the VMM that has `unsafe`.
 
+mod affinity;
 pub mod aside;
 pub mod caps;
 pub mod cpus;

@@ -4,23 +4,14 @@
 //! kvm/api.rst 4.10). One that arrives early stays pending and ends the next `KVM_RUN` at once: it
 //! cannot be lost.
 
-use std::{
-    io, mem,
-    os::unix::thread::JoinHandleExt,
-    ptr,
-    sync::OnceLock,
-    thread::{self, JoinHandle},
-};
+use std::{io, mem, os::unix::thread::JoinHandleExt, ptr, sync::OnceLock, thread::JoinHandle};
 
 use rustix::{
     process::{Pid, Resource, getrlimit},
-    thread::{
-        CapabilitySet, CapabilitySets, CpuSet, capabilities, gettid, sched_getaffinity,
-        sched_setaffinity,
-    },
+    thread::{CapabilitySet, CapabilitySets, capabilities, gettid},
 };
 
-use super::{KvmError, cpus};
+use super::{KvmError, affinity::CpuMask};
 use base::units::{CpuList, Nanos};
 
 /// The signal that ends `KVM_RUN`.
@@ -144,13 +135,9 @@ pub fn pin_this_thread(cpus: &CpuList) -> io::Result<()> {
     pin(None, cpus.cpus())
 }
 
-/// Restricts a thread (none: the calling one) to these CPUs. CPUs above [`CpuSet::MAX_CPU`] are left
-/// out; the kernel refuses an empty set.
+/// Restricts a thread (none: the calling one) to these CPUs.
 fn pin(thread: Option<Pid>, chosen: &[usize]) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    let chosen = chosen.iter().map(|cpu| cpus::kernels(*cpu));
-    chosen.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
-    sched_setaffinity(thread, &set).map_err(io::Error::from)
+    CpuMask::NONE.with(chosen).apply(thread)
 }
 
 /// How a thread competes for its CPU (sched(7)).
@@ -248,15 +235,12 @@ fn set_class(thread: libc::pid_t, class: SchedulingClass) {
 
 /// The CPUs that the calling thread may use.
 pub fn allowed_cpus() -> Vec<usize> {
-    let Ok(set) = sched_getaffinity(None) else {
-        return (0..thread::available_parallelism().map_or(1, |n| n.get())).collect();
-    };
-    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).filter_map(cpus::ours).collect()
+    CpuMask::of(None).map(|mask| mask.cpus()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::mpsc, time::Instant};
+    use std::{sync::mpsc, thread, time::Instant};
 
     use super::*;
 

@@ -23,13 +23,13 @@ use check::{
     suite::{Load, TestName},
 };
 use experiments::{
-    Usage,
+    Usage, cpus,
     host::{self, GuestClass, HostMode, Place},
     inside::Inside,
     kernel,
 };
 use kvm::KvmKind;
-use lab::host::{gather_facts, kernel_facts, resolve_cpus};
+use lab::host::{gather_facts, kernel_facts, topology};
 use os::{artifacts, signals};
 
 /// Slots that the guests share, if the host has as many.
@@ -132,8 +132,8 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
         return emulated(args, &kernels);
     }
     host::check_direct(GuestClass::Ring0, kind)?;
-    let cpus = resolve_cpus(None)?;
-    let slots = cpus.cpus().len().min(SLOTS) as u32;
+    let cpus = cpus::choose_without_option(&topology(), Some(SLOTS))?;
+    let slots = cpus.cpus().len() as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };
     if let [first, second] = kernels.as_slice() {
         return compared(

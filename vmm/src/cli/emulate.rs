@@ -25,8 +25,8 @@ pub struct EmulateArgs {
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     mem: ByteSize,
 
-    /// CPUs for guests [default: as many as this host has, at most 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8))]
+    /// CPUs for guests [default: as many as this host has, at most 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     cpus: Option<u32>,
 
     /// File to take along

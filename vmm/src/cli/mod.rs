@@ -16,6 +16,8 @@ mod host;
 mod inside;
 mod keep;
 mod locks_command;
+#[cfg(test)]
+mod planning_tests;
 mod priority;
 mod report_command;
 mod reproduce;

@@ -7,8 +7,11 @@ use base::plural::count;
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
-use experiments::reproduce::{self, Asked, Options, Reproduced, Saved, list};
-use lab::host::resolve_cpus;
+use experiments::{
+    cpus,
+    reproduce::{self, Asked, Options, Reproduced, Saved, list},
+};
+use lab::host::topology;
 use os::{results, signals};
 use published::Table;
 use report::{html, words::reproduction as words};
@@ -80,7 +83,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
         print(&list(&tables));
         return Ok(0);
     }
-    let cpus = resolve_cpus(None)?;
+    let cpus = cpus::choose_without_option(&topology(), None)?;
     let (saved, is_new) =
         if args.resume { (Saved::read(&args.out)?, false) } else { (begun(args)?, true) };
     let asked = Asked::new(&tables, &saved.options.rows)?;

@@ -19,6 +19,7 @@ use super::{
     print, report_command, say,
 };
 use experiments::{
+    cpus,
     host::HostMode,
     options::{RunOptions, SweepOptions},
     plan::{self, MOST_JOBS, built_in},
@@ -26,7 +27,7 @@ use experiments::{
     sweep::{self, Ended, MOST_CPUS},
     workers::KernelFiles,
 };
-use lab::{run::Summary, sweep::EngineKind};
+use lab::{host::topology, run::Summary, sweep::EngineKind};
 use os::signals;
 use study::{
     point::GuestKind,
@@ -74,8 +75,7 @@ pub struct RunArgs {
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_JOBS)))]
     jobs: u16,
 
-    /// Host CPUs that carry the vCPUs, for example 0,2-5 [default: all]
-    #[arg(long, value_name = "LIST", conflicts_with = "resume")]
+    #[arg(long, value_name = "LIST", conflicts_with = "resume", help = cpus::HELP)]
     cpus: Option<CpuList>,
 
     /// Where to run, if the spec does not say
@@ -184,7 +184,7 @@ impl RunArgs {
         Ok(self.only.iter().cloned().chain(machine).collect())
     }
 
-    fn options(&self) -> anyhow::Result<RunOptions> {
+    pub(super) fn options(&self) -> anyhow::Result<RunOptions> {
         let SweepArgs { on, slurm, detach, node_cpus, unit_cells } = self.sweep.clone();
         Ok(RunOptions {
             spec: self.spec()?,
@@ -214,7 +214,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         Some(Ended::Whole { dir, summary }) => return finish(&dir, summary),
         None => {}
     }
-    let plan = plan::plan(&options)?;
+    let plan = plan::plan(&options, &topology())?;
     if args.dry_run {
         print(&plan.dry_run());
         return Ok(0);

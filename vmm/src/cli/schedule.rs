@@ -14,11 +14,12 @@ use base::{
     text,
     units::{CpuList, Nanos, VcpuCount},
 };
+use doctor::topology::Topology;
 use experiments::{
+    cpus,
     inside::Inside,
     recording::{self, RECORDING_INSIDE},
 };
-use lab::host::resolve_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,
@@ -69,9 +70,9 @@ pub(super) struct ScheduleArgs {
     #[arg(long, value_name = "P", help = policy_help())]
     policy: Vec<PolicyList>,
 
-    /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all]
+    /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all of them]
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = at_least_one)]
-    slots: Option<usize>,
+    pub(super) slots: Option<usize>,
 
     /// How long a turn on a slot lasts, for example 500us or 4ms; 50us or more, but in simulations
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
@@ -188,7 +189,7 @@ pub(super) struct SchedulePlan {
     #[serde(with = "text")]
     pub(super) policy: PolicySpec,
     /// Slots: the first CPUs there; None: all.
-    slots: Option<usize>,
+    pub(super) slots: Option<usize>,
     slice: Nanos,
     /// Seed of the schedule and of the faults.
     pub(super) seed: u64,
@@ -214,10 +215,10 @@ impl SchedulePlan {
         self.record.is_some()
     }
 
-    /// Checks it against a host of so many CPUs, for machines of `vcpus` each.
-    pub(super) fn check(&self, vcpus: VcpuCount, cpus: usize) -> Result<(), Usage> {
+    /// Checks it against a host of so many CPUs, of which a command uses `default`, for machines of `vcpus` each.
+    pub(super) fn check(&self, vcpus: VcpuCount, cpus: usize, default: usize) -> Result<(), Usage> {
         let cpus: Vec<usize> = (0..cpus).collect();
-        let slots = slots(self.slots, &CpuList::new(&cpus)?)?;
+        let slots = slots(self.slots.or(Some(default)), &CpuList::new(&cpus)?)?;
         let file = self.policy.replays().map(Path::new);
         file.map_or(Ok(()), |file| recording::matching(file, [self.size(slots, vcpus)]).map(drop))
     }
@@ -228,8 +229,15 @@ impl SchedulePlan {
     }
 
     /// The schedule on this host's CPUs, for machines of `vcpus` each.
-    pub(super) fn spec(&self, vcpus: VcpuCount) -> Result<ScheduleSpec, Usage> {
-        let cpus = resolve_cpus(None)?;
+    pub(super) fn spec(
+        &self,
+        vcpus: VcpuCount,
+        topology: &Topology,
+    ) -> Result<ScheduleSpec, Usage> {
+        let cpus = match self.policy.is_host() {
+            true => CpuList::new(&topology.cpus())?,
+            false => cpus::choose_without_option(topology, self.slots)?,
+        };
         let slots = slots(self.slots, &cpus)?;
         let size = self.size(slots, vcpus);
         let recording =

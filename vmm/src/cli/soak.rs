@@ -17,14 +17,16 @@ use base::{
     plural::{agree, count, noun},
     units::{CpuList, Nanos, VcpuCount},
 };
+use doctor::topology::Topology;
 use experiments::{
+    cpus,
     host::HostMode,
     measure::{Asked, Folder, finish, measure, plan_of},
     prepare::driver,
     workers::{KernelFiles, Traced},
 };
 use lab::{
-    host::resolve_cpus,
+    host::topology,
     soak::{Soak, SoakPlan, Tally},
 };
 use report::{faults::in_a_line, si::si};
@@ -45,7 +47,7 @@ pub struct SoakArgs {
           value_parser = clap::value_parser!(u64).range(1..))]
     acquisitions: u64,
 
-    /// vCPUs of the rounds' machines, in turn: 1 to 128, or vCPUs for each CPU
+    /// vCPUs of the rounds' machines, in turn: 1 to 128, or vCPUs for each slot
     #[arg(
         long,
         value_name = "LIST",
@@ -55,8 +57,7 @@ pub struct SoakArgs {
     )]
     vcpus: Vec<Level>,
 
-    /// Host CPUs that carry the vCPUs, for example 0,2-5 [default: all]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", help = cpus::HELP)]
     cpus: Option<CpuList>,
 
     /// Slots of the schedule: the first of these CPUs [default: all]
@@ -106,7 +107,7 @@ pub struct SoakArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
-    let (soak, cpus) = plan(args)?;
+    let (soak, cpus) = plan(args, &topology())?;
     let mut plan = plan_of("soak", &[soak.spec()], cpus, (args.host, args.host_kernel.choice()))?;
     let rounds = soak.rounds(plan.experiment.clone());
     plan.replace(rounds);
@@ -149,13 +150,13 @@ pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
+pub(super) fn plan(args: &SoakArgs, topology: &Topology) -> Result<(SoakPlan, CpuList), Usage> {
     let is_other = args.policy.is_host() || args.policy.is_host_model();
     if is_other || args.policy.replays().is_some() {
         return Err(Usage(format!("--policy {}: a soak needs a schedule of ours", args.policy)));
     }
     driver::check_schedule(args.driver, &args.policy, false)?;
-    let cpus = resolve_cpus(args.cpus.clone())?;
+    let cpus = cpus::choose(topology, args.cpus.as_ref(), args.slots)?;
     let available = cpus.cpus().len();
     let slots = args.slots.unwrap_or(available);
     if !(1..=available).contains(&slots) {
@@ -165,7 +166,7 @@ fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
     }
     let plan = SoakPlan {
         acquisitions: args.acquisitions,
-        levels: resolve_levels(&args.vcpus, &cpus)?,
+        levels: resolve_levels(&args.vcpus, &cpus.first(slots))?,
         slots: slots as u32,
         policy: args.policy.clone(),
         driver: args.driver,

@@ -19,7 +19,11 @@ pub enum PlanError {
     #[error("'{0}' is not a ratio: write for example 1.5x")]
     Ratio(String),
     /// A ratio results in an invalid number of vCPUs.
-    #[error("{ratio}x of {} is {vcpus:.0} vCPUs: a machine has 1 to {most}", count(*.cpus, "CPU"))]
+    #[error(
+        "{ratio}x of {} is {vcpus:.0} vCPUs: a machine has 1 to {most}; the most is {:.2}x of them",
+        count(*.cpus, "CPU"),
+        largest_ratio(*.cpus, *.most)
+    )]
     RatioRange {
         /// vCPUs per CPU, as it was written.
         ratio: f64,
@@ -44,6 +48,11 @@ pub enum PlanError {
     /// Not a valid duration.
     #[error("'{0}' is not a number of seconds from 0.001 to 3600")]
     Seconds(String),
+}
+
+/// The largest ratio in hundredths, rounded down, that a machine of at most so many vCPUs has on these CPUs.
+fn largest_ratio(cpus: usize, most: u32) -> f64 {
+    (100.0 * f64::from(most) / cpus as f64).floor() / 100.0
 }
 
 /// A number of vCPUs, absolute or per CPU; parses `4`, `1.5x`.
@@ -134,12 +143,11 @@ fn resolve_within(
     Ok(resolved)
 }
 
-/// The CPUs to use: those `asked` for, or all that are `allowed`.
-pub fn choose_cpus(asked: Option<CpuList>, allowed: CpuList) -> Result<CpuList, PlanError> {
-    let Some(asked) = asked else { return Ok(allowed) };
-    match asked.cpus().iter().find(|cpu| !allowed.cpus().contains(cpu)) {
-        Some(cpu) => Err(PlanError::Cpu { cpu: *cpu, allowed }),
-        None => Ok(asked),
+/// Checks that all CPUs of a list are `allowed`.
+pub fn check_cpus(list: &CpuList, allowed: &CpuList) -> Result<(), PlanError> {
+    match list.cpus().iter().find(|cpu| !allowed.cpus().contains(cpu)) {
+        Some(cpu) => Err(PlanError::Cpu { cpu: *cpu, allowed: allowed.clone() }),
+        None => Ok(()),
     }
 }
 
@@ -174,7 +182,13 @@ mod tests {
             assert!(bad.parse::<Level>().is_err(), "{bad}");
         }
         let error = resolve_levels(&[Level::Ratio(100.0)], &cpus("0-1")).unwrap_err();
-        assert_eq!(error.to_string(), "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128");
+        assert_eq!(
+            error.to_string(),
+            "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128; the most is 64.00x of them"
+        );
+        let error = resolve_levels(&[Level::Ratio(2.0)], &cpus("0-95")).unwrap_err().to_string();
+        assert!(error.ends_with("the most is 1.33x of them"), "{error}");
+        assert!(resolve_levels(&["1.33x".parse().unwrap()], &cpus("0-95")).is_ok());
         assert!(resolve_levels(&[Level::Ratio(1e300)], &cpus("0-1")).is_err());
         let simulated = resolve_simulated(&[Level::Ratio(100.0)], &cpus("0-1")).unwrap();
         assert_eq!(simulated[0].get(), 200);
@@ -192,10 +206,9 @@ mod tests {
     #[test]
     fn cpus_must_be_allowed() {
         let allowed = cpus("0-3");
-        assert_eq!(choose_cpus(None, allowed.clone()), Ok(cpus("0-3")));
-        assert_eq!(choose_cpus(Some(cpus("1,3")), allowed.clone()), Ok(cpus("1,3")));
+        assert_eq!(check_cpus(&cpus("1,3"), &allowed), Ok(()));
         assert_eq!(
-            choose_cpus(Some(cpus("2-5")), allowed).unwrap_err().to_string(),
+            check_cpus(&cpus("2-5"), &allowed).unwrap_err().to_string(),
             "host CPU 4 is not available: this process may use 0-3"
         );
     }

@@ -14,7 +14,7 @@ use anyhow::bail;
 use humantime::format_duration;
 
 use crate::{
-    Usage,
+    Usage, cpus,
     host::{self, GuestClass, HostKernelChoice, HostMode, Place},
     options::RunOptions,
     sweep,
@@ -27,12 +27,13 @@ use base::{
     shown,
     units::{ByteSize, CpuList},
 };
+use doctor::topology::Topology;
 use kvm::KvmKind;
-use lab::{cell::simulated::machine_files, host::resolve_cpus, run::estimate};
+use lab::{cell::simulated::machine_files, run::estimate};
 use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},
-    spec::{Experiment, Only, Setting, SpecError, is_simulated},
+    spec::{Experiment, Only, Setting, SpecError, is_simulated, most_slots},
     store::{
         Contents, Store,
         record::{FORMAT, MachineFile, Outcome, RunLine},
@@ -87,25 +88,30 @@ pub enum Nodes {
     Remote,
 }
 
-/// Reads the experiment. Writes nothing.
-pub fn plan(args: &RunOptions) -> anyhow::Result<Plan> {
+/// Reads the experiment, for a host with these CPUs. Writes nothing.
+pub fn plan(args: &RunOptions, topology: &Topology) -> anyhow::Result<Plan> {
     match (&args.resume, &args.spec) {
         (Some(dir), _) => resumed(dir),
-        (None, Some(spec)) => fresh(args, spec, Nodes::Here),
+        (None, Some(spec)) => fresh(args, spec, Nodes::Here, topology),
         (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
     }
 }
 
 /// The experiment of this spec, to run from its beginning.
-pub(crate) fn fresh(args: &RunOptions, spec: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
+pub(crate) fn fresh(
+    args: &RunOptions,
+    spec: &Path,
+    nodes: Nodes,
+    topology: &Topology,
+) -> anyhow::Result<Plan> {
     let (text, name) = read(spec)?;
     let cpus = if is_simulated(&text) {
         // Whether a machine has as many as a cell wants is found out by that cell.
         CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).map_err(Usage::from)?
     } else if nodes == Nodes::Here {
-        resolve_cpus(args.cpus.clone()).map_err(Usage::from)?
+        cpus::choose(topology, args.cpus.as_ref(), most_slots(&text))?
     } else {
-        sweep::node_cpus(args, nodes)?
+        sweep::node_cpus(args, nodes, topology)?
     };
     let share = cpus.cpus().len() / usize::from(args.jobs);
     if share == 0 {
@@ -238,9 +244,6 @@ fn whole(
 ) -> anyhow::Result<Experiment> {
     let share = run.cpus.len() / run.jobs.max(1) as usize;
     let cpus = CpuList::new(&run.cpus).map_err(Usage::from)?.first(share);
-    if nodes == Nodes::Here && !is_simulated(&run.spec) {
-        resolve_cpus(Some(cpus.clone())).map_err(Usage::from)?;
-    }
     let place = |spec: &str, _: GuestKind, needs_ring_0| match nodes {
         Nodes::Here | Nodes::Local => place_of(spec, &run.host, needs_ring_0),
         Nodes::Remote => place_on_nodes(spec, &run.host),

@@ -7,8 +7,10 @@ use base::{plural::count, shown, units::CpuList};
 
 use super::{MOST_JOBS, Nodes, Plan, experiment};
 use crate::{Usage, host::HostMode};
+use lab::host::allowed_cpus;
 use study::{
-    spec::Experiment,
+    plan::check_cpus,
+    spec::{Experiment, is_simulated},
     store::{
         Contents, Store,
         record::{CellLine, RunLine},
@@ -34,6 +36,10 @@ pub(crate) fn resumed_sweep(dir: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
 fn reopened(dir: &Path, store: Store, contents: Contents, nodes: Nodes) -> anyhow::Result<Plan> {
     let run = contents.run.clone();
     let experiment = stored(dir, &run, &contents.cells, nodes)?;
+    if nodes == Nodes::Here && !is_simulated(&run.spec) {
+        let named = CpuList::new(&run.cpus).map_err(Usage::from)?;
+        check_cpus(&named, &allowed_cpus().map_err(Usage::from)?).map_err(Usage::from)?;
+    }
     Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
 }
 

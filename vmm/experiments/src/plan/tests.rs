@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::workers;
+use lab::host::allowed_cpus;
 use study::{
     point::HostKernel,
     store::{
@@ -18,7 +19,7 @@ use study::{
 
 /// The first line of a run of two cells, on a CPU that this process may use.
 fn first() -> RunLine {
-    let cpus = resolve_cpus(None).unwrap().first(1);
+    let cpus = allowed_cpus().unwrap().first(1);
     RunLine {
         format: FORMAT,
         name: "test".into(),
@@ -120,7 +121,7 @@ fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
         let request = Request {
             name: "test".into(),
             spec: first().spec,
-            cpus: resolve_cpus(None).unwrap().first(1),
+            cpus: allowed_cpus().unwrap().first(1),
             jobs: 1,
             host,
             host_kernel: HostKernelChoice(Some(HostKernel::Linux7)),
@@ -136,7 +137,7 @@ fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
 
 #[test]
 fn a_first_line_that_contradicts_itself_is_refused() {
-    let allowed = resolve_cpus(None).unwrap().cpus().to_vec();
+    let allowed = allowed_cpus().unwrap().cpus().to_vec();
     for (key, value, what) in [
         ("jobs", json!(0), "0 jobs, expected 1 to 1"),
         ("jobs", json!(2), "2 jobs, expected 1 to 1"),

@@ -12,11 +12,12 @@ use std::{
 use base::{plural::count, units::CpuList};
 
 use crate::{
+    cpus,
     host::{HostKernelChoice, HostMode},
     measure::{finish, measure_plan, plan_of},
     workers::Traced,
 };
-use lab::{calibrate, cell::simulated::machine, host::resolve_cpus};
+use lab::{calibrate, cell::simulated::machine, host::topology};
 use report::si::si;
 use sim::{Machine, Noise, Picos};
 use study::{
@@ -142,7 +143,7 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
     let extent = if is_short { SHORT } else { FULL };
     // Before anything is measured: is there a machine file?
     let machine = machine(calibrate::NAME)?;
-    let all = resolve_cpus(None)?;
+    let all = cpus::choose_without_option(&topology(), None)?;
     let cpus = all.first(machine.cpus().min(all.cpus().len()));
     let cells = Cells { extent, work: Work::on(&machine), slots: cpus.cpus().len() as u32 };
     let measured = match here::measured(&cells, &machine, &cpus)? {

@@ -17,8 +17,9 @@ use crate::{
     plan::{self, Plan},
     workers::KernelFiles,
 };
+use doctor::topology::Wanted;
 use lab::{
-    host::resolve_cpus,
+    host::{resolve_cpus, topology},
     run::{EMULATED_HOST, estimate_cell},
     sweep::{
         Engine, EngineKind, Submission,
@@ -49,7 +50,7 @@ impl Head {
     /// A new sweep. Writes nothing.
     pub fn planned(args: &RunOptions, kind: EngineKind) -> anyhow::Result<Self> {
         let spec = args.spec.as_deref().context("name a spec")?;
-        let plan = plan::fresh(args, spec, nodes(kind))?;
+        let plan = plan::fresh(args, spec, nodes(kind), &topology())?;
         let sweep = fix::fix(&plan, args, kind)?;
         Ok(Self { plan, sweep, kind, resumed: None })
     }
@@ -130,7 +131,8 @@ impl Head {
             EngineKind::Local => {
                 // Measured cells would disturb each other.
                 let width = if is_simulated(self.experiment()) {
-                    resolve_cpus(None).map_or(1, |cpus| cpus.cpus().len())
+                    let choice = resolve_cpus(&topology(), None, Wanted::Default);
+                    choice.map_or(1, |choice| choice.cpus.cpus().len())
                 } else {
                     1
                 };

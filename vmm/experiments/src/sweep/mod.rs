@@ -20,6 +20,7 @@ use crate::{
     options::{RunOptions, SweepOptions},
     plan::Nodes,
 };
+use doctor::topology::{Topology, Wanted};
 use head::Head;
 use lab::{host::resolve_cpus, run::Summary, sweep::EngineKind};
 use study::store;
@@ -55,10 +56,16 @@ const fn nodes(kind: EngineKind) -> Nodes {
 }
 
 /// The CPUs of a task: a number of them, whatever their numbers are on its node.
-pub(crate) fn node_cpus(args: &RunOptions, nodes: Nodes) -> anyhow::Result<CpuList> {
+pub(crate) fn node_cpus(
+    args: &RunOptions,
+    nodes: Nodes,
+    topology: &Topology,
+) -> anyhow::Result<CpuList> {
     let count = match (args.sweep.node_cpus, nodes) {
         (Some(count), _) => count as usize,
-        (None, Nodes::Here | Nodes::Local) => resolve_cpus(None).map_err(Usage::from)?.cpus().len(),
+        (None, Nodes::Here | Nodes::Local) => {
+            resolve_cpus(topology, None, Wanted::Default).map_err(Usage::from)?.cpus.cpus().len()
+        }
         (None, Nodes::Remote) => bail!(Usage(
             "--node-cpus N is needed: on how many CPUs do the cells of a task run? Ratios such as \
              2x refer to them"

@@ -27,9 +27,10 @@ use crate::{
     run::orders,
     workers::{Traced, Workers},
 };
+use doctor::topology::Wanted;
 use kvm::KvmKind;
 use lab::{
-    host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, with_files},
+    host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, topology, with_files},
     run::{self, Order, Watcher},
     sweep::dir::SweepDir,
 };
@@ -179,15 +180,16 @@ fn fits(
     for ((_, _, planned), file) in sweep.kernels().zip(kernels.iter()) {
         check_kernel(planned, file.path())?;
     }
-    let allowed = resolve_cpus(None).map_err(Usage::from)?;
-    let available = allowed.cpus().len();
+    let wanted = Wanted::Count(sweep.cpus as usize);
+    let cpus = resolve_cpus(&topology(), None, wanted).map_err(Usage::from)?.cpus;
+    let available = cpus.cpus().len();
     if available < sweep.cpus as usize {
-        bail!(Refusal::Cpus { wanted: sweep.cpus, there: available, cpus: allowed });
+        bail!(Refusal::Cpus { wanted: sweep.cpus, there: available, cpus });
     }
     if sweep.kvm {
         check_kvm(experiment)?;
     }
-    Ok(allowed.first(sweep.cpus as usize))
+    Ok(cpus)
 }
 
 fn check_kernel(planned: &FileFacts, file: &Path) -> anyhow::Result<()> {

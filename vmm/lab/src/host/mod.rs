@@ -10,7 +10,12 @@ use std::{path::Path, thread, time::Duration};
 
 use base::units::CpuList;
 use doctor::{
-    confinement::ConfinementFacts, cpu::CpuFacts, files::HostFiles, increment, system::SystemFacts,
+    confinement::ConfinementFacts,
+    cpu::CpuFacts,
+    files::HostFiles,
+    increment,
+    system::SystemFacts,
+    topology::{Choice, Topology, Wanted},
     virtualization::KvmFacts,
 };
 pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
@@ -19,16 +24,36 @@ pub use load::LoadWatch;
 use os::cpu_quota::CpuQuota;
 use study::{
     host::HostFacts,
-    plan::{PlanError, choose_cpus},
+    plan::{PlanError, check_cpus},
 };
 
 /// How long the load of other processes is sampled: twenty of the kernel's ticks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The CPUs to use: those requested, which this process must be allowed to use, or all that it may
-/// use.
-pub fn resolve_cpus(asked: Option<CpuList>) -> Result<CpuList, PlanError> {
-    choose_cpus(asked, CpuList::new(&signal::allowed_cpus()).map_err(|_| PlanError::Allowed)?)
+/// The places of the CPUs that this process may use.
+pub fn topology() -> Topology {
+    Topology::read(&HostFiles::host(), &signal::allowed_cpus())
+}
+
+/// The CPUs to use: those that are named, which this process must be allowed to use, or a choice of those that it may use.
+pub fn resolve_cpus(
+    topology: &Topology,
+    named: Option<&CpuList>,
+    wanted: Wanted,
+) -> Result<Choice, PlanError> {
+    match named {
+        None => topology.choose(wanted).map_err(|_| PlanError::Allowed),
+        Some(named) => {
+            let allowed = CpuList::new(&topology.cpus()).map_err(|_| PlanError::Allowed)?;
+            check_cpus(named, &allowed)?;
+            Ok(Choice { cpus: named.clone(), note: None })
+        }
+    }
+}
+
+/// All CPUs that this process may use.
+pub fn allowed_cpus() -> Result<CpuList, PlanError> {
+    CpuList::new(&signal::allowed_cpus()).map_err(|_| PlanError::Allowed)
 }
 
 /// Gathers the facts of this host; samples the load of `cpus` for a fifth of a second.
@@ -36,7 +61,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     let watch = LoadWatch::start(cpus);
     thread::sleep(LOOK);
     let load = watch.end();
-    let allowed = resolve_cpus(None).map(|cpus| cpus.to_string()).unwrap_or_default();
+    let allowed = allowed_cpus();
     let kind = KvmKind::detect();
     let facts = read(&HostFiles::host(), kind, cpus);
     let kvm = kvm_name(kind, is_emulated()).to_owned();
@@ -45,7 +70,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
         kvm,
         confinement,
         increment: Some(increment::measure()),
-        cpus_allowed: allowed,
+        cpus_allowed: allowed.map(|cpus| cpus.to_string()).unwrap_or_default(),
         cpu_quota: CpuQuota::here().map(|quota| quota.0),
         busy: load.busy,
         steal: load.steal,

@@ -20,10 +20,10 @@ use super::{
         Cell, CellError, Interrupt, LinuxCell, Measurement, PayloadCell,
         cell::{RunSpec, simulated},
         host::{
-            LoadWatch,
+            LoadWatch, allowed_cpus,
             cgroups::{OpenGroups, ThreadFiles},
             features::FeatureError,
-            hop, resolve_cpus,
+            hop,
         },
     },
     job::{Bytes, Ended, Job, WorkerMessage},
@@ -39,7 +39,7 @@ use os::limits;
 use sched::recording::Recording;
 use study::{
     guest::{kernels::Kernels, workload::GuestWorkload},
-    plan::PlanError,
+    plan::{PlanError, check_cpus},
     point::GuestKind,
     store::record::{Load, Outcome},
     timeline::Timeline,
@@ -320,12 +320,19 @@ fn bytes_of(recording: &Recording) -> Bytes {
 }
 
 pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
+    let allowed = allowed_cpus()?;
     if job.point.guest == GuestKind::Sim {
         // A simulation needs any one.
-        return Ok(resolve_cpus(None)?);
+        return Ok(allowed);
     }
-    let asked = job.cpus.as_ref().map(|cpus| CpuList::new(cpus)).transpose();
-    let cpus = resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
+    let cpus = match &job.cpus {
+        None => allowed,
+        Some(named) => {
+            let named = CpuList::new(named).map_err(|_| PlanError::Allowed)?;
+            check_cpus(&named, &allowed)?;
+            named
+        }
+    };
     let (wanted, available) = (job.point.slots, cpus.cpus().len());
     if wanted as usize <= available && wanted > 0 {
         Ok(cpus.first(wanted as usize))

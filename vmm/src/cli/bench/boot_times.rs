@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Common, keep, option, run_inside};
-use crate::cli::{print, say};
+use crate::cli::{Usage, print, say};
 use base::units::{ByteSize, VcpuCount};
 use experiments::{
     host::{self, GuestClass, with_note_of_quota},
@@ -15,7 +15,7 @@ use experiments::{
 use kvm::{KvmKind, host::is_emulated};
 use lab::{
     bench::boot_times::{self, BenchPlan},
-    host::{gather_facts, resolve_cpus},
+    host::{allowed_cpus, gather_facts},
     tables::boot_times::{self as tables, MeasurementHost},
 };
 use os::artifacts;
@@ -93,7 +93,7 @@ fn emulated(
 fn direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Result<u8> {
     let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
     let bench = BenchPlan { runs, kernel, vcpus };
-    let cpus = resolve_cpus(None)?;
+    let cpus = allowed_cpus().map_err(Usage::from)?;
     let host = with_note_of_quota(gather_facts(&cpus), &cpus);
     let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };

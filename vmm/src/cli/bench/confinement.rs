@@ -10,6 +10,7 @@ use crate::cli::{Usage, print, say};
 use confine::Seccomp;
 use emulated::OutputMode;
 use experiments::{
+    cpus,
     host::{self, GuestClass, Place, with_note_of_quota},
     inside::Inside,
 };
@@ -20,7 +21,7 @@ use lab::{
         boot_times::GUEST_MEMORY,
         confinement::{self, ConfinementPlan},
     },
-    host::{gather_facts, resolve_cpus},
+    host::{gather_facts, topology},
     tables::confinement as tables,
 };
 use os::{artifacts, signals};
@@ -91,7 +92,7 @@ fn emulated(
 /// Measures on this host's KVM.
 fn direct(args: &ConfinementBenchArgs, linux: Option<PathBuf>) -> anyhow::Result<u8> {
     let plan = ConfinementPlan {
-        cpus: resolve_cpus(None)?,
+        cpus: cpus::choose_without_option(&topology(), None)?,
         runs: args.runs,
         duration: args.seconds.0,
         kernel: linux,

@@ -14,6 +14,7 @@ use base::{
 use confine::Files;
 use emulated::OutputMode;
 use experiments::{
+    cpus,
     host::{self, GuestClass, HostKernelChoice, HostMode, Place, with_note_of_quota},
     inside::Inside,
     measure::{Measured, finish, measure_plan, plan_of},
@@ -23,7 +24,7 @@ use kvm::KvmKind;
 use lab::{
     Interrupt,
     bench::hypercall_times::{self, HyperCase, HyperPlan},
-    host::{gather_facts, resolve_cpus},
+    host::{gather_facts, topology},
     tables::hypercall_times as tables,
 };
 use os::signals;
@@ -51,7 +52,7 @@ pub(super) struct HyperBenchArgs {
     #[arg(long, value_name = "S", default_value = "0.2")]
     seconds: Seconds,
 
-    /// The two host CPUs, for example 0,2 [default: the first two]
+    /// The two host CPUs, for example 0,2 [default: two cores that share a cache]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
@@ -120,7 +121,7 @@ impl HyperBenchArgs {
             rounds: self.runs * PARTS,
             duration: self.seconds.0 / PARTS,
             seed: self.seed,
-            cpus: resolve_cpus(self.cpus.clone())?,
+            cpus: cpus::choose(&topology(), self.cpus.as_ref(), Some(2))?,
         })
     }
 }

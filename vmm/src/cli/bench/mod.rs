@@ -21,6 +21,7 @@ use super::{
 };
 use base::units::{CpuList, Nanos};
 use experiments::{
+    cpus,
     host::{HostKernelChoice, HostMode},
     inside::Inside,
 };
@@ -58,8 +59,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
 /// Options that all benches of schedules have.
 #[derive(Debug, Args)]
 struct Scheduled {
-    /// Host CPUs to use as slots, for example 0,2-5 [default: all]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", help = cpus::HELP)]
     cpus: Option<CpuList>,
 
     /// How long a turn on a slot lasts
@@ -125,5 +125,25 @@ fn keep(
     match ResultFile::named("--json", json)? {
         Some(file) => file.write_text(&text()?),
         None => Ok(()),
+    }
+}
+
+/// The CPUs of benches, for tests.
+#[cfg(test)]
+impl BenchArgs {
+    pub(super) fn sched(
+        &self,
+        topology: &doctor::topology::Topology,
+    ) -> Result<CpuList, super::Usage> {
+        let BenchCommand::Sched(args) = &self.what else { panic!("{self:?}") };
+        schedules::plan(args, topology).map(|(_, cpus)| cpus)
+    }
+
+    pub(super) fn trace(
+        &self,
+        topology: &doctor::topology::Topology,
+    ) -> Result<CpuList, super::Usage> {
+        let BenchCommand::Trace(args) = &self.what else { panic!("{self:?}") };
+        trace::plan(args, topology).map(|(_, cpus)| cpus)
     }
 }

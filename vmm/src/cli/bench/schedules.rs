@@ -8,7 +8,9 @@ use clap::Args;
 
 use super::{Scheduled, keep};
 use crate::cli::{Usage, compare::ComparedGuest, print};
+use doctor::topology::Topology;
 use experiments::{
+    cpus,
     measure::{finish, measure_plan, plan_of},
     plan::Plan,
     workers::Traced,
@@ -18,7 +20,7 @@ use lab::{
         boot_times::exits,
         thread_wakeup::{self, Placement},
     },
-    host::resolve_cpus,
+    host::topology,
 };
 use report::sched_bench::{self, HostCosts};
 use study::{
@@ -79,8 +81,11 @@ impl SchedBenchArgs {
 }
 
 /// The specs and the CPUs.
-fn plan(args: &SchedBenchArgs) -> Result<(SchedPlan, CpuList), Usage> {
-    let cpus = resolve_cpus(args.scheduled.cpus.clone())?;
+pub(super) fn plan(
+    args: &SchedBenchArgs,
+    topology: &Topology,
+) -> Result<(SchedPlan, CpuList), Usage> {
+    let cpus = cpus::choose(topology, args.scheduled.cpus.as_ref(), None)?;
     let overcommit = args.overcommit();
     let slots = cpus.cpus().len() as u32;
     let most = overcommit.iter().max().map_or(0, |times| times * slots);
@@ -108,7 +113,7 @@ fn plan(args: &SchedBenchArgs) -> Result<(SchedPlan, CpuList), Usage> {
 
 pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     args.scheduled.common.seccomp.choose()?;
-    let (bench, cpus) = plan(args)?;
+    let (bench, cpus) = plan(args, &topology())?;
     let plan = plan_of("sched", &bench.specs(), cpus.clone(), args.scheduled.common.place())?;
     let costs = is_here(&plan).then(|| host_costs(&cpus)).transpose()?;
     let measured = measure_plan(plan, Traced::Nothing)?;

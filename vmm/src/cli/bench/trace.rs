@@ -6,12 +6,14 @@ use clap::Args;
 
 use super::{Scheduled, keep};
 use crate::cli::{Usage, print, schedule::PolicyList};
-use base::units::VcpuCount;
+use base::units::{CpuList, VcpuCount};
+use doctor::topology::Topology;
 use experiments::{
+    cpus,
     measure::{finish, measure_plan, plan_of},
     workers::Traced,
 };
-use lab::host::resolve_cpus;
+use lab::host::topology;
 use report::trace_bench;
 use study::{
     findings::Study,
@@ -50,17 +52,32 @@ pub(super) struct TraceBenchArgs {
 
 pub(super) fn run(args: &TraceBenchArgs) -> anyhow::Result<u8> {
     args.scheduled.common.seccomp.choose()?;
+    let (bench, cpus) = plan(args, &topology())?;
+    let plan = plan_of("trace", &[bench.spec()], cpus, args.scheduled.common.place())?;
+    let measured = measure_plan(plan, Traced::Label(TRACED))?;
+    let records = slice::from_ref(&measured.record);
+    let study = Study::new(records);
+    print(&trace_bench::table(&study, &measured.record));
+    keep(args.scheduled.common.json.as_deref(), || export::json(records, &study))?;
+    finish(&measured.summary, &study)
+}
+
+/// The plan, and its CPUs.
+pub(super) fn plan(
+    args: &TraceBenchArgs,
+    topology: &Topology,
+) -> Result<(TracePlan, CpuList), Usage> {
     let policies = PolicyList::named(&args.policy);
     if policies.iter().any(|policy| policy.replays().is_some()) {
-        return Err(Usage("--policy: replays cannot be measured here".into()).into());
+        return Err(Usage("--policy: replays cannot be measured here".into()));
     }
-    let cpus = resolve_cpus(args.scheduled.cpus.clone()).map_err(Usage::from)?;
+    let cpus = cpus::choose(topology, args.scheduled.cpus.as_ref(), None)?;
     let slots = cpus.cpus().len() as u32;
     let vcpus = match args.vcpus {
         Some(vcpus) => vcpus,
-        None => VcpuCount::try_from(2 * slots).map_err(Usage::from)?,
+        None => VcpuCount::try_from(2 * slots)?,
     };
-    let bench = TracePlan {
+    let plan = TracePlan {
         slots,
         vcpus,
         policies,
@@ -72,11 +89,5 @@ pub(super) fn run(args: &TraceBenchArgs) -> anyhow::Result<u8> {
             seed: args.scheduled.seed,
         },
     };
-    let plan = plan_of("trace", &[bench.spec()], cpus, args.scheduled.common.place())?;
-    let measured = measure_plan(plan, Traced::Label(TRACED))?;
-    let records = slice::from_ref(&measured.record);
-    let study = Study::new(records);
-    print(&trace_bench::table(&study, &measured.record));
-    keep(args.scheduled.common.json.as_deref(), || export::json(records, &study))?;
-    finish(&measured.summary, &study)
+    Ok((plan, cpus))
 }

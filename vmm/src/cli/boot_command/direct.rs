@@ -18,6 +18,7 @@ use experiments::{
     prepare::driver,
 };
 use kvm::KvmKind;
+use lab::host::topology;
 use machine::{
     devices::channel::Closing,
     driver::ScheduleSpec,
@@ -39,7 +40,10 @@ const OUTPUT_CLOSED: u8 = 141;
 pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     host::check_direct(GuestClass::Ring0, KvmKind::detect())?;
     let spec = plan.machine()?;
-    let schedule = ScheduleSpec { cross_check: plan.cross_check, ..plan.schedule.spec(plan.cpus)? };
+    let schedule = ScheduleSpec {
+        cross_check: plan.cross_check,
+        ..plan.schedule.spec(plan.cpus, &topology())?
+    };
     let record = plan.schedule.record_file()?;
     let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
     let vms = plan.schedule.vms as usize;

@@ -19,6 +19,7 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     };
     let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
     let mut inside = Inside::new(kernel, memory);
+    inside.needs_cpus(plan.schedule.slots.unwrap_or(1) as u32);
     let plan_inside = there(plan, &mut inside)?;
     let errand = inside.errand();
     // The table comes last and takes long: until then a frozen emulated host can be restarted.

@@ -1,7 +1,7 @@
 //! `pvticket compare`: native against PV ticketlocks under overcommit, or any other locks. The
 //! options make a spec, which the engine of `run` carries out.
 
-mod options;
+pub(super) mod options;
 mod workload;
 
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ pub struct CompareArgs {
 /// What is compared, and how.
 #[derive(Debug, Clone, Args)]
 struct ComparisonArgs {
-    /// vCPUs of the machine, 1 to 128, or vCPUs for each CPU
+    /// vCPUs of the machine, 1 to 128, or vCPUs for each slot
     #[arg(
         long,
         value_name = "LIST",
@@ -94,8 +94,8 @@ struct ComparisonArgs {
     )]
     vcpus: Vec<Level>,
 
-    /// Host CPUs that carry the vCPUs, for example 0,2-5; for --guest sim how many of the machine's
-    /// CPUs [default: all]
+    /// Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most 16 of one
+    /// socket, one hardware thread of each core first]; for --guest sim how many of the machine's CPUs [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
@@ -264,7 +264,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let plan = match &args.resume {
         Some(dir) => plan::resumed(dir)?,
-        None => options::plan(args)?,
+        None => options::plan(args, &lab::host::topology())?,
     };
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;

@@ -10,13 +10,15 @@ use base::{
     plural::one_to,
     units::{CpuList, VcpuCount},
 };
+use doctor::topology::Topology;
 use experiments::{
+    cpus,
     host::{self, GuestClass, Place},
     plan::{Plan, Request},
     prepare::driver::check_record,
 };
 use kvm::{KvmKind, host::is_emulated};
-use lab::{cell::simulated::machine, host::resolve_cpus};
+use lab::cell::simulated::machine;
 use sched::PolicySpec;
 use study::{
     guest::{kernels, systems::Systems, workload::GuestWorkload},
@@ -24,14 +26,14 @@ use study::{
     spec::{Only, SpecError, SpecFault, SpecText, defaults},
 };
 
-/// The comparison that the options describe, to run from its beginning.
-pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
+/// The comparison that the options describe on this host, to run from its beginning.
+pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::Result<Plan> {
     let what = &args.what;
     what.check()?;
     let cpus = match what.guest {
         ComparedGuest::Sim => what.simulated_cpus()?,
         ComparedGuest::Payload | ComparedGuest::Linux => {
-            resolve_cpus(what.cpus.clone()).map_err(Usage::from)?
+            cpus::choose(topology, what.cpus.as_ref(), what.schedule.slots)?
         }
     };
     let spec = what.spec(&cpus)?;
@@ -129,13 +131,14 @@ impl ComparisonArgs {
     fn spec(&self, cpus: &CpuList) -> Result<String, Usage> {
         let slots = self.schedule.slots(cpus)?;
         // A simulated machine may have more vCPUs than can be written as a number.
+        let slot_cpus = cpus.first(slots);
         let levels: Vec<String> = match self.guest {
             ComparedGuest::Sim => {
-                resolve_simulated(&self.vcpus, &cpus.first(slots))?;
+                resolve_simulated(&self.vcpus, &slot_cpus)?;
                 self.vcpus.iter().map(Level::to_string).collect()
             }
             ComparedGuest::Payload | ComparedGuest::Linux => {
-                resolve_levels(&self.vcpus, cpus)?.iter().map(VcpuCount::to_string).collect()
+                resolve_levels(&self.vcpus, &slot_cpus)?.iter().map(VcpuCount::to_string).collect()
             }
         };
         let (guest, runs, seconds, warm_up) = match self.guest {

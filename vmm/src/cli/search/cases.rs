@@ -1,4 +1,4 @@
-//! `pvticket search --cases`: the fixed cases, on as many threads as there are CPUs.
+//! `pvticket search --cases`: the fixed cases, on as many threads as there are CPUs, but at most 16.
 
 use std::{
     collections::BTreeMap,
@@ -17,6 +17,7 @@ use super::{
     SearchArgs, SimCellError, Usage, is_saved, machine, machine_text, print, systems, write_json,
 };
 use base::chain::chain;
+use doctor::topology::MOST_BY_DEFAULT;
 use os::signals;
 use sim::{
     Brake, Machine, SimSpecError,
@@ -77,7 +78,7 @@ fn each(
 ) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
-    let jobs = thread::available_parallelism().map_or(1, NonZero::get);
+    let jobs = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_BY_DEFAULT);
     thread::scope(|scope| {
         for _ in 0..jobs {
             let (sender, next) = (sender.clone(), &next);

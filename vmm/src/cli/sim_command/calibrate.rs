@@ -9,9 +9,10 @@ use crate::cli::{Usage, print, say};
 use base::units::CpuList;
 use kvm::KvmKind;
 use lab::{
-    Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::resolve_cpus,
+    Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
 };
 use os::{results, signals};
+use study::plan::check_cpus;
 
 /// Measure what cache lines, exits and switches cost on this host and how often it takes a CPU away, and
 /// write its machine file: then --machine this simulates it. Takes some seconds, which nothing else
@@ -33,7 +34,9 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
             "/dev/kvm: the cost of an exit cannot be measured without KVM; see `pvticket doctor`"
         );
     }
-    let cpus = resolve_cpus(args.cpus.clone()).map_err(Usage::from)?;
+    let all = allowed_cpus().map_err(Usage::from)?;
+    let cpus = args.cpus.clone().unwrap_or_else(|| all.clone());
+    check_cpus(&cpus, &all).map_err(Usage::from)?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let machine = match calibrate::calibrate(&cpus, &interrupt) {
         Err(calibrate::CalibrateError::Interrupted) => return Ok(signals::exit_status()),

@@ -82,6 +82,11 @@ pub fn is_simulated(text: &str) -> bool {
     !guests.is_empty() && guests.iter().all(|guest| guest == GuestKind::Sim.name())
 }
 
+/// The largest number of slots that a spec names; None if it leaves them to the host.
+pub fn most_slots(text: &str) -> Option<usize> {
+    values(text, "slots").iter().filter_map(|slots| slots.parse().ok()).max()
+}
+
 /// The axes that a spec names for its charts; none if it is not a spec.
 pub fn charts(text: &str) -> Charts {
     Form::parse(text).unwrap_or_default().charts

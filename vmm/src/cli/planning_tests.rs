@@ -1,0 +1,166 @@
+//! What every command plans by default on the machines of users, from topologies given as data. No host is looked at.
+
+use clap::Parser;
+
+use super::*;
+use base::units::{CpuList, VcpuCount};
+use doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
+use experiments::plan::{Plan, built_in::READY};
+use study::point::Point;
+
+/// As many CPUs as are named: cores of one socket, or what is named.
+fn machines() -> Vec<(&'static str, Topology)> {
+    let machine =
+        |sockets, cores, threads| Machine { sockets, cores, threads, cores_of_cache: 8.min(cores) };
+    let all = |machine: Machine| machine.topology(0..CpuList::LIMIT);
+    let (small, large) = (machine(1, 1024, 1), machine(2, 64, 2));
+    let mut machines = [
+        ("1", 1),
+        ("2", 2),
+        ("3", 3),
+        ("16", 16),
+        ("17", 17),
+        ("33", 33),
+        ("64", 64),
+        ("65", 65),
+        ("96", 96),
+        ("129", 129),
+        ("256", 256),
+        ("1024", 1024),
+    ]
+    .map(|(name, cpus)| (name, small.topology(0..cpus)))
+    .to_vec();
+    machines.extend([
+        ("two sockets", all(machine(2, 48, 1))),
+        ("two sockets, SMT", all(large)),
+        ("holes in the mask", large.topology((3..256).step_by(5))),
+        ("a cpuset of one CPU", large.topology([200])),
+        ("a cpuset of two hardware threads", large.topology([7, 135])),
+        ("CPUs above 1023", machine(8, 256, 1).topology(1024..1300)),
+        ("a VM with a socket for each CPU", all(machine(40, 1, 1))),
+    ]);
+    machines
+}
+
+fn command(words: &str) -> Command {
+    let words = ["pvticket"].into_iter().chain(words.split_whitespace());
+    Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).command
+}
+
+/// The points that a command plans. Of `--host emulated`, so that this host's KVM does not matter.
+fn points(words: &str, topology: &Topology) -> anyhow::Result<Vec<Point>> {
+    let plan: Plan = match command(words) {
+        Command::Compare(args) => compare::options::plan(&args, topology)?,
+        Command::Run(args) => experiments::plan::plan(&args.options()?, topology)?,
+        _ => panic!("{words}"),
+    };
+    let run = plan.experiment;
+    assert!(!run.cells().is_empty(), "{words}");
+    Ok(run.points)
+}
+
+#[test]
+fn every_command_plans_within_a_machine_and_sixteen_slots() {
+    let specs = READY.iter().filter(|(name, _)| !name.contains("sim"));
+    let mut commands: Vec<String> =
+        specs.map(|(name, _)| format!("run {name} --host emulated")).collect();
+    commands.extend(
+        [
+            "compare --host emulated",
+            "compare --host emulated --guest linux",
+            "compare --host emulated --guest linux --locks all",
+            "compare --host emulated --policy rr,deferred,kick-boost",
+            // The steps of `make run`.
+            "compare --host emulated --guest payload --vcpus 1x,2x --runs 6",
+            "compare --host emulated --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost",
+            "compare --host emulated --guest linux --vcpus 2x --runs 6",
+        ]
+        .map(str::to_owned),
+    );
+    for (name, topology) in machines() {
+        let allowed = topology.cpus();
+        let most = MOST_BY_DEFAULT.min(allowed.len()) as u32;
+        // A kernel with one CPU patches its queued locks away: what names them is refused.
+        let has_queued =
+            |words: &str| words.contains("league-linux") || words.contains("--locks all");
+        for words in &commands {
+            let planned = points(words, &topology);
+            if allowed.len() == 1 && has_queued(words) {
+                let error = planned.unwrap_err().to_string();
+                assert!(
+                    error.contains("a kernel with one CPU does not take it"),
+                    "{words}: {error}"
+                );
+                continue;
+            }
+            for point in planned.unwrap_or_else(|error| panic!("{name}: {words}: {error:#}")) {
+                assert!((1..=most).contains(&point.slots), "{name}: {words}: {point}");
+                assert!(point.vcpus.get() <= hypercalls::MAX_VCPUS, "{name}: {words}: {point}");
+            }
+        }
+    }
+}
+
+#[test]
+fn benches_and_soak_plan_on_the_same_cpus() {
+    for (name, topology) in machines() {
+        let expected = experiments::cpus::choose(&topology, None, None).unwrap();
+        let sched =
+            ["bench sched", "bench sched --guest linux"].map(|words| match command(words) {
+                Command::Bench(args) => args.sched(&topology).unwrap(),
+                _ => panic!("{words}"),
+            });
+        let Command::Soak(soak) = command("soak") else { panic!("soak") };
+        let (soak, soak_cpus) = soak::plan(&soak, &topology).unwrap();
+        let Command::Bench(trace) = command("bench trace") else { panic!("bench trace") };
+        let trace = trace.trace(&topology).unwrap();
+        let slots = expected.cpus().len() as u32;
+        assert!(sched.iter().all(|cpus| *cpus == expected), "{name}");
+        assert_eq!((&soak_cpus, soak.slots, &trace), (&expected, slots, &expected), "{name}");
+        let most = soak.levels.iter().map(|level| level.get()).max();
+        assert_eq!(most, Some((4 * slots).min(hypercalls::MAX_VCPUS)), "{name}");
+    }
+}
+
+#[test]
+fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        schedule: schedule::ScheduleArgs,
+    }
+    let slots = |words: &str, topology: &Topology| {
+        let words = ["boot", "--policy", "rr"].into_iter().chain(words.split_whitespace());
+        let plan = Line::try_parse_from(words).unwrap().schedule.plan().unwrap();
+        plan.spec(VcpuCount::ONE, topology)
+            .map(|spec| spec.cpus.len())
+            .map_err(|Usage(error)| error)
+    };
+    for (name, topology) in machines() {
+        let all = topology.cpus().len();
+        assert!((1..=MOST_BY_DEFAULT).contains(&slots("", &topology).unwrap()), "{name}");
+        assert_eq!(slots(&format!("--slots {all}"), &topology), Ok(all), "{name}");
+        let error = slots(&format!("--slots {}", all + 1), &topology).unwrap_err();
+        assert!(error.contains(&format!("1 to {all}, ")), "{name}: {error}");
+    }
+}
+
+/// Ratios are of the slots, and a machine that cannot be is refused with the largest one that can.
+#[test]
+fn ratios_are_of_the_slots_in_use() {
+    let machine = Machine { sockets: 1, cores: 96, threads: 1, cores_of_cache: 8 };
+    let topology = machine.topology(0..96);
+    let levels = |words: &str| {
+        let points = points(&format!("compare --host emulated {words}"), &topology)?;
+        let mut levels: Vec<u32> = points.iter().map(|point| point.vcpus.get()).collect();
+        levels.dedup();
+        anyhow::Ok(levels)
+    };
+    assert_eq!(levels("--vcpus 1x,2x").unwrap(), [16, 32]);
+    assert_eq!(levels("--vcpus 2x --slots 40").unwrap(), [80]);
+    assert_eq!(levels("--vcpus 2x --cpus 0-95 --slots 4").unwrap(), [8]);
+    assert_eq!(levels("--vcpus 1.33x --cpus 0-95").unwrap(), [128]);
+    let error = levels("--vcpus 2x --cpus 0-95").unwrap_err().to_string();
+    let expected = "2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; the most is 1.33x of them";
+    assert_eq!(error, expected);
+}
