@@ -27,7 +27,7 @@ tests![
     a_full_disk_is_named,
 ];
 
-fn script(name: &str) -> anyhow::Result<PathBuf> {
+pub fn script(name: &str) -> anyhow::Result<PathBuf> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
     if !file.is_file() {
         return skip("the repository is not here");

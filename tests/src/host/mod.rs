@@ -31,6 +31,7 @@ mod keys;
 mod league;
 mod library;
 mod limits;
+mod many_cpus;
 mod old_stores;
 mod outputs;
 mod priority;
@@ -89,6 +90,7 @@ pub fn tests() -> Vec<Test> {
         hostile::TESTS,
         hostile::wakes::TESTS,
         report::TESTS,
+        many_cpus::TESTS,
         outputs::TESTS,
         priority::TESTS,
         run::TESTS,

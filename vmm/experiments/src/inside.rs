@@ -210,6 +210,16 @@ mod tests {
         assert_eq!(warning(152, 2), format!("{both}{end}"));
     }
 
+    #[test]
+    fn a_command_has_the_cpus_that_it_needs() {
+        let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+        let default = inside.errand.cpus;
+        inside.needs_cpus(1);
+        assert_eq!(inside.errand.cpus, default);
+        inside.needs_cpus(40);
+        assert_eq!(inside.errand.cpus, 40);
+    }
+
     /// Regression: a kernel of 300 MB filled the RAM disk, and the plan's file was missing there.
     #[test]
     fn there_is_memory_for_what_is_taken_along() {

@@ -234,9 +234,10 @@ impl SchedulePlan {
         vcpus: VcpuCount,
         topology: &Topology,
     ) -> Result<ScheduleSpec, Usage> {
-        let cpus = match self.policy.is_host() {
-            true => CpuList::new(&topology.cpus())?,
-            false => cpus::choose_without_option(topology, self.slots)?,
+        let cpus = if self.policy.is_host() {
+            CpuList::new(&topology.cpus())?
+        } else {
+            cpus::choose_without_option(topology, self.slots)?
         };
         let slots = slots(self.slots, &cpus)?;
         let size = self.size(slots, vcpus);
