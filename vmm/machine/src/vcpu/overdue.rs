@@ -55,9 +55,9 @@ pub struct Overdue {
     /// The last look, and the sum of the times between looks, each limited to [`LONGEST_STEP`].
     looked: Nanos,
     passed: Nanos,
-    /// CPU time of the thread until it was told, and at the last look.
-    before: Nanos,
+    /// CPU time of the thread at the last look, and the sum of its uses between looks, each limited to [`LONGEST_STEP`].
     ran: Nanos,
+    used: Nanos,
     /// For how long it has slept without a break.
     slept: Nanos,
 }
@@ -65,8 +65,8 @@ pub struct Overdue {
 impl Overdue {
     /// Watches a thread that is told to leave at `now`, and has had a CPU for `ran` until then.
     pub const fn new(limit: Nanos, now: Nanos, ran: Nanos) -> Self {
-        let (passed, slept) = (Nanos::ZERO, Nanos::ZERO);
-        Self { limit, looked: now, passed, before: ran, ran, slept }
+        let (passed, used, slept) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        Self { limit, looked: now, passed, ran, used, slept }
     }
 
     /// The thread has not left at `now`. Is it stuck?
@@ -74,12 +74,13 @@ impl Overdue {
         let step = now.since(self.looked).min(LONGEST_STEP);
         (self.looked, self.passed) = (now, self.passed.after(step));
         let has_run = seen.ran > self.ran;
+        self.used = self.used.after(seen.ran.since(self.ran).min(step));
         self.ran = self.ran.max(seen.ran);
         self.slept = if has_run || seen.is_runnable { Nanos::ZERO } else { self.slept.after(step) };
         let late = Late {
             passed: self.passed,
-            ran: self.ran.since(self.before),
-            is_starved: seen.is_runnable && self.ran.since(self.before) <= self.limit,
+            ran: self.used,
+            is_starved: seen.is_runnable && self.used <= self.limit,
         };
         let is_stuck = late.ran > self.limit
             || self.slept > self.limit
@@ -161,6 +162,16 @@ mod tests {
         let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
         assert_eq!(overdue.look(BEGIN.after(Nanos::millis(60_000)), seen(0, false)), None);
         assert_eq!(overdue.look(BEGIN.after(Nanos::millis(61_000)), seen(0, false)), None);
+    }
+
+    /// Regression: an emulated CPU that had no real one for seconds was charged to the thread on it, which was given up after
+    /// 1.1 s of a limit of 2 s.
+    #[test]
+    fn cpu_time_in_which_nobody_looked_does_not_count() {
+        let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
+        assert_eq!(overdue.look(BEGIN.after(Nanos::millis(3_300)), seen(3_300, true)), None);
+        assert_eq!(overdue.look(BEGIN.after(Nanos::millis(3_900)), seen(3_900, true)), None);
+        assert_eq!(overdue.used, Nanos::millis(1_000));
     }
 
     #[test]
