@@ -85,6 +85,9 @@ fn kvm(facts: &Facts) -> Option<String> {
         }),
         KvmKind::Absent if flag("vmx") => Some("for KVM: sudo modprobe kvm_intel".into()),
         KvmKind::Absent if flag("svm") => Some("for KVM: sudo modprobe kvm_amd".into()),
+        KvmKind::Absent if facts.cpu.flags.is_empty() => {
+            Some("for KVM: sudo modprobe kvm_intel or kvm_amd".into())
+        }
         KvmKind::Absent if flag("hypervisor") => Some(format!("for KVM: {in_vm}")),
         KvmKind::Absent => {
             Some("for KVM: turn on VT-x or AMD-V (SVM) in the firmware's settings".into())
@@ -108,11 +111,13 @@ fn measuring(facts: &Facts) -> Vec<String> {
             cpu_list(&facts.cpu.one_per_core)
         ));
     }
-    if facts.cpu.allowed.len() < facts.cpu.online {
+    if let Some(online) = facts.cpu.online
+        && facts.cpu.allowed.len() < online
+    {
         notes.push(format!(
             "when measuring: only CPUs {} of {} may be used (taskset or a container's limit)",
             cpu_list(&facts.cpu.allowed),
-            facts.cpu.online
+            online
         ));
     }
     if facts.kvm.known == KvmKind::Hardware
@@ -162,7 +167,7 @@ pub(super) mod tests {
                 model: None,
                 microcode: None,
                 flags: flags.iter().map(|flag| (*flag, true)).collect::<BTreeMap<_, _>>(),
-                online: 4,
+                online: Some(4),
                 spared: 0,
                 allowed: vec![0, 1, 2, 3],
                 smt: Some(false),
@@ -193,7 +198,8 @@ pub(super) mod tests {
         assert!(first(KvmKind::Absent, &["vmx"]).contains("modprobe kvm_intel"));
         assert!(first(KvmKind::Absent, &["svm"]).contains("modprobe kvm_amd"));
         assert!(first(KvmKind::Absent, &["hypervisor"]).contains("nested"));
-        assert!(first(KvmKind::Absent, &[]).contains("firmware"));
+        assert!(first(KvmKind::Absent, &["x2apic"]).contains("firmware"));
+        assert!(first(KvmKind::Absent, &[]).contains("kvm_intel or kvm_amd"), "unknown");
         assert!(first(KvmKind::Software, &["hypervisor"]).contains("nested"));
         assert!(first(KvmKind::Software, &[]).contains("VT-x or AMD-V"));
     }
@@ -205,12 +211,13 @@ pub(super) mod tests {
             let steps = next_steps(facts, &[]);
             steps.iter().filter(|step| step.contains("sched_ext")).count()
         };
-        assert_eq!(told(&facts), 3);
+        assert_eq!(told(&facts), 1);
         facts.sched_ext = SchedExtFacts {
+            supported: Some(true),
             state: Some("disabled".into()),
             scheduler: None,
-            btf: true,
-            allowed: true,
+            btf: Some(true),
+            allowed: Some(true),
         };
         assert_eq!(told(&facts), 0);
     }
@@ -267,7 +274,7 @@ pub(super) mod tests {
         facts.kvm.halt_poll_ns = Some(200_000);
         facts.cpu.smt = Some(true);
         facts.cpu.one_per_core = vec![0, 1];
-        facts.cpu.online = 8;
+        facts.cpu.online = Some(8);
         let steps = next_steps(&facts, &[]).join("\n");
         assert!(steps.contains("--cpus 0-1"), "{steps}");
         assert!(steps.contains("0-3 of 8"), "{steps}");

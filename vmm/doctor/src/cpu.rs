@@ -1,9 +1,6 @@
 //! The CPUs: model, relevant flags, and how many may be used.
 
-use std::{
-    arch::x86_64::__cpuid,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -13,10 +10,10 @@ use super::{
 };
 use kvm::{
     cpus::{kernels, spared},
-    host::has_flag,
+    host::{Cpuid, flag},
 };
 
-/// Flags of `/proc/cpuinfo` that matter here.
+/// Flags of the CPU that matter here.
 const FLAGS: [&str; 7] =
     ["vmx", "svm", "x2apic", "tsc_deadline_timer", "constant_tsc", "nonstop_tsc", "hypervisor"];
 
@@ -29,10 +26,10 @@ pub struct CpuFacts {
     pub model: Option<String>,
     /// The microcode's revision.
     pub microcode: Option<String>,
-    /// Relevant flags, and whether the CPU has them.
+    /// Relevant flags, and whether the CPU has them; those that are unknown are left out.
     pub flags: BTreeMap<&'static str, bool>,
     /// CPUs that are online, without the spared ones.
-    pub online: usize,
+    pub online: Option<usize>,
     /// CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
     pub spared: usize,
     /// CPUs that this process may use.
@@ -55,14 +52,20 @@ impl CpuFacts {
     /// Reads the host's CPUs, of which this process may use `allowed`.
     pub fn read(files: &HostFiles, allowed: &[usize]) -> Self {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
-        let flags: BTreeMap<_, _> = FLAGS.map(|flag| (flag, has_flag(&cpuinfo, flag))).into();
-        let hypervisor = flags["hypervisor"].then(hypervisor_name);
+        let known =
+            FLAGS.iter().filter_map(|name| Some((*name, flag(&cpuinfo, files.cpuid, name)?)));
+        let flags: BTreeMap<_, _> = known.collect();
         let topology = Topology::read(files, allowed);
+        let is_vm = flags.get("hypervisor") == Some(&true);
+        let hypervisor =
+            files.cpuid.filter(|_| is_vm).and_then(|cpuid| signature(cpuid, HYPERVISOR));
         Self {
-            vendor: field(&cpuinfo, "vendor_id"),
-            model: field(&cpuinfo, "model name"),
+            vendor: field(&cpuinfo, "vendor_id").or_else(|| signature(files.cpuid?, VENDOR)),
+            model: field(&cpuinfo, "model name").or_else(|| brand(files.cpuid?)),
             microcode: field(&cpuinfo, "microcode"),
-            online: online(&cpuinfo).saturating_sub(spared()),
+            online: online(&cpuinfo)
+                .or_else(|| on_line(files))
+                .map(|count| count.saturating_sub(spared())),
             spared: spared(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),
             one_per_core: topology.one_per_core(),
@@ -78,25 +81,54 @@ impl CpuFacts {
 
 fn field(cpuinfo: &str, name: &str) -> Option<String> {
     let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
-    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+    let (_, value) = line.split_once(':')?;
+    Some(value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-fn online(cpuinfo: &str) -> usize {
-    cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
+fn online(cpuinfo: &str) -> Option<usize> {
+    let count = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    (count > 0).then_some(count)
+}
+
+/// The CPUs by their list in `/sys`.
+fn on_line(files: &HostFiles) -> Option<usize> {
+    let list: CpuList = files.text("/sys/devices/system/cpu/online")?.parse().ok()?;
+    Some(list.cpus().len()).filter(|count| *count > 0)
 }
 
 fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-    cpus.iter().filter_map(|cpu| files.text(&path(kernels(*cpu)))).collect()
+    cpus.iter().filter_map(|cpu| files.word(&path(kernels(*cpu)))).collect()
 }
 
-/// The hypervisor's signature: 12 bytes of CPUID leaf 0x4000_0000 (EBX, ECX, EDX), by convention.
-fn hypervisor_name() -> String {
-    let leaf = __cpuid(0x4000_0000);
-    let bytes: Vec<u8> =
-        [leaf.ebx, leaf.ecx, leaf.edx].iter().flat_map(|register| register.to_le_bytes()).collect();
-    let name = String::from_utf8_lossy(&bytes);
-    name.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect::<String>().trim().to_owned()
+/// The leaf of the CPU's vendor, and that of the hypervisor's signature, by convention.
+const VENDOR: u32 = 0;
+const HYPERVISOR: u32 = 0x4000_0000;
+
+/// The twelve bytes of a leaf that names somebody; the vendor's are in another order.
+fn signature(cpuid: Cpuid, leaf: u32) -> Option<String> {
+    let answer = cpuid(leaf);
+    let registers = match leaf {
+        VENDOR => [answer.ebx, answer.edx, answer.ecx],
+        _ => [answer.ebx, answer.ecx, answer.edx],
+    };
+    printed(&registers)
+}
+
+/// The brand string: leaves 0x8000_0002 to 0x8000_0004.
+fn brand(cpuid: Cpuid) -> Option<String> {
+    const LEAVES: [u32; 3] = [0x8000_0002, 0x8000_0003, 0x8000_0004];
+    let has_them = cpuid(0x8000_0000).eax >= LEAVES[2];
+    let registers = LEAVES.map(cpuid).map(|leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx]);
+    has_them.then(|| printed(registers.as_flattened())).flatten()
+}
+
+/// What registers hold as text; None if that is nothing.
+fn printed(registers: &[u32]) -> Option<String> {
+    let bytes = registers.iter().flat_map(|register| register.to_le_bytes());
+    let text: String =
+        bytes.map(char::from).filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -113,7 +145,7 @@ mod tests {
         let cpu = CpuFacts::read(&files, &[0, 1]);
         assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));
         assert_eq!(cpu.model.as_deref(), Some("A CPU @ 2 GHz"));
-        assert_eq!(cpu.online, 2);
+        assert_eq!(cpu.online, Some(2));
         assert!(cpu.flags["vmx"] && cpu.flags["x2apic"]);
         assert!(!cpu.flags["svm"] && !cpu.flags["hypervisor"]);
         assert_eq!((cpu.smt, cpu.hypervisor), (None, None));

@@ -1,36 +1,66 @@
 //! Access to `/proc` and `/sys`, or to a test's copies.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
-/// Text files below a root.
+use base::shown;
+use kvm::host::{Cpuid, cpuid};
+
+/// The longest text that is read: `/proc/cpuinfo` has some 1.5 kB for a CPU.
+const LONGEST: u64 = 8 << 20;
+
+/// Text files below a root, and the CPU's own words.
 #[derive(Debug, Clone)]
 pub struct HostFiles {
     root: PathBuf,
+    /// None: unknown, as on hosts that are made up.
+    pub cpuid: Option<Cpuid>,
 }
 
 impl HostFiles {
     /// This host's files.
     pub fn host() -> Self {
-        Self::below(Path::new("/"))
+        Self { cpuid: Some(cpuid), ..Self::below(Path::new("/")) }
     }
 
     /// The files of a mocked host, below `root`.
     pub fn below(root: &Path) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), cpuid: None }
     }
 
-    /// A file's text without surrounding white space; `None` if it cannot be read.
+    /// Where a file is.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// A file's text without surrounding white space and control characters; `None` if it cannot be read, or is empty.
     pub fn text(&self, path: &str) -> Option<String> {
-        let bytes = fs::read(self.root.join(path.trim_start_matches('/'))).ok()?;
-        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+        let mut bytes = Vec::new();
+        File::open(self.path(path)).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim();
+        let tabs_stay = |part| shown::lines(part).into_owned();
+        let text: Vec<String> = text.split('\t').map(tabs_stay).collect();
+        Some(text.join("\t")).filter(|text| !text.is_empty())
     }
 
-    /// Can this file be opened?
-    pub fn exists(&self, path: &str) -> bool {
-        fs::File::open(self.root.join(path.trim_start_matches('/'))).is_ok()
+    /// The word that a file holds, as `tsc` or `madvise`; `None` if it holds anything else or cannot be read.
+    pub fn word(&self, path: &str) -> Option<String> {
+        let is_of_word = |c: char| c.is_ascii_alphanumeric() || "_-.:+~".contains(c);
+        self.text(path).filter(|text| text.len() < 256 && text.chars().all(is_of_word))
+    }
+
+    /// Is there such a file with contents, or such a directory? `None` if it cannot be read, or is empty.
+    pub fn has(&self, path: &str) -> Option<bool> {
+        let path = self.path(path);
+        match File::open(&path) {
+            Ok(_) if path.is_dir() => Some(true),
+            Ok(mut file) => file.read(&mut [0]).ok().filter(|count| *count > 0).map(|_| true),
+            Err(error) => (error.kind() == ErrorKind::NotFound).then_some(false),
+        }
     }
 
     /// The unsigned number that a file holds; `None` if it holds anything else or cannot be read.
@@ -50,7 +80,7 @@ impl HostFiles {
 
     /// Names in a directory, sorted; empty if it cannot be read.
     pub fn names(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(path.trim_start_matches('/')));
+        let entries = fs::read_dir(self.path(path));
         let mut names: Vec<String> = entries
             .into_iter()
             .flatten()
@@ -67,10 +97,11 @@ impl HostFiles {
 pub mod made_up {
     use super::*;
 
-    /// A mocked host with these files, in a directory of its own.
+    /// A mocked host with these files only, in a directory of its own.
     pub fn host(name: &str, files: &[(&str, &str)]) -> HostFiles {
         let root =
             std::env::temp_dir().join(format!("pvticket-doctor-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
         for (path, text) in files {
             let path = root.join(path);
             fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
@@ -92,7 +123,10 @@ mod tests {
         assert_eq!(files.flag("/p/c"), None);
         assert_eq!(files.number("/p/b"), Some(0));
         assert_eq!(files.flag("/p/none"), None);
-        assert!(files.exists("/p/a") && !files.exists("/p/none"));
+        assert_eq!(
+            ["/p/a", "/p", "/p/none"].map(|path| files.has(path)),
+            [Some(true), Some(true), Some(false)]
+        );
         assert_eq!(files.names("/p"), ["a", "b", "c"]);
     }
 }

@@ -18,6 +18,8 @@ pub mod system;
 pub mod text;
 pub mod tools;
 pub mod topology;
+#[cfg(test)]
+mod unreadable_tests;
 pub mod virtualization;
 
 use serde::Serialize;

@@ -9,15 +9,16 @@ use super::files::HostFiles;
 /// Facts about `sched_ext` on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SchedExtFacts {
-    /// What the kernel says: `disabled` if no scheduler is loaded, or `enabling`, `enabled`,
-    /// `disabling`. `None`: this kernel has no `sched_ext`.
+    /// Has the kernel `sched_ext`?
+    pub supported: Option<bool>,
+    /// What the kernel says: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
     pub state: Option<String>,
     /// The name of the scheduler that is loaded.
     pub scheduler: Option<String>,
     /// Does the kernel describe its types (BTF)? Programs are fitted to them when they are loaded.
-    pub btf: bool,
+    pub btf: Option<bool>,
     /// May this process load such programs?
-    pub allowed: bool,
+    pub allowed: Option<bool>,
 }
 
 /// Why no scheduler can be loaded. Displayed as what to do about it.
@@ -31,32 +32,55 @@ pub enum Obstacle {
     NotAllowed,
     /// Another scheduler is loaded, or on its way; its name if it has one. There can be one only.
     Taken(Option<String>),
+    /// Files of `/proc` or `/sys` cannot be read.
+    Unknown,
 }
 
 impl SchedExtFacts {
     /// Reads this host's kernel and this process's capabilities.
     pub fn read(files: &HostFiles) -> Self {
+        let directory = "/sys/kernel/sched_ext";
+        let state = files.word(&format!("{directory}/state"));
+        let state = state.filter(|state| STATES.contains(&state.as_str()));
+        let status = files.text("/proc/self/status");
+        let map = files.text("/proc/self/uid_map");
+        let allowed =
+            match [status.as_deref().and_then(may_load), map.as_deref().and_then(is_initial)] {
+                [Some(false), _] | [_, Some(false)] => Some(false),
+                [Some(true), Some(true)] => Some(true),
+                _ => None,
+            };
+        // Only where the kernel's other files are there does it lack this one.
+        let is_mounted = !files.names("/sys/kernel").is_empty();
+        let has = |path: &str| files.has(path).filter(|has| *has || is_mounted);
         Self {
-            state: files.text("/sys/kernel/sched_ext/state"),
-            scheduler: files.text("/sys/kernel/sched_ext/root/ops").filter(|name| !name.is_empty()),
-            btf: files.exists("/sys/kernel/btf/vmlinux"),
-            allowed: files.text("/proc/self/status").is_some_and(|status| may_load(&status))
-                && files.text("/proc/self/uid_map").is_some_and(|map| is_initial(&map)),
+            supported: has(directory),
+            state,
+            scheduler: files.word("/sys/kernel/sched_ext/root/ops"),
+            btf: has("/sys/kernel/btf/vmlinux"),
+            allowed,
         }
     }
 
     /// All that is in the way; none if a scheduler can be loaded.
     pub fn obstacles(&self) -> Vec<Obstacle> {
-        let kernel = match self.state.as_deref() {
-            None => Some(Obstacle::NoKernelSupport),
-            Some("disabled") => None,
-            Some(_) => Some(Obstacle::Taken(self.scheduler.clone())),
+        let kernel = match (self.supported, self.state.as_deref()) {
+            (Some(false), _) => Some(Obstacle::NoKernelSupport),
+            (_, Some(state)) if state != DISABLED => Some(Obstacle::Taken(self.scheduler.clone())),
+            _ => None,
         };
-        let btf = (!self.btf).then_some(Obstacle::NoBtf);
-        let rights = (!self.allowed).then_some(Obstacle::NotAllowed);
-        [kernel, btf, rights].into_iter().flatten().collect()
+        let btf = (self.btf == Some(false)).then_some(Obstacle::NoBtf);
+        let rights = (self.allowed == Some(false)).then_some(Obstacle::NotAllowed);
+        let is_unknown = [self.supported, self.btf, self.allowed].contains(&None)
+            || self.supported == Some(true) && self.state.is_none();
+        let unknown = is_unknown.then_some(Obstacle::Unknown);
+        [kernel, btf, rights, unknown].into_iter().flatten().collect()
     }
 }
+
+/// The states of `sched_ext` (kernel/sched/ext.c), the first without a scheduler.
+const DISABLED: &str = "disabled";
+const STATES: [&str; 4] = [DISABLED, "enabling", "enabled", "disabling"];
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,26 +95,29 @@ impl fmt::Display for Obstacle {
             ),
             Self::Taken(Some(name)) => write!(f, "end the scheduler {name}, which is loaded"),
             Self::Taken(None) => f.write_str("end the scheduler that is loaded"),
+            Self::Unknown => f.write_str("/proc and /sys of the host: a part of them cannot be read here"),
         }
     }
 }
 
 /// Are these the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
 /// kernel/bpf/syscall.c)?
-fn may_load(status: &str) -> bool {
+fn may_load(status: &str) -> Option<bool> {
     /// Bits of include/uapi/linux/capability.h.
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON: u64 = 1 << 38;
     const BPF: u64 = 1 << 39;
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let has = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    has & SYS_ADMIN != 0 || has & (PERFMON | BPF) == PERFMON | BPF
+    let has = u64::from_str_radix(line?.trim(), 16).ok()?;
+    Some(has & SYS_ADMIN != 0 || has & (PERFMON | BPF) == PERFMON | BPF)
 }
 
 /// Is this the map of the initial user namespace (`user_namespaces(7)`)? Capabilities of others do not
 /// count for BPF.
-fn is_initial(uid_map: &str) -> bool {
-    uid_map.split_whitespace().eq(["0", "0", "4294967295"])
+fn is_initial(uid_map: &str) -> Option<bool> {
+    let first: Option<Vec<u32>> =
+        uid_map.lines().next()?.split_whitespace().map(|number| number.parse().ok()).collect();
+    Some(first.filter(|numbers| numbers.len() == 3)? == [0, 0, u32::MAX])
 }
 
 #[cfg(test)]
@@ -157,9 +184,12 @@ mod tests {
 
     #[test]
     fn every_obstacle_is_told() {
+        let none = ("proc/self/status", "CapEff:\t0000000000000000\n");
+        let kernel = ("sys/kernel/fscaps", "1\n");
         assert_eq!(
-            obstacles("scx-nothing", &[]),
+            obstacles("scx-nothing", &[none, USERS, kernel]),
             [Obstacle::NoKernelSupport, Obstacle::NoBtf, Obstacle::NotAllowed]
         );
+        assert_eq!(obstacles("scx-unknown", &[]), [Obstacle::Unknown]);
     }
 }

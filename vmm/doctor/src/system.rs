@@ -29,28 +29,30 @@ impl SystemFacts {
         let version = files.text("/proc/sys/kernel/version");
         let huge_pages = files.text("/sys/kernel/mm/transparent_hugepage/enabled");
         Self {
-            kernel: files.text("/proc/sys/kernel/osrelease"),
-            preemption: version.as_deref().map(preemption),
-            hypervisor_type: files.text("/sys/hypervisor/type"),
+            kernel: files.word("/proc/sys/kernel/osrelease"),
+            preemption: version.as_deref().and_then(preemption),
+            hypervisor_type: files.word("/sys/hypervisor/type"),
             steal_percent: files.text("/proc/stat").as_deref().and_then(steal_percent),
             transparent_huge_pages: huge_pages.as_deref().and_then(chosen),
             clocksource: files
-                .text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+                .word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             memory: files.text("/proc/meminfo").as_deref().and_then(memory),
         }
     }
 }
 
-/// The word of the version line that names the model; kernels without preemption have none.
-fn preemption(version: &str) -> String {
+/// The word of the version line that names the model; kernels without preemption have none. The line begins with the
+/// number of the build, `#1`.
+fn preemption(version: &str) -> Option<String> {
     let model = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
-    model.unwrap_or("none").to_owned()
+    version.starts_with('#').then(|| model.unwrap_or("none").to_owned())
 }
 
 /// The word in square brackets.
 fn chosen(choices: &str) -> Option<String> {
     let (_, rest) = choices.split_once('[')?;
-    rest.split_once(']').map(|(word, _)| word.to_owned())
+    let (word, _) = rest.split_once(']')?;
+    ["always", "madvise", "never"].contains(&word).then(|| word.to_owned())
 }
 
 /// `MemTotal` in bytes; the file's unit is KiB, though it says kB (proc_meminfo(5)).
@@ -67,7 +69,7 @@ fn steal_percent(stat: &str) -> Option<f64> {
     let times: Vec<u64> =
         line.split_whitespace().take(STEAL + 1).map_while(|time| time.parse().ok()).collect();
     let steal = *times.get(STEAL)?;
-    let total: u64 = times.iter().sum();
+    let total = times.iter().try_fold(0u64, |sum, time| sum.checked_add(*time))?;
     (total > 0).then(|| (steal as f64 * 1000.0 / total as f64).round() / 10.0)
 }
 
@@ -99,6 +101,8 @@ mod tests {
     fn short_or_odd_statistics_are_unknown() {
         assert_eq!(steal_percent("cpu 1 2 3\n"), None);
         assert_eq!(steal_percent("cpu 0 0 0 0 0 0 0 0\n"), None);
+        let most = u64::MAX;
+        assert_eq!(steal_percent(&format!("cpu {most} {most} 0 0 0 0 0 1\n")), None);
         assert_eq!(steal_percent("intr 5\n"), None);
         assert_eq!(memory("MemTotal:       24684092 kB\n"), Some(24_684_092 << 10));
         assert_eq!(memory("MemTotal: much\n"), None);

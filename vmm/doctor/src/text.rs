@@ -3,8 +3,15 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    DoctorReport, Facts, GuestRuns, confinement::ConfinementFacts, cpu::CpuFacts, cpu_list,
-    sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact, tools::CacheFacts, tools::Tool,
+    DoctorReport, Facts, GuestRuns,
+    confinement::ConfinementFacts,
+    cpu::CpuFacts,
+    cpu_list,
+    sched_ext::{Obstacle, SchedExtFacts},
+    system::SystemFacts,
+    tools::Artifact,
+    tools::CacheFacts,
+    tools::Tool,
     virtualization::KvmFacts,
 };
 use base::plural::count;
@@ -37,7 +44,7 @@ impl Display for DoctorReport {
     }
 }
 
-type NamedValue = (String, String);
+pub(super) type NamedValue = (String, String);
 
 fn row(name: &str, value: impl Into<String>) -> NamedValue {
     (name.into(), value.into())
@@ -57,7 +64,7 @@ fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
 
-fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
+pub(super) fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
     let kind = match kvm.known {
         KvmKind::Hardware => "hardware: VT-x or AMD-V; every guest runs",
         KvmKind::Software => "software: ring-3 guests run natively, guest kernels do not",
@@ -88,17 +95,30 @@ fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
         let text = if nanos == 0 { "off".into() } else { format!("{} us", nanos / 1000) };
         rows.push(row("halt polling", text));
     }
-    let settings = [
-        ("pause-loop exiting", kvm.pause_loop_exiting),
-        ("APICv / AVIC", kvm.interrupt_virtualization),
-        ("nested guests", kvm.nested),
-    ];
-    let told = settings.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
-    rows.extend(told.map(|(name, value)| row(name, yes_no(value))));
+    if kvm.has_vendor() {
+        rows.push(row("pause-loop exiting", pause_loop(kvm)));
+        rows.push(row("switches", switches(kvm)));
+        rows.push(row("nested guests", known(kvm.nested.map(yes_no))));
+    }
     rows
 }
 
-fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
+/// Whether a spinning guest exits, and the parameters that decide when.
+fn pause_loop(kvm: &KvmFacts) -> String {
+    let parameters = kvm.pause_loop.iter().map(|(name, value)| format!("{name} {value}"));
+    let parameters: Vec<String> = parameters.collect();
+    let is_on = known(kvm.pause_loop_exiting.map(yes_no));
+    if parameters.is_empty() { is_on } else { format!("{is_on}: {}", parameters.join(" ")) }
+}
+
+/// The module's switches as it names them: APICv or AVIC, IPI virtualization, posted interrupts, paging, timer.
+fn switches(kvm: &KvmFacts) -> String {
+    let all = kvm.switches.iter().map(|(name, value)| format!("{name} {}", yes_no(*value)));
+    let all: Vec<String> = all.collect();
+    if all.is_empty() { "unknown".to_owned() } else { all.join(", ") }
+}
+
+pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
     let named = |wanted: bool| {
         let names = cpu.flags.iter().filter(|(_, present)| **present == wanted);
         names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
@@ -109,16 +129,18 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
         Some(false) => "off",
         None => "unknown",
     };
-    let mut rows = vec![
-        row("model", format!("{} ({vendor})", known(cpu.model.as_ref()))),
-        row("flags", named(true)),
-        row("without", named(false)),
-        row(
-            "CPUs",
-            format!("{} on line, this process may use {}", cpu.online, cpu_list(&cpu.allowed)),
-        ),
-        row("SMT", smt),
-    ];
+    let mut rows = vec![row("model", format!("{} ({vendor})", known(cpu.model.as_ref())))];
+    if cpu.flags.is_empty() {
+        rows.push(row("flags", "unknown"));
+    } else {
+        rows.extend([row("flags", named(true)), row("without", named(false))]);
+    }
+    let online = cpu.online.map_or("how many is unknown".to_owned(), |count| count.to_string());
+    rows.push(row(
+        "CPUs",
+        format!("{online} on line, this process may use {}", cpu_list(&cpu.allowed)),
+    ));
+    rows.push(row("SMT", smt));
     if let Some(choice) = &cpu.by_default {
         let note = choice.note.as_deref().and_then(|note| note.strip_prefix("CPUs "));
         rows.push(row("CPUs by default", note.map_or_else(|| "all".to_owned(), str::to_owned)));
@@ -149,7 +171,7 @@ fn increment_row(increment: &IncrementFacts) -> NamedValue {
     row("work of a payload", text)
 }
 
-fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<NamedValue> {
+pub(super) fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<NamedValue> {
     let mut rows = vec![
         row(
             "kernel",
@@ -184,18 +206,26 @@ fn confinement_rows(facts: &ConfinementFacts) -> Vec<NamedValue> {
     rows
 }
 
-fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<NamedValue> {
+pub(super) fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<NamedValue> {
     let loaded = match (facts.state.as_deref(), &facts.scheduler) {
-        (None, _) => "not in this kernel".into(),
+        (None, _) => known(
+            facts
+                .supported
+                .map(|has| if has { "yes; its state is unknown" } else { "not in this kernel" }),
+        ),
         (Some("disabled"), _) => "yes; none is loaded".into(),
         (Some(state), None) => format!("yes; {state}"),
         (Some(state), Some(name)) => format!("yes; {state}: {name}"),
     };
-    let usable = if facts.obstacles().is_empty() { "yes" } else { "no: see below" };
+    let usable = match facts.obstacles().as_slice() {
+        [] => "yes",
+        [Obstacle::Unknown] => "unknown: see below",
+        _ => "no: see below",
+    };
     vec![
         row("sched_ext", loaded),
-        row("types (BTF)", yes_no(facts.btf)),
-        row("may be loaded", yes_no(facts.allowed)),
+        row("types (BTF)", known(facts.btf.map(yes_no))),
+        row("may be loaded", known(facts.allowed.map(yes_no))),
         row("usable", usable),
     ]
 }

@@ -8,7 +8,7 @@ use crate::Usage;
 use base::units::CpuList;
 use kvm::{
     KvmKind,
-    host::{DEV_KVM, has_flag},
+    host::{DEV_KVM, has_virtualization},
 };
 use os::{cpu_quota::CpuQuota, streams::say};
 use study::{host::HostFacts, point::HostKernel};
@@ -107,7 +107,7 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
 pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     static SAID: Once = Once::new();
     let choice = choose(mode, class, kind);
-    if choice.place == Place::Emulated && is_only_denied(mode, class, kind, &kvm::host::cpuinfo()) {
+    if choice.place == Place::Emulated && is_only_denied(mode, class, kind, has_virtualization()) {
         SAID.call_once(|| {
             say(format_args!(
                 "pvticket: {DEV_KVM} may not be opened, so that guests run in the emulated host: join its group \
@@ -119,11 +119,10 @@ pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPl
 }
 
 /// Would the guest run on this host's KVM if that might be opened?
-fn is_only_denied(mode: HostMode, class: GuestClass, kind: KvmKind, cpuinfo: &str) -> bool {
-    let is_hardware = || ["vmx", "svm"].iter().any(|flag| has_flag(cpuinfo, flag));
+fn is_only_denied(mode: HostMode, class: GuestClass, kind: KvmKind, is_hardware: bool) -> bool {
     mode == HostMode::Auto
         && kind == KvmKind::Denied
-        && (class == GuestClass::Payload || is_hardware())
+        && (class == GuestClass::Payload || is_hardware)
 }
 
 /// Environment variable: try a guest kernel on a software KVM all the same. An unmodified kernel
@@ -230,14 +229,13 @@ mod tests {
     /// Regression: figures of the emulated host, some thousand times lower, came without a word.
     #[test]
     fn a_missing_permission_is_reported() {
-        const HARDWARE: &str = "flags : fpu svm\n";
-        const PLAIN: &str = "flags : fpu\n";
         use GuestClass::{Payload, Ring0};
         use KvmKind::{Absent, Denied};
-        let told = |class, kind, cpuinfo| is_only_denied(HostMode::Auto, class, kind, cpuinfo);
-        assert!(told(Payload, Denied, PLAIN) && told(Ring0, Denied, HARDWARE));
-        assert!(!told(Ring0, Denied, PLAIN), "its KVM could not run it anyway");
-        assert!(!told(Payload, Absent, HARDWARE));
-        assert!(!is_only_denied(HostMode::Emulated, Payload, Denied, HARDWARE), "asked for");
+        let told =
+            |class, kind, is_hardware| is_only_denied(HostMode::Auto, class, kind, is_hardware);
+        assert!(told(Payload, Denied, false) && told(Ring0, Denied, true));
+        assert!(!told(Ring0, Denied, false), "its KVM could not run it anyway");
+        assert!(!told(Payload, Absent, true));
+        assert!(!is_only_denied(HostMode::Emulated, Payload, Denied, true), "asked for");
     }
 }

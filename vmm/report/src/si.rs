@@ -36,7 +36,13 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A ratio in three significant digits, two below 0.1: `0.014x`, `0.98x`, `12.3x`, `24800x`.
+/// Separates thousands, so that no line ends within a number; [`plain`] is for terminals and mails.
+const THIN: char = '\u{a0}';
+
+/// Ratios below this are written as one by a number: [`ratio`] has two decimals elsewhere.
+const SMALL: f64 = 0.0995;
+
+/// A ratio in three significant digits, two below 0.1: `1/33 000`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
     if value.is_nan() {
         return NONE.into();
@@ -54,12 +60,41 @@ pub fn ratio(value: f64) -> String {
     let decimals = match value {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
-        v if v < 1e-4 => return format!("{value:.1e}x").replace("0.0e0x", "0x"),
-        // Two significant digits of small values.
-        v if v < 0.0995 => (1.0 - v.log10().floor()) as usize,
+        0.0 => return "0x".into(),
+        v if v < SMALL => return format!("1/{}", grouped(two_digits(1.0 / v))),
         _ => 2,
     };
     format!("{value:.decimals$}x")
+}
+
+/// A number of at least ten, rounded to two digits.
+fn two_digits(value: f64) -> f64 {
+    let unit = 10f64.powf(value.log10().floor() - 1.0);
+    (value / unit).round() * unit
+}
+
+/// A whole number with its thousands separated from 10 000 on.
+fn grouped(value: f64) -> String {
+    if value >= 1e9 {
+        return format!("{value:.1e}");
+    }
+    let digits = format!("{value:.0}");
+    if digits.len() <= 4 {
+        return digits;
+    }
+    let mut text = String::new();
+    for (ix, digit) in digits.chars().enumerate() {
+        if ix > 0 && (digits.len() - ix) % 3 == 0 {
+            text.push(THIN);
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The text with ordinary spaces only: lines are as they will be.
+pub fn plain(text: &str) -> String {
+    text.replace(THIN, " ")
 }
 
 /// A share in per cent: `0 %`, `0.03 %`, `65.3 %`.
@@ -107,12 +142,18 @@ mod tests {
 
     #[test]
     fn ratios_and_shares() {
-        let ratios = [0.0, 2.5e-7, 0.00234, 0.0141, 0.984, 12.34, 148.2].map(ratio);
-        assert_eq!(ratios, ["0x", "2.5e-7x", "0.0023x", "0.014x", "0.98x", "12.3x", "148x"]);
+        let ratios = [0.0, 0.1, 0.984, 12.34, 148.2].map(ratio);
+        assert_eq!(ratios, ["0x", "0.10x", "0.98x", "12.3x", "148x"]);
         assert_eq!(
             [24_763.0, 1e300, f64::INFINITY].map(ratio),
             ["24800x", "1.0e300x", "unbounded"]
         );
+        // Regression: a fall to a thirty-three-thousandth was "3.0e-5x".
+        let small = [0.099, 0.0141, 0.00234, 1.0 / 9_960.0, 3.0e-5, 2.5e-7, 1e-300].map(ratio);
+        let expected =
+            ["1/10", "1/71", "1/430", "1/10 000", "1/33 000", "1/4 000 000", "1/1.0e300"];
+        assert!(!small[4].contains(' '), "a line may end there: {small:?}");
+        assert_eq!(small.map(|text| plain(&text)), expected);
         let shares = [0.0, 0.00001, 0.0003, 0.6534, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "<.01 %", "0.03 %", "65.3 %", "100.0 %"]);
     }

@@ -145,7 +145,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     }
     let file = kernels.first().context("no kernel")?;
     let facts = gather_facts(&cpus);
-    let host = format!("{}, {} KVM, Linux {}", facts.cpu, facts.kvm, facts.kernel);
+    let host = facts.in_words();
     let kernel = kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))?;
     let guests = Guests::new(file, slots, stop)?;
     let about = About { kernel, host };

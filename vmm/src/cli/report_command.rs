@@ -17,7 +17,7 @@ use base::{
 };
 use os::{results, streams};
 use report::{
-    brief::{self, Brief},
+    brief::Brief,
     html,
     words::{diff, mail, text},
 };
@@ -109,14 +109,15 @@ fn shown(args: &ReportArgs) -> anyhow::Result<ReportSubject> {
         each_once(records)
     };
     let subject = subject(&records, args.diff);
+    let brief = args.brief.then(|| Brief::new(&records));
     if let Some(file) = &args.html {
-        subject.write_page(file)?;
+        subject.write_page(file, brief.as_ref())?;
     }
-    match (args.text, &args.html) {
-        _ if args.brief => print(&brief(&records, args.html.as_deref())),
-        (true, _) => print(&subject.mail()),
-        (false, None) => print(&subject.text(columns())),
-        (false, Some(_)) => {}
+    match (brief, args.text, &args.html) {
+        (Some(brief), ..) => print(&last_screen(&brief, args.html.as_deref())),
+        (None, true, _) => print(&subject.mail()),
+        (None, false, None) => print(&subject.text(columns())),
+        (None, false, Some(_)) => {}
     }
     Ok(subject)
 }
@@ -149,11 +150,10 @@ fn note_same_run(records: &[RunRecord]) {
     }
 }
 
-/// The brief of these runs, which ends with the path of their page.
-fn brief(records: &[RunRecord], page: Option<&Path>) -> String {
-    let Brief { answer, chart } = brief::brief(records, columns());
+/// The brief, which ends with the path of its page.
+fn last_screen(brief: &Brief, page: Option<&Path>) -> String {
     let page = page.map(|page| format!("page: {}\n", shown::line(&page.display().to_string())));
-    answer + &chart + &page.unwrap_or_default()
+    brief.answer(columns()) + &brief.chart(columns()) + &page.unwrap_or_default()
 }
 
 /// The exit status that says whether the second run is worse. A mail lists the regressions itself.
@@ -178,7 +178,7 @@ fn judged(subject: &ReportSubject, is_mail: bool) -> anyhow::Result<u8> {
 pub(super) fn of_run(dir: &Path) -> anyhow::Result<PathBuf> {
     let subject = subject(&[RunRecord::read(dir)?], false);
     let file = dir.join(PAGE);
-    subject.write_page(&file)?;
+    subject.write_page(&file, None)?;
     print(&subject.text(columns()));
     Ok(file)
 }
@@ -194,9 +194,9 @@ fn subject(records: &[RunRecord], is_diff: bool) -> ReportSubject {
 }
 
 impl ReportSubject {
-    fn write_page(&self, file: &Path) -> anyhow::Result<()> {
+    fn write_page(&self, file: &Path, brief: Option<&Brief>) -> anyhow::Result<()> {
         let page = match self {
-            Self::Study(study) => html::page(study),
+            Self::Study(study) => html::page(study, brief),
             Self::Diff(diff) => html::diff_page(diff),
         };
         results::write(file, page.context("cannot make the page")?.as_bytes())

@@ -41,6 +41,10 @@ pub struct HostFacts {
     /// Pause-loop exiting parameters of KVM's vendor module, by its names: `ple_gap` and
     /// `ple_window`, or `pause_filter_count` and `pause_filter_thresh`.
     pub pause_loop: BTreeMap<String, u64>,
+    /// Other switches of that module, by its names: how interrupts reach guests (`enable_apicv`, `avic`, `enable_ipiv`),
+    /// nested paging, the preemption timer.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub kvm_switches: BTreeMap<String, bool>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Option<String>,
     /// Current clock source.
@@ -63,6 +67,18 @@ pub struct HostFacts {
     /// The guests' kernels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<FileFacts>,
+}
+
+impl HostFacts {
+    /// CPU, KVM and kernel in a line.
+    pub fn in_words(&self) -> String {
+        let known = |fact: &str, unknown: &str| {
+            if fact.trim().is_empty() { unknown.to_owned() } else { fact.to_owned() }
+        };
+        let Self { cpu, kvm, kernel, .. } = self;
+        let [cpu, kvm] = [known(cpu, "unknown CPU"), known(kvm, "unknown")];
+        format!("{cpu}, {kvm} KVM, Linux {}", known(kernel, "of an unknown version"))
+    }
 }
 
 /// What one increment of a payload's work takes on a host: the unit of `critical` and `think`.
@@ -98,4 +114,19 @@ pub struct FileFacts {
     /// Version, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression (G05 of tests/HISTORY.md): the line of a host without cpuinfo began with blanks.
+    #[test]
+    fn facts_that_are_unknown_are_called_that() {
+        let mut facts = HostFacts { kvm: "software".into(), ..HostFacts::default() };
+        let unknown = "unknown CPU, software KVM, Linux of an unknown version";
+        assert_eq!(facts.in_words(), unknown);
+        (facts.cpu, facts.kernel) = ("AMD EPYC".into(), "6.1".into());
+        assert_eq!(facts.in_words(), "AMD EPYC, software KVM, Linux 6.1");
+    }
 }

@@ -48,7 +48,9 @@ pub(super) fn read_average(files: &HostFiles) -> Vec<f64> {
 }
 
 fn load_average(loadavg: &str) -> Vec<f64> {
-    loadavg.split_whitespace().take(3).filter_map(|figure| figure.parse().ok()).collect()
+    let figure = |text: &str| text.parse().ok().filter(|figure: &f64| figure.is_finite());
+    let all: Vec<f64> = loadavg.split_whitespace().take(3).map_while(figure).collect();
+    if all.len() == 3 { all } else { Vec::new() }
 }
 
 /// Times of some CPUs in the kernel's ticks.
@@ -146,6 +148,8 @@ mod tests {
     #[test]
     fn averages_are_as_the_kernel_prints_them() {
         assert_eq!(load_average("0.35 1.50 2.00 1/99 1234\n"), [0.35, 1.5, 2.0]);
-        assert!(load_average("").is_empty());
+        for odd in ["", "0.35", "0.35 nan 2.00", "much 1.5 2.0"] {
+            assert!(load_average(odd).is_empty(), "{odd}");
+        }
     }
 }

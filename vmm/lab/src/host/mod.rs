@@ -86,7 +86,7 @@ fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     HostFacts {
         cpu: cpu.model.unwrap_or_default(),
         microcode: cpu.microcode,
-        cpu_count: Some(cpu.online).filter(|count| *count > 0),
+        cpu_count: cpu.online,
         kvm: kvm.kind.to_owned(),
         kernel: system.kernel.unwrap_or_default(),
         preemption: system.preemption,
@@ -95,6 +95,7 @@ fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
         governors: cpu.governors,
         halt_poll_ns: kvm.halt_poll_ns,
         pause_loop: kvm.pause_loop,
+        kvm_switches: kvm.switches,
         huge_pages: system.transparent_huge_pages,
         clocksource: system.clocksource,
         memory: system.memory,
@@ -152,6 +153,7 @@ mod tests {
             ("sys/module/kvm/parameters/halt_poll_ns", "200000\n"),
             ("sys/module/kvm_intel/parameters/ple_gap", "128\n"),
             ("sys/module/kvm_intel/parameters/ple_window", "4096\n"),
+            ("sys/module/kvm_intel/parameters/enable_ipiv", "N\n"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
             ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
         ];
@@ -168,6 +170,7 @@ mod tests {
             governors: ["performance".to_owned()].into(),
             halt_poll_ns: Some(200_000),
             pause_loop: windows.map(|(name, value)| (name.to_owned(), value)).into(),
+            kvm_switches: [("enable_ipiv".to_owned(), false)].into(),
             huge_pages: Some("madvise".into()),
             clocksource: Some("tsc".into()),
             memory: Some(1 << 20),

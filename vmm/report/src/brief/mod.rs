@@ -6,49 +6,129 @@
 //! other: their cells did not alternate.
 
 mod chart;
+mod lead;
 mod notes;
 mod rows;
 mod subject;
 #[cfg(test)]
 mod tests;
 
-use crate::{figures::characters::wrapped, names};
+use crate::{
+    figures::{Figure, characters::wrapped},
+    names, si,
+    words::{
+        sentences::{Sentence, Tone, operations},
+        tables::Table,
+    },
+};
 use base::plural::count;
+use chart::Bar;
+use notes::Note;
 use rows::ComparisonRow;
-use study::findings::{PointStudy, RunRecord, Study};
+use study::{
+    disturbance::Disturbance,
+    findings::{PointStudy, RunRecord, Study},
+    store::record::{CellLine, Outcome},
+};
 use subject::{LockWords, Subject};
 
 /// Most lines of the answer, with one for the page's path.
 pub const MOST_LINES: usize = 10;
-
 /// The width that it is laid out for, in columns, unless the terminal is narrower.
 pub const WIDTH: usize = 72;
-
 /// The least width, in columns.
 const NARROWEST: usize = 40;
-
 /// Most lines before the comparisons, and after them.
 const MOST_HEAD: usize = 2;
 const MOST_NOTES: usize = 3;
 
-/// A brief, without the line of the page's path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The answer of runs: what a terminal and the head of a page show.
+#[derive(Debug)]
 pub struct Brief {
-    /// The answer: one line fewer than [`MOST_LINES`], or less.
-    pub answer: String,
-    /// The chart of the rates; empty if there are none.
-    pub chart: String,
+    head: String,
+    /// The answer in one sentence.
+    pub sentence: String,
+    rows: Vec<ComparisonRow>,
+    notes: Vec<Note>,
+    /// Does the answer hold?
+    standing: Sentence,
+    bars: Vec<Bar>,
+    /// What is counted.
+    unit: &'static str,
+    levels: Vec<f64>,
 }
 
-/// The brief of these runs in `width` columns.
-pub fn brief(runs: &[RunRecord], width: usize) -> Brief {
-    let width = width.clamp(NARROWEST, WIDTH);
-    let studies = studies(runs);
-    let subjects = subject::all(&studies);
-    let words = LockWords::of(&studies);
-    Brief {
-        answer: answer(&studies, &subjects, &words, width),
-        chart: chart::render(&studies, &subjects, &words, width),
+impl Brief {
+    /// The answer of these runs.
+    pub fn new(runs: &[RunRecord]) -> Self {
+        let brief = Self::of(&studies(runs));
+        let rest = undisturbed(runs).map(|rest| Self::of(&studies(&rest)).rows);
+        let standing = lead::standing(&brief.rows, &brief.notes, rest.as_deref());
+        Self { standing, ..brief }
+    }
+
+    fn of(studies: &[Study]) -> Self {
+        let subjects = subject::all(studies);
+        let words = LockWords::of(studies);
+        let rows = rows::all(studies, &subjects, &words);
+        Self {
+            head: head(&rows, &subjects, &words),
+            sentence: lead::sentence(&rows, &subjects, &words),
+            notes: notes::all(studies, &subjects, &rows),
+            standing: Sentence::plain(Tone::Neutral, String::new()),
+            bars: chart::bars(studies, &subjects, &words),
+            unit: studies.first().map_or("operations", operations),
+            levels: subjects.iter().filter_map(Subject::level).collect(),
+            rows,
+        }
+    }
+
+    /// The answer in `width` columns: one line fewer than [`MOST_LINES`], or less.
+    pub fn answer(&self, width: usize) -> String {
+        let width = width.clamp(NARROWEST, WIDTH);
+        let mut rows = self.rows.clone();
+        let head = first(wrapped(&self.head, width, ""), MOST_HEAD);
+        let mut dropped = 0;
+        loop {
+            let shown = rows::layout(&rows, width);
+            let notes = notes::sentence(&self.notes, dropped, width, MOST_NOTES);
+            let lines =
+                [&head, &shown, &notes].map(|part| part.lines().count()).iter().sum::<usize>();
+            if lines < MOST_LINES || rows.is_empty() {
+                let legends = rows::legends(&rows).map(|legend| wrapped(&legend, width, ""));
+                let fits = |legend: &String| lines + legend.lines().count() < MOST_LINES;
+                let legend = legends.into_iter().find(fits).unwrap_or_default();
+                return clipped(&format!("{head}{shown}{legend}{notes}"), width);
+            }
+            rows::drop_least(&mut rows);
+            dropped += 1;
+        }
+    }
+
+    /// The chart of the rates in `width` columns, below a blank line; empty if there are none.
+    pub fn chart(&self, width: usize) -> String {
+        chart::render(&self.bars, self.unit, width.clamp(NARROWEST, WIDTH))
+    }
+
+    /// The comparisons as a table; None without any.
+    pub fn table(&self) -> Option<Table> {
+        rows::table(&self.head, &self.rows)
+    }
+
+    /// The chart of the rates as a figure; None without any.
+    pub fn figure(&self) -> Option<Figure> {
+        chart::figure(&self.bars, self.unit)
+    }
+
+    /// Whether the answer holds, and the notes that a study's own warnings lack.
+    pub fn notes(&self) -> Vec<Sentence> {
+        let beyond = self.notes.iter().filter(|note| !note.is_of_study).map(Note::sentence);
+        [self.standing.clone()].into_iter().chain(beyond).collect()
+    }
+
+    /// Has the chart the points at this overcommit ratio?
+    pub fn is_at(&self, ratio: f64) -> bool {
+        self.levels.contains(&ratio)
     }
 }
 
@@ -65,24 +145,20 @@ fn studies(runs: &[RunRecord]) -> Vec<Study> {
     groups.iter().map(|group| Study::new(group)).collect()
 }
 
-fn answer(studies: &[Study], subjects: &[Subject], words: &LockWords, width: usize) -> String {
-    let mut rows = rows::all(studies, subjects, words);
-    let head = first(wrapped(&head(&rows, subjects, words), width, ""), MOST_HEAD);
-    let notes = notes::all(studies, subjects, &rows);
-    let mut dropped = 0;
-    loop {
-        let shown = rows::layout(&rows, width);
-        let notes = notes::sentence(&notes, dropped, width, MOST_NOTES);
-        let lines = [&head, &shown, &notes].map(|part| part.lines().count()).iter().sum::<usize>();
-        if lines < MOST_LINES || rows.is_empty() {
-            let legends = rows::legends(&rows).map(|legend| wrapped(&legend, width, ""));
-            let fits = |legend: &String| lines + legend.lines().count() < MOST_LINES;
-            let legend = legends.into_iter().find(fits).unwrap_or_default();
-            return clipped(&format!("{head}{shown}{legend}{notes}"), width);
+/// The runs without their disturbed windows; None if no window was disturbed.
+fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
+    let is_disturbed = |cell: &CellLine| match &cell.outcome {
+        Outcome::Done { figures } => {
+            !Disturbance::new(&cell.point, [&**figures].into_iter()).is_none()
         }
-        rows::drop_least(&mut rows);
-        dropped += 1;
+        Outcome::Failed { .. } | Outcome::Aborted => false,
+    };
+    if !runs.iter().flat_map(|run| &run.contents.cells).any(is_disturbed) {
+        return None;
     }
+    let mut left = runs.to_vec();
+    left.iter_mut().for_each(|run| run.contents.cells.retain(|cell| !is_disturbed(cell)));
+    Some(left)
 }
 
 /// What is compared, at which overcommit ratio, and from how many runs.
@@ -116,7 +192,7 @@ fn clipped(text: &str, width: usize) -> String {
             line.chars().take(width - 1).chain(['\u{2026}']).collect()
         }
     };
-    text.lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
+    si::plain(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
 }
 
 /// The points of a subject that the answer is about, each with its study.

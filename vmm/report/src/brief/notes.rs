@@ -3,7 +3,10 @@
 use super::{first, rows::ComparisonRow, subject::Subject};
 use crate::{
     figures::characters::wrapped,
-    words::{self, disturbed, moved},
+    words::{
+        self, disturbed, moved,
+        sentences::{Sentence, Tone, first_large},
+    },
 };
 use base::{
     plural::{agree, count},
@@ -14,29 +17,63 @@ use study::{
     point::{GuestKind, HostKind},
 };
 
+/// A note on an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Part of a sentence.
+    text: String,
+    /// Its effect on the answer, for a page, which has room.
+    effect: &'static str,
+    /// Do the warnings of a study have it, too?
+    pub is_of_study: bool,
+    /// Are the figures meaningless?
+    pub is_broken: bool,
+}
+
+impl Note {
+    fn new(text: String, effect: &'static str) -> Self {
+        Self { text, effect, is_of_study: false, is_broken: false }
+    }
+
+    fn of_study(text: String) -> Self {
+        Self { is_of_study: true, ..Self::new(text, "") }
+    }
+
+    /// The note with its effect.
+    pub fn sentence(&self) -> Sentence {
+        let text = format!("{}{}.", first_large(&self.text), self.effect);
+        Sentence::plain(Tone::Neutral, text)
+    }
+}
+
 /// The notes, most important first.
-pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
+pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<Note> {
     let mut notes = Vec::new();
     if studies.iter().any(|study| study.broken() != (0.0, 0.0)) {
-        notes.push(
-            "BROKEN: a lock failed its checks, and figures of that run mean nothing".to_owned(),
-        );
+        let text = "BROKEN: a lock failed its checks, and figures of that run mean nothing";
+        notes.push(Note { is_broken: true, ..Note::of_study(text.to_owned()) });
     }
-    notes.extend(subjects.iter().filter_map(|subject| failed(studies, subject)));
+    let failed = subjects.iter().filter_map(|subject| failed(studies, subject));
+    notes.extend(failed.map(|text| Note::new(text, "")));
     let shown = subjects.iter().flat_map(|subject| super::points(studies, subject));
-    notes.extend(disturbed::counted(shown.map(|(_, point)| point.disturbance).sum()));
-    notes.extend(words::partial(studies));
+    let disturbed = disturbed::counted(shown.map(|(_, point)| point.disturbance).sum());
+    notes.extend(disturbed.into_iter().chain(words::partial(studies)).map(Note::of_study));
     let emulated = subjects.iter().filter(|subject| subject.host() == HostKind::Emulated);
-    notes.extend(
-        emulated.map(|subject| {
-            format!("{} ran on emulated CPUs: an order, not speeds", subject.name())
-        }),
-    );
+    notes.extend(emulated.map(|subject| {
+        let text = format!("{} ran on emulated CPUs: an order, not speeds", subject.name());
+        Note::new(text, "")
+    }));
     let moved: Vec<_> = studies.iter().filter_map(|study| study.moved.as_ref()).collect();
-    notes.extend(moved::briefly(&moved));
+    let moved = moved::briefly(&moved);
+    notes.extend(moved.map(|text| {
+        Note::new(
+            text,
+            ": rates of contended locks follow, and the intervals of the ratios include that",
+        )
+    }));
     let absent = absent(subjects, rows);
     if !absent.is_empty() {
-        notes.push(format!("not measured: {}", absent.join(", ")));
+        notes.push(Note::new(format!("not measured: {}", absent.join(", ")), ""));
     }
     notes
 }
@@ -83,12 +120,13 @@ fn absent(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
 
 /// A sentence of the notes, and of how many comparisons there was no room for, in at most `most` lines of `width` columns.
 /// Notes that it has no room for are left out whole, the least important first, and it says so.
-pub fn sentence(notes: &[String], dropped: usize, width: usize, most: usize) -> String {
+pub fn sentence(notes: &[Note], dropped: usize, width: usize, most: usize) -> String {
     let more = (dropped > 0).then(|| {
         let are = agree(dropped, "is", "are");
         format!("{} {are} in the whole report", count(dropped, "more comparison"))
     });
-    let all: Vec<String> = more.into_iter().chain(notes.iter().cloned()).collect();
+    let all: Vec<String> =
+        more.into_iter().chain(notes.iter().map(|note| note.text.clone())).collect();
     let laid_out = |kept: usize| {
         let left_out = (kept < all.len()).then(|| "more notes are in the report".to_owned());
         let shown: Vec<String> = all[..kept].iter().cloned().chain(left_out).collect();
@@ -113,8 +151,8 @@ mod tests {
     /// Regression: the third line of an answer ended in the middle of a note, "; a cache".
     #[test]
     fn a_note_without_room_is_left_out_whole() {
-        let notes =
-            ["first", "second", "third"].map(|nth| format!("the {nth} note has some words"));
+        let notes = ["first", "second", "third"]
+            .map(|nth| Note::new(format!("the {nth} note has some words"), ""));
         let whole = sentence(&notes, 0, 72, 3);
         assert!(whole.contains("third") && whole.ends_with(".\n"), "{whole}");
         let two_lines = sentence(&notes, 1, 40, 3).replace('\n', " ");
@@ -124,7 +162,7 @@ mod tests {
         );
         assert_eq!(sentence(&[], 0, 72, 3), "");
         // A note that is longer than all the room is cut: it is the most important one.
-        let long = sentence(&["an error without end, ".repeat(20)], 0, 72, 3);
+        let long = sentence(&[Note::new("an error without end, ".repeat(20), "")], 0, 72, 3);
         assert!(long.starts_with("Note: an error") && long.lines().count() == 3, "{long}");
     }
 }

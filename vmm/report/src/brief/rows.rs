@@ -5,7 +5,11 @@ use super::{
     subject::{LockWords, Subject},
 };
 use crate::{
-    compare::with_interval, figures::characters::wrapped, names, si::ratio, words::sentences::p,
+    compare::with_interval,
+    figures::characters::wrapped,
+    names,
+    si::ratio,
+    words::{sentences::p, tables::Table},
 };
 use base::shown;
 use sched::{PolicySpec, policy::POLICIES};
@@ -17,21 +21,30 @@ use study::{
 /// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
 const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, Axis::Vcpus];
 
+/// Most rows of a page's table: those of eight schedules and two locks.
+const MOST_SHOWN: usize = 16;
+
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonRow {
     /// What it is about.
     pub subject: usize,
     /// The guest's name.
-    guest: String,
-    /// Both sides: `PV / native`.
-    what: String,
+    pub guest: String,
+    /// Both sides and what else tells the row from others: `PV / native, rr`.
+    pub what: String,
+    /// Both sides: locks, or schedules.
+    pub sides: [String; 2],
+    /// What both sides have in common: a lock, or a schedule other than the host's.
+    pub shared: Option<String>,
     /// The ratio, or why there is none to speak of.
-    value: String,
+    pub value: String,
+    /// The ratio of a confirmed difference.
+    pub ratio: Option<f64>,
     /// Is it about locks? Otherwise it is about schedules.
     pub is_of_locks: bool,
     /// How clear the difference is.
-    weight: f64,
+    pub weight: f64,
     /// The schedules that are compared.
     policies: Vec<PolicySpec>,
     /// Runs of each side, at least.
@@ -84,15 +97,19 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords)
         Some(schedule(&compared.point))
     };
     let name = |point: &Point| if is_of_locks { words.lock(point) } else { schedule(point) };
-    let sides = format!("{} / {}", name(&compared.point), name(&against.point));
-    let parts: Vec<String> =
-        [sides].into_iter().chain(shared).chain(others(study, &compared.point)).collect();
+    let sides = [compared, against].map(|side| name(&side.point));
+    let both = sides.join(" / ");
+    let parts = [both].into_iter().chain(shared.clone()).chain(others(study, &compared.point));
+    let parts: Vec<String> = parts.collect();
     let policies = [compared, against].map(|side| side.point.policy.clone());
     ComparisonRow {
         subject: 0,
         guest,
         what: parts.join(", "),
+        sides,
+        shared,
         value: value(comparison),
+        ratio: confirmed(comparison),
         is_of_locks,
         weight: comparison
             .ratio
@@ -100,6 +117,24 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords)
         policies: if is_of_locks { Vec::new() } else { policies.into() },
         runs: compared.repetitions.len().min(against.repetitions.len()),
     }
+}
+
+impl ComparisonRow {
+    /// Is this the same comparison, with a confirmed difference in the same direction?
+    pub fn is_confirmed_by(&self, other: &Self) -> bool {
+        let is_same = (&self.guest, &self.what) == (&other.guest, &other.what);
+        let more = |row: &Self| row.ratio.map(|times| times > 1.0);
+        is_same && more(self).is_some() && more(self) == more(other)
+    }
+}
+
+/// The ratio of a difference that its test confirms, and its interval does not deny.
+fn confirmed(comparison: &Comparison) -> Option<f64> {
+    let times = comparison.ratio?;
+    let is_clear = matches!(comparison.outcome(), Outcome::More | Outcome::Less)
+        && !comparison.is_contrary()
+        && !times.interval.is_some_and(|within| within.contains(1.0));
+    is_clear.then_some(times.value)
 }
 
 /// The name of a point's schedule.
@@ -147,6 +182,23 @@ pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     if let Some((ix, _)) = rows.iter().enumerate().min_by(least) {
         rows.remove(ix);
     }
+}
+
+/// The rows as a table, without those that say least if there are more than [`MOST_SHOWN`].
+pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
+    let mut shown = rows.to_vec();
+    while shown.len() > MOST_SHOWN {
+        drop_least(&mut shown);
+    }
+    let left = rows.len() - shown.len();
+    let more = if left > 0 { format!("; {left} more below") } else { String::new() };
+    let mut table =
+        Table::new("ratios", "", &format!("{head}{more}"), &["guest", "compared", "ratio (95 %)"]);
+    table.figures_from = 2;
+    for row in shown {
+        table.cells([row.guest, row.what, row.value]);
+    }
+    table.filled()
 }
 
 /// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.

@@ -38,7 +38,7 @@ fn linux() -> RunRecord {
 }
 
 fn answer_of(runs: &[RunRecord]) -> String {
-    brief(runs, WIDTH).answer
+    Brief::new(runs).answer(WIDTH)
 }
 
 fn line<'a>(text: &'a str, part: &str) -> &'a str {
@@ -61,7 +61,7 @@ fn sections() -> RunRecord {
 /// Regression: bars of different points had one name.
 #[test]
 fn no_two_bars_have_one_name() {
-    let chart = brief(&[sections()], WIDTH).chart;
+    let chart = Brief::new(&[sections()]).chart(WIDTH);
     let bars = chart.lines().filter_map(|line| line.split_once('\u{2588}'));
     let mut names: Vec<&str> = bars.map(|(name, _)| name.trim_start_matches("payload")).collect();
     let all = names.len();
@@ -132,7 +132,8 @@ fn what_was_not_measured_is_named() {
     let text = text.replace('\n', " ");
     assert!(text.contains("deferred: a slice ends at the next moment out of any lock"), "{text}");
     let one = run("one", &Fixture { vcpus: vec![2], ..Fixture::default() });
-    let Brief { answer, chart } = brief(&[one], WIDTH);
+    let brief = Brief::new(&[one]);
+    let (answer, chart) = (brief.answer(WIDTH), brief.chart(WIDTH));
     assert!(answer.starts_with("Nothing was measured with more vCPUs than CPUs.\n"), "{answer}");
     assert!(chart.is_empty(), "{chart}");
 }
@@ -170,8 +171,7 @@ fn what_the_test_does_not_confirm_is_unclear() {
         }
         study
     });
-    let (subjects, words) = (subject::all(&studies), LockWords::of(&studies));
-    let text = answer(&studies, &subjects, &words, WIDTH);
+    let text = Brief::of(&studies).answer(WIDTH);
     assert!(line(&text, "PV / native").contains("unclear, p = 0.195 (7"), "{text}");
 }
 
@@ -211,7 +211,7 @@ fn other_locks_keep_their_names() {
 /// A longer bar is a greater rate, and each has its rate at its end.
 #[test]
 fn bars_are_as_long_as_rates_are_great() {
-    let chart = brief(&[payload(), schedules(), linux()], WIDTH).chart;
+    let chart = Brief::new(&[payload(), schedules(), linux()]).chart(WIDTH);
     let lines: Vec<&str> = chart.lines().collect();
     assert_eq!((lines.len(), lines[0]), (chart::MOST_LINES, ""), "{chart}");
     assert!(lines[11].starts_with("acquisitions/s, log "), "{chart}");
@@ -241,6 +241,61 @@ fn runs_of_one_spec_are_pooled() {
     let text = answer_of(&[payload(), payload()]);
     assert!(text.contains(", 16 runs each"), "{text}");
     assert_eq!(text.matches("PV / native").count(), 1, "{text}");
+}
+
+/// Some windows of a run that were nine times as long as asked.
+fn stopped(mut run: RunRecord, is_stopped: impl Fn(&study::point::Point) -> bool) -> RunRecord {
+    for cell in run.contents.cells.iter_mut().filter(|cell| is_stopped(&cell.point)) {
+        if let Outcome::Done { figures } = &mut cell.outcome {
+            figures.seconds *= 9.0;
+        }
+    }
+    run
+}
+
+#[test]
+fn the_answer_is_one_sentence() {
+    let answer = Brief::new(&[payload(), schedules(), linux()]).sentence;
+    let part = |part: &str| answer.find(part).unwrap_or_else(|| panic!("no {part:?}: {answer}"));
+    let places = [
+        part("With 2 vCPUs per CPU, PV ticketlocks have "),
+        part("x the throughput of native in payload; "),
+        part("x in Linux; deferred has "),
+        part("x the throughput of rr (native)."),
+    ];
+    assert!(places.is_sorted() && places[0] == 0 && answer.ends_with('.'), "{answer}");
+    let one = run("one", &Fixture { vcpus: vec![2], ..Fixture::default() });
+    let nothing = Brief::new(&[one]).sentence;
+    assert_eq!(nothing, "Nothing was measured with more vCPUs than CPUs.");
+}
+
+/// A page says whether the answer holds: not if it rests on disturbed windows.
+#[test]
+fn an_answer_stands_or_falls_with_its_windows() {
+    use crate::words::sentences::Tone;
+    let standing = |runs: &[RunRecord]| {
+        let sentence = Brief::new(runs).notes().remove(0);
+        (sentence.tone, sentence.text)
+    };
+    let (tone, text) = standing(&[payload()]);
+    assert_eq!(tone, Tone::Neutral);
+    assert!(text.starts_with("The answer holds: 1 of 1 difference is confirmed"), "{text}");
+    assert!(text.ends_with("no window was disturbed."), "{text}");
+    let first = stopped(payload(), |point| point.vcpus.get() == 2);
+    let (_, text) = standing(&[first]);
+    assert!(text.ends_with("without the disturbed windows, too."), "{text}");
+    let native = |point: &study::point::Point| point.lock == locks::System::NativeTicket;
+    let (tone, text) = standing(&[stopped(payload(), native)]);
+    assert_eq!(tone, Tone::Caution);
+    assert!(text.ends_with("this difference is not confirmed: payload PV / native."), "{text}");
+    let mut broken = payload();
+    if let Outcome::Done { figures } = &mut broken.contents.cells[0].outcome {
+        figures.violations = 1;
+    }
+    assert_eq!(standing(&[broken]).0, Tone::Bad);
+    let few = Fixture { policies: vec!["host"], vcpus: vec![4], rounds: 3, ..Fixture::default() };
+    let (tone, text) = standing(&[run("few", &few)]);
+    assert_eq!((tone, text.contains("no answer yet")), (Tone::Caution, true), "{text}");
 }
 
 fn any_run() -> impl Strategy<Value = RunRecord> {
@@ -305,7 +360,8 @@ proptest! {
         runs in prop::collection::vec(any_run(), 0..4),
         width in 0..200usize,
     ) {
-        let Brief { answer, chart } = brief(&runs, width);
+        let brief = Brief::new(&runs);
+        let (answer, chart) = (brief.answer(width), brief.chart(width));
         // The page's path has a line, too.
         prop_assert!(answer.lines().count() < MOST_LINES, "{answer}");
         prop_assert!(!answer.is_empty());

@@ -328,7 +328,7 @@ pub fn notes_of(study: &Study) -> String {
 }
 
 fn host(facts: &HostFacts) -> String {
-    let HostFacts { cpu, kvm, kernel, load_average, busy, .. } = facts;
+    let HostFacts { load_average, busy, .. } = facts;
     let load = load_average.first().map(|load| format!(", load {load:.2}")).unwrap_or_default();
     let busy = match *busy {
         Some(busy) if busy >= BUSY => format!(
@@ -338,7 +338,7 @@ fn host(facts: &HostFacts) -> String {
         ),
         _ => String::new(),
     };
-    format!("host    {cpu}, {kvm} KVM, Linux {kernel}{load}\n{busy}")
+    format!("host    {}{load}\n{busy}", facts.in_words())
 }
 
 /// The guest and its work, in words.

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Figure, Legend, Lines, Panel, Plot, PlotRow, PlottedValue, Rows, STYLES, Series, latency,
-    preempted, ratios,
+    Figure, Legend, Lines, Panel, Plot, PlotRow, PlottedValue, Rows, STYLES, Series, THROUGHPUT,
+    latency, preempted, ratios,
     scale::{AxisUnit, Scale},
 };
 use crate::{
@@ -45,7 +45,7 @@ fn throughput(study: &Study) -> Option<Figure> {
     let label = format!("{} a second (log scale)", operations(study));
     let y = Scale::log(&label, AxisUnit::Count, values);
     Some(Figure {
-        id: "throughput".to_owned(),
+        id: THROUGHPUT.to_owned(),
         title: titles::throughput(study),
         note: "Markers: medians. Bars: their exact 95 % intervals, from six repetitions on. Dots: \
                single repetitions; rings are far from the others, and count all the same."

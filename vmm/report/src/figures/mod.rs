@@ -21,6 +21,11 @@ use scale::Scale;
 /// Number of marker styles; each has its own colour.
 pub const STYLES: usize = 12;
 
+/// The id of the figure of throughput.
+pub const THROUGHPUT: &str = "throughput";
+/// The ids of figures of ratios begin with this.
+pub const RATIO: &str = "ratio-";
+
 /// A figure: panels next to each other, with one legend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
@@ -133,7 +138,9 @@ pub struct PlotRow {
     pub note: String,
     /// Index of the colour of the interval and of the distribution.
     pub style: usize,
-    /// An interval, drawn as a bar.
+    /// The end of a bar that begins at the axis.
+    pub bar: Option<f64>,
+    /// An interval, drawn as a line.
     pub span: Option<(f64, f64)>,
     /// Markers: style and value; the last are on top.
     pub marks: Vec<(usize, f64)>,
@@ -156,6 +163,19 @@ impl Rows {
 }
 
 impl Figure {
+    /// Without panels whose series have one mark each, all of them at values of x that `is_shown` elsewhere; None if
+    /// no panel is left.
+    pub fn without_single_marks(mut self, is_shown: impl Fn(f64) -> bool) -> Option<Self> {
+        self.panels.retain(|panel| match &panel.plot {
+            Plot::Lines(lines) => lines.series.iter().any(|series| match series.marks.as_slice() {
+                [mark] => !is_shown(mark.x),
+                _ => true,
+            }),
+            Plot::Rows(_) => true,
+        });
+        (!self.panels.is_empty()).then_some(self)
+    }
+
     /// Does it have plots of lines?
     pub fn has_lines(&self) -> bool {
         self.panels.iter().any(|panel| matches!(panel.plot, Plot::Lines(_)))

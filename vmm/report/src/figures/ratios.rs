@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Figure, Legend, PlottedValue, STYLES, build,
+    Figure, Legend, PlottedValue, RATIO, STYLES, build,
     scale::{AxisUnit, Scale},
 };
 use crate::{
@@ -51,7 +51,7 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
         .flat_map(|comparison| [comparison.subject, comparison.against])
         .map(|ix| &study.points[ix].point);
     Some(Figure {
-        id: format!("ratio-{}", axis.name().replace(' ', "-")),
+        id: format!("{RATIO}{}", axis.name().replace(' ', "-")),
         title: titles::ratios(study, axis),
         note: "1x: as much as the baseline. Bars: bootstrapped 95 % intervals. Filled: the \
                difference is significant after Holm's correction for all comparisons of this \

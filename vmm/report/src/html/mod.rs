@@ -6,7 +6,8 @@ mod tests;
 use askama::Template;
 use base::{plural::count, shown};
 
-use super::figures::{self, Figure, Plot, svg};
+use super::figures::{self, Figure, Plot, RATIO, THROUGHPUT, svg};
+use crate::brief::Brief;
 use crate::words::{
     self, answer, command, diff as diff_words,
     documents::{self, DocumentSystems},
@@ -46,6 +47,9 @@ struct Drawn {
 struct Page {
     style: &'static str,
     title: String,
+    heading: String,
+    ratios: Option<Table>,
+    bars: Option<Drawn>,
     questions: Vec<String>,
     warnings: Vec<Said>,
     answer: Vec<Said>,
@@ -63,25 +67,40 @@ struct Page {
     footer: String,
 }
 
-/// The page of a study.
-pub fn page(study: &Study) -> askama::Result<String> {
+/// The page of a study. With a brief it begins with that: the answer in one sentence, then the bars.
+pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
     let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
     // Comparisons are all called the same.
     names.dedup();
+    let title = names.join(", ");
     let leagues = League::all(study);
+    let of_study = league::answer(study, &leagues).into_iter().chain(answer::answer(study));
+    let of_study: Vec<Sentence> = of_study.collect();
+    // Below the sentence of a brief they are findings.
+    let (answer, found) =
+        if brief.is_some() { (Vec::new(), of_study) } else { (of_study, Vec::new()) };
+    let notes = brief.map(Brief::notes).unwrap_or_default();
+    let is_single = |figure: &Figure| figure.id == THROUGHPUT || figure.id.starts_with(RATIO);
+    let shown = |figure: Figure| match brief {
+        Some(brief) if study.layout.is_ratio && is_single(&figure) => {
+            figure.without_single_marks(|ratio| brief.is_at(ratio))
+        }
+        _ => Some(figure),
+    };
     let page = Page {
         style: STYLE,
-        title: names.join(", "),
+        heading: brief.map_or_else(|| title.clone(), |brief| brief.sentence.clone()),
+        ratios: brief.and_then(Brief::table),
+        bars: brief.and_then(Brief::figure).as_ref().map(drawn),
+        title,
         questions: questions(&study.runs),
-        warnings: classed(sentences::warnings(study)),
-        answer: classed(
-            league::answer(study, &leagues).into_iter().chain(answer::answer(study)).collect(),
-        ),
+        answer: classed(answer),
+        warnings: classed(notes.into_iter().chain(sentences::warnings(study)).collect()),
         leagues: league::tables(study, &leagues),
         heat_maps: league::heat_maps(study, &leagues),
-        findings: classed(sentences::findings(study)),
+        findings: classed(found.into_iter().chain(sentences::findings(study)).collect()),
         facts: facts(study),
-        figures: figures::all(study).iter().map(drawn).collect(),
+        figures: figures::all(study).into_iter().filter_map(shown).map(|one| drawn(&one)).collect(),
         tables: tables::all(study),
         sections: documents::sections(study),
         method: words::method(study),
@@ -105,9 +124,13 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
     let mut hosts = tables::hosts(&diff.before);
     hosts.extend(tables::hosts(&diff.after));
     let all: Vec<RunFacts> = runs().cloned().collect();
+    let title = format!("{} against {}", name(&diff.after), name(&diff.before));
     let page = Page {
         style: STYLE,
-        title: format!("{} against {}", name(&diff.after), name(&diff.before)),
+        heading: title.clone(),
+        title,
+        ratios: None,
+        bars: None,
         questions: Vec::new(),
         warnings: classed(diff_words::disturbed(diff)),
         answer: Vec::new(),
@@ -135,7 +158,10 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
 pub fn reproduction_page(reproduction: &Reproduction) -> askama::Result<String> {
     let page = Page {
         style: STYLE,
+        heading: "Published figures, again".to_owned(),
         title: "Published figures, again".to_owned(),
+        ratios: None,
+        bars: None,
         questions: vec![reproduction_words::score_line(reproduction.score(None))],
         warnings: Vec::new(),
         answer: classed(reproduction_words::answer(reproduction)),
@@ -170,6 +196,7 @@ fn classed(all: Vec<Sentence>) -> Vec<Said> {
         Tone::More => "more",
         Tone::Less => "less",
         Tone::Neutral => "neutral",
+        Tone::Caution => "caution",
         Tone::Bad => "bad",
     };
     all.into_iter().map(|sentence| (class(sentence.tone), sentence.figure, sentence.text)).collect()
@@ -198,6 +225,7 @@ fn facts(study: &Study) -> Vec<(&'static str, String)> {
 fn drawn(figure: &Figure) -> Drawn {
     let kind = match figure.panels.first().map(|panel| &panel.plot) {
         Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| !row.ridge.is_empty()) => "plain",
+        Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| row.bar.is_some()) => "bar",
         _ if figure.connects_marks() => "series",
         _ => "mark",
     };

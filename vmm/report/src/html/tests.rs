@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::words::{diff, text};
+use crate::{
+    brief::Brief,
+    words::{diff, text},
+};
 use study::{
     findings::RunRecord,
     host::FileFacts,
@@ -20,7 +23,7 @@ fn small() -> Fixture {
 /// The page and the text of runs. Neither may panic; checks what must hold for every report.
 fn shown(records: &[RunRecord]) -> (String, String) {
     let study = Study::new(records);
-    let page = page(&study).unwrap();
+    let page = page(&study, None).unwrap();
     let text = text::render(&study, 80);
     for odd in ["NaN", "inf\"", "=\"-inf"] {
         assert!(!page.contains(odd), "{odd} in a page");
@@ -183,6 +186,36 @@ fn the_answer_follows_the_question() {
         let places = parts.map(|part| at(&words(part)));
         assert!(places.is_sorted(), "{places:?}");
     }
+}
+
+/// `make run`'s page: the sentence, its bars and its ratios, then the warnings. Regression: it began with a red box and
+/// "3.0e-5x", and had charts of one point.
+#[test]
+fn a_page_with_a_brief_begins_as_the_terminal_does() {
+    let one = |name: &str, policies, vcpus| {
+        let mut run = record(&Fixture { policies, vcpus, ..Fixture::default() });
+        run.contents.run.spec = format!("name = \"{name}\"\n");
+        run
+    };
+    let payload = one("payload", vec!["host"], vec![2, 4]);
+    let schedules = one("schedules", vec!["rr", "deferred"], vec![4]);
+    let runs = [payload, schedules];
+    let (study, brief) = (Study::new(&runs), Brief::new(&runs));
+    let whole = page(&study, Some(&brief)).unwrap();
+    let at = |part: &str| whole.find(part).unwrap_or_else(|| panic!("no {part:?}"));
+    let lead = format!("<h1>{}</h1>", brief.sentence);
+    let parts = [&lead, "id=\"answer\"", ">PV / native<", "The answer holds", "id=\"figures\""];
+    let places = parts.map(at);
+    assert!(places.is_sorted(), "{places:?}");
+    let bars = brief.chart(72).lines().filter(|line| line.contains('\u{2588}')).count();
+    let [start, end] = ["id=\"answer\"", "</figure>"].map(at);
+    // Each is drawn for a wide and for a narrow page, with a title of its own.
+    assert_eq!(whole[start..end].matches("mark bar").count(), 2 * bars + 2, "and the legend");
+    let panels = |page: &str| {
+        let figure = page.split("<figure id=\"throughput\">").nth(1).unwrap();
+        figure.split("</figure>").next().unwrap().matches("class=\"panel\"").count()
+    };
+    assert_eq!((panels(&page(&study, None).unwrap()), panels(&whole)), (3, 1));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn a_ratio_that_contradicts_its_direction_is_told() {
     let all = tables::all(&study);
     let table = all.iter().find(|table| table.id == "comparisons").unwrap();
     assert!(text::table(table, 120).contains("more (ranks)"));
-    assert!(brief::brief(&[run], 100).answer.contains("more by ranks, medians 0.99x"));
+    assert!(brief::Brief::new(&[run]).answer(100).contains("more by ranks, medians 0.99x"));
 }
 
 /// Likewise of two runs: a regression with a ratio above 1.

@@ -75,7 +75,9 @@ mod tests {
     fn disturbed_windows_are_told_on_the_page_and_in_the_mail() {
         let study = study_of(stopped());
         let expected = "Disturbed windows, no figures of a lock: 2 much longer than asked (ticket";
-        for text in [mail::study(&study), text::render(&study, 80), html::page(&study).unwrap()] {
+        for text in
+            [mail::study(&study), text::render(&study, 80), html::page(&study, None).unwrap()]
+        {
             assert!(flat(&text).contains(expected), "{text}");
         }
         assert!(!mail::study(&study_of(record(&Fixture::default()))).contains("Disturbed"));
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn a_brief_and_a_comparison_of_runs_tell_of_disturbed_windows() {
         let expected = "disturbed windows, no figures of a lock: 2 much longer than asked";
-        let brief = |run| flat(&brief::brief(&[run], brief::WIDTH).answer);
+        let brief = |run| flat(&brief::Brief::new(&[run]).answer(brief::WIDTH));
         let text = brief(stopped());
         assert!(text.contains(expected), "{text}");
         let whole = || record(&Fixture::default());

@@ -174,7 +174,7 @@ mod tests {
         };
         let spinning = table("spinning");
         assert_eq!(spinning.head, ["published", "before", "after", "gain"]);
-        assert_eq!(cells(&spinning, 0)[1..], ["0.2", "7.6", "0.026x"]);
+        assert_eq!(cells(&spinning, 0)[1..], ["0.2", "7.6", "1/38"]);
         assert_eq!(cells(&table("dbench"), 1)[1..], ["1470", "1713.7", "+16.6 %"]);
         let preemptable = table("preemptable");
         assert_eq!(cells(&preemptable, 1)[1..], ["1", "7.91", "7.91x"]);

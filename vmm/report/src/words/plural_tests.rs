@@ -36,7 +36,7 @@ fn texts(run: &RunRecord) -> Vec<String> {
         text::render(&study(), 100),
         mail::study(&study()),
         mail::diff(&diff),
-        html::page(&study()).unwrap(),
+        html::page(&study(), None).unwrap(),
         html::diff_page(&diff).unwrap(),
         study().points[0].point.to_string(),
     ]

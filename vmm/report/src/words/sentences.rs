@@ -45,7 +45,9 @@ pub enum Tone {
     Less,
     /// No difference.
     Neutral,
-    /// A failure, or a broken invariant.
+    /// A limit of what the figures show.
+    Caution,
+    /// A failure, or a broken invariant: the figures mean nothing.
     Bad,
 }
 
@@ -68,13 +70,17 @@ impl Sentence {
 }
 
 /// Capitalizes the first letter.
-pub(super) fn first_large(text: &str) -> String {
+pub(crate) fn first_large(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn bad(text: String) -> Sentence {
     Sentence::plain(Tone::Bad, text)
+}
+
+fn caution(text: String) -> Sentence {
+    Sentence::plain(Tone::Caution, text)
 }
 
 /// The most findings in sentences; the table has them all.
@@ -161,7 +167,7 @@ pub fn needed(comparison: &Comparison) -> String {
 pub fn warnings(study: &Study) -> Vec<Sentence> {
     let mut all = Vec::new();
     all.extend(simulated::simulated(study).map(|machines| {
-        bad(format!(
+        caution(format!(
             "Figures marked as {machines} were not measured. How far the simulator may be believed is \
              in vmm/sim/README.md."
         ))
@@ -169,14 +175,18 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     for file in simulated::machine_files(study) {
         let MachineFile { name, assumed, costs, .. } = file;
         let state = simulated::validation(file);
-        all.push(bad(format!(
+        all.push(caution(format!(
             "Machine {name}: {state}; {assumed} of its {} {} assumed.",
             count(*costs, "cost"),
             agree(*assumed, "is", "are")
         )));
-        all.extend(simulated::doubts(file).map(|doubt| bad(format!("{}.", first_large(&doubt)))));
+        all.extend(
+            simulated::doubts(file).map(|doubt| caution(format!("{}.", first_large(&doubt)))),
+        );
     }
-    all.extend(simulated::frozen(study).map(|frozen| bad(format!("{}.", first_large(&frozen)))));
+    all.extend(
+        simulated::frozen(study).map(|frozen| caution(format!("{}.", first_large(&frozen)))),
+    );
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
         all.push(bad(format!(
@@ -193,7 +203,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         )));
     }
     if study.done() < study.cells() {
-        all.push(bad(format!(
+        all.push(caution(format!(
             "Partial: {} of {} {} figures.",
             study.done(),
             count(study.cells(), "cell"),
@@ -201,20 +211,20 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         )));
     }
     let disturbed = disturbed::in_words(study);
-    all.extend(disturbed.map(|windows| bad(format!("{}.", first_large(&windows)))));
+    all.extend(disturbed.map(|windows| caution(format!("{}.", first_large(&windows)))));
     all.extend(replayed::not_repeated(study).map(bad));
-    all.extend(apart(study).map(bad));
-    all.extend(nodes::unlike(study).into_iter().map(bad));
+    all.extend(apart(study).map(caution));
+    all.extend(nodes::unlike(study).into_iter().map(caution));
     let hosts = strangers(study);
     if !hosts.is_empty() {
-        all.push(bad(format!(
+        all.push(caution(format!(
             "Not all figures are of one host and program; these differ: {}.",
             hosts.join(", ")
         )));
     }
     let failed = study.lost.iter().filter(|lost| lost.error.is_some()).count();
     if failed > 0 {
-        all.push(bad(format!(
+        all.push(caution(format!(
             "{} failed; {} listed below.",
             count(failed, "cell"),
             agree(failed, "it is", "they are")

@@ -44,7 +44,7 @@ pub enum TableLine {
 }
 
 impl Table {
-    pub(super) fn new(id: &'static str, title: &str, note: &str, head: &[&str]) -> Self {
+    pub(crate) fn new(id: &'static str, title: &str, note: &str, head: &[&str]) -> Self {
         Self {
             id,
             title: title.to_owned(),
@@ -55,7 +55,7 @@ impl Table {
         }
     }
 
-    pub(super) fn cells(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(crate) fn cells(&mut self, cells: impl IntoIterator<Item = String>) {
         self.lines.push(TableLine::Cells(cells.into_iter().collect()));
     }
 
@@ -73,7 +73,7 @@ impl Table {
         self
     }
 
-    pub(super) fn filled(self) -> Option<Self> {
+    pub(crate) fn filled(self) -> Option<Self> {
         (!self.lines.is_empty()).then_some(self)
     }
 

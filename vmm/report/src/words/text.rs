@@ -9,7 +9,7 @@ use super::{
     tables::{self, Table, TableLine},
     when,
 };
-use crate::words::sentences;
+use crate::{si::plain, words::sentences};
 use base::shown;
 use study::findings::{League, Study};
 
@@ -142,5 +142,5 @@ pub fn table(table: &Table, width: usize) -> String {
 
 /// Removes control characters: text from a store must not command a terminal.
 pub(super) fn printable(text: &str) -> String {
-    shown::lines(text).into_owned()
+    plain(&shown::lines(text))
 }

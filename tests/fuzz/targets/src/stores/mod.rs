@@ -62,7 +62,7 @@ fn report(record: &RunRecord) {
     let study = Study::new(one);
     if record.contents.cells.len().is_multiple_of(2) {
         assert!(!words::text::render(&study, 80).is_empty());
-        assert!(html::page(&study).is_ok());
+        assert!(html::page(&study, None).is_ok());
     } else {
         let diff = Diff::new(Study::new(one), study);
         assert!(!words::diff::render(&diff, 80).is_empty());

@@ -149,6 +149,7 @@ pub fn marker(style: usize, class: &str) -> String {
     }
     match class {
         "plain" => scene.path("mark plain", mark(style, (8.0, 8.0), 4.5)),
+        "bar" => scene.path(format!("mark bar s{style}"), mark(SQUARE, (8.0, 8.0), 5.0)),
         _ => scene.path(format!("mark s{style}"), mark(style, (8.0, 8.0), 4.5)),
     }
     scene.render().unwrap_or_default()
@@ -178,6 +179,9 @@ fn clipped(text: &str, room: f64) -> String {
 fn line(from: (f64, f64), to: (f64, f64)) -> String {
     format!("M{} {}L{} {}", number(from.0), number(from.1), number(to.0), number(to.1))
 }
+
+/// The style with a square marker.
+const SQUARE: usize = 1;
 
 /// Corners of the markers, in units of the radius.
 const CORNERS: [&[(f64, f64)]; STYLES - 1] = [

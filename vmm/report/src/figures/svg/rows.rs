@@ -8,6 +8,8 @@ const BOTTOM: f64 = 42.0;
 const TOP: f64 = 6.0;
 /// Space between the rows of two categories.
 const GAP: f64 = 9.0;
+/// Height of a bar.
+const BAR: f64 = 13.0;
 /// Height of a category's name above its rows.
 const HEADING: f64 = 18.0;
 
@@ -176,11 +178,22 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, to
     scene.samples(&places.collect::<Vec<_>>(), style, |place, beside| {
         (place, middle + 5.0 + beside)
     });
+    if let Some(end) = row.bar {
+        let (left, right) = (frame.left, x(end).max(frame.left + 1.0));
+        let [top, bottom] = [middle - BAR / 2.0, middle + BAR / 2.0];
+        let path = line((left, top), (right, top)) + &format!("V{bottom:.1}H{left:.1}z");
+        scene.titled(format!("mark bar s{style}"), path, row.says.clone());
+    }
     if let Some((low, high)) = row.span {
         let ends = [low, high].map(|end| line((x(end), middle - 3.0), (x(end), middle + 3.0)));
         let caps = if row.ridge.is_empty() { ends.concat() } else { String::new() };
         let bar = line((x(low), middle), (x(high), middle)) + &caps;
-        scene.titled(format!("interval s{style}"), bar, row.says.clone());
+        let class = if row.bar.is_some() {
+            "interval over".to_owned()
+        } else {
+            format!("interval s{style}")
+        };
+        scene.titled(class, bar, row.says.clone());
     }
     for (kind, value) in &row.marks {
         let class = match (row.ridge.is_empty(), row.hollow) {

@@ -175,7 +175,7 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
         let run = run.clone();
         let found = Study::new(std::slice::from_ref(&run));
         let json = study::store::export::json(&[run], &found).unwrap();
-        let page = crate::html::page(&found).unwrap();
+        let page = crate::html::page(&found, None).unwrap();
         let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         [study(&found), page, crate::compare::render(&found), json].map(flat)
     };
