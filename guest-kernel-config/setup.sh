@@ -63,7 +63,11 @@ LIST
 present() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
-    header) [ -e "/usr/include/$2" ] || [ -e "/usr/include/x86_64-linux-gnu/$2" ] ;;
+    # Some systems have no /usr/include: the compiler knows.
+    header)
+        [ -e "/usr/include/$2" ] || [ -e "/usr/include/x86_64-linux-gnu/$2" ] ||
+            { command -v gcc >/dev/null && printf '#include <%s>\n' "$2" | gcc -E - >/dev/null 2>&1; }
+        ;;
     library) command -v gcc >/dev/null && [ -e "$(gcc -print-file-name="$2")" ] ;;
     # Only apt's Rust needs this file; other systems keep it elsewhere.
     file) [ -e "$2" ] || ! command -v apt-get >/dev/null ;;

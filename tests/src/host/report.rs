@@ -118,12 +118,7 @@ fn cells_without_a_duration_have_no_figures() -> anyhow::Result<()> {
 /// With --html, the page of the same runs is written, and its path is the last line.
 fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let one = |policies, name: &str| {
-        let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
-        let spec = format!("name = \\\"{name}");
-        store(&folder, name, &fixture.text().replace("name = \\\"collapse", &spec))
-    };
-    let runs = [one(vec!["host"], "one")?, one(vec!["rr", "deferred"], "two")?];
+    let runs = first_runs(&folder)?;
     let brief = pvticket(["report", "--brief"]).args(&runs).run()?.exits(0)?;
     let text = brief.text()?;
     let (answer, chart) = text.split_once("\n\n").with_context(|| brief.show())?;
@@ -144,6 +139,16 @@ fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     ensure!(fs::read_to_string(&page)?.contains("</html>"), "no whole page");
     let twice = pvticket(["report", "--brief", "--diff"]).args(&runs).run()?;
     twice.fails(2, &["--brief", "--diff"]).map(drop)
+}
+
+/// Two runs with specs of their own, as `make run` has.
+fn first_runs(folder: &TempDir) -> anyhow::Result<[PathBuf; 2]> {
+    let one = |policies, name: &str| {
+        let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
+        let spec = format!("name = \\\"{name}");
+        store(folder, name, &fixture.text().replace("name = \\\"collapse", &spec))
+    };
+    Ok([one(vec!["host"], "one")?, one(vec!["rr", "deferred"], "two")?])
 }
 
 /// The text has the setup and tables, no control character of the store, and no line of more than 72 columns.
@@ -255,7 +260,10 @@ fn the_page_of_a_run_is_whole_in_a_browser() -> anyhow::Result<()> {
     };
     let run = store(&folder, "categories", &categories.text())?;
     pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
-    inspect(&folder, &page, "categories").map(drop)
+    inspect(&folder, &page, "categories")?;
+    let runs = first_runs(&folder)?;
+    pvticket(["report", "--brief", "--html"]).args([&page]).args(&runs).run()?.exits(0)?;
+    inspect(&folder, &page, "brief").map(drop)
 }
 
 fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {

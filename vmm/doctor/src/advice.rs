@@ -167,6 +167,7 @@ pub(super) mod tests {
                 model: None,
                 microcode: None,
                 flags: flags.iter().map(|flag| (*flag, true)).collect::<BTreeMap<_, _>>(),
+                flags_of_cpuid: false,
                 online: Some(4),
                 spared: 0,
                 allowed: vec![0, 1, 2, 3],

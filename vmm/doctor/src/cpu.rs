@@ -10,7 +10,7 @@ use super::{
 };
 use kvm::{
     cpus::{kernels, spared},
-    host::{Cpuid, flag},
+    host::{Cpuid, flag, has_flags},
 };
 
 /// Flags of the CPU that matter here.
@@ -28,6 +28,8 @@ pub struct CpuFacts {
     pub microcode: Option<String>,
     /// Relevant flags, and whether the CPU has them; those that are unknown are left out.
     pub flags: BTreeMap<&'static str, bool>,
+    /// The flags are those of CPUID: `/proc/cpuinfo` cannot be read. It lacks what firmware or kernel have switched off.
+    pub flags_of_cpuid: bool,
     /// CPUs that are online, without the spared ones.
     pub online: Option<usize>,
     /// CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
@@ -73,6 +75,7 @@ impl CpuFacts {
             unknown: topology.unknown,
             governors: governors(files, allowed),
             allowed: allowed.into(),
+            flags_of_cpuid: !flags.is_empty() && !has_flags(&cpuinfo),
             flags,
             hypervisor,
         }
@@ -150,5 +153,36 @@ mod tests {
         assert!(!cpu.flags["svm"] && !cpu.flags["hypervisor"]);
         assert_eq!((cpu.smt, cpu.hypervisor), (None, None));
         assert_eq!(cpu.one_per_core, [0, 1]);
+    }
+
+    /// Leaves of an Intel CPU with VT-x, below a hypervisor.
+    fn intel(leaf: u32) -> std::arch::x86_64::CpuidResult {
+        let word = |text: &[u8; 4]| u32::from_le_bytes(*text);
+        let [eax, ebx, ecx, edx] = match leaf {
+            0 => [0x16, word(b"Genu"), word(b"ntel"), word(b"ineI")],
+            1 => [0, 0, 1 << 5 | 1 << 31, 0],
+            HYPERVISOR => [0, word(b"KVMK"), word(b"VMKV"), word(b"M\0\0\0")],
+            0x8000_0000 => [0x8000_0008, 0, 0, 0],
+            0x8000_0002 => [word(b"A CP"), word(b"U of"), word(b" Int"), word(b"el  ")],
+            _ => [0; 4],
+        };
+        std::arch::x86_64::CpuidResult { eax, ebx, ecx, edx }
+    }
+
+    /// Regression (G05 of tests/HISTORY.md): a container without cpuinfo had 0 CPUs, no model, and neither VT-x nor AMD-V.
+    #[test]
+    fn without_cpuinfo_the_cpu_is_asked() {
+        for (name, cpuinfo) in [("no-cpuinfo", None), ("empty-cpuinfo", Some("\n"))] {
+            let mut all = vec![("sys/devices/system/cpu/online", "0-2,5\n")];
+            all.extend(cpuinfo.map(|text| ("proc/cpuinfo", text)));
+            let mut files = made_up::host(name, &all);
+            files.cpuid = Some(intel);
+            let cpu = CpuFacts::read(&files, &[0]);
+            assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));
+            assert_eq!(cpu.model.as_deref(), Some("A CPU of Intel"));
+            assert_eq!(cpu.hypervisor.as_deref(), Some("KVMKVMKVM"));
+            assert!(cpu.flags["vmx"] && !cpu.flags["svm"] && cpu.flags_of_cpuid);
+            assert_eq!(cpu.online, Some(4));
+        }
     }
 }

@@ -133,7 +133,8 @@ pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
     if cpu.flags.is_empty() {
         rows.push(row("flags", "unknown"));
     } else {
-        rows.extend([row("flags", named(true)), row("without", named(false))]);
+        let lacks = if cpu.flags_of_cpuid { "not in CPUID" } else { "without" };
+        rows.extend([row("flags", named(true)), row(lacks, named(false))]);
     }
     let online = cpu.online.map_or("how many is unknown".to_owned(), |count| count.to_string());
     rows.push(row(

@@ -92,12 +92,21 @@ pub fn cpuid(leaf: u32) -> CpuidResult {
     __cpuid(leaf)
 }
 
+/// Has this text of `/proc/cpuinfo` flags?
+pub fn has_flags(cpuinfo: &str) -> bool {
+    flags(cpuinfo).is_some()
+}
+
+fn flags(cpuinfo: &str) -> Option<&str> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
+    line.split_once(':').map(|(_, flags)| flags)
+}
+
 /// Does the first `flags` line of this text of `/proc/cpuinfo` contain a flag? A container may have none (lxcfs): then
 /// CPUID is asked. None: unknown.
 pub fn flag(cpuinfo: &str, cpuid: Option<Cpuid>, name: &str) -> Option<bool> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("flags"));
-    match line.and_then(|line| line.split_once(':')) {
-        Some((_, flags)) => Some(flags.split_whitespace().any(|word| word == name)),
+    match flags(cpuinfo) {
+        Some(flags) => Some(flags.split_whitespace().any(|word| word == name)),
         None => cpuid.and_then(|cpuid| in_cpuid(cpuid, name)),
     }
 }

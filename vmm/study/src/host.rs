@@ -38,8 +38,8 @@ pub struct HostFacts {
     pub governors: BTreeSet<String>,
     /// How long KVM polls for a wakeup before a halted vCPU sleeps, in nanoseconds.
     pub halt_poll_ns: Option<u64>,
-    /// Pause-loop exiting parameters of KVM's vendor module, by its names: `ple_gap` and
-    /// `ple_window`, or `pause_filter_count` and `pause_filter_thresh`.
+    /// Pause-loop exiting parameters of KVM's vendor module, by its names: `ple_gap`, `ple_window` and how that changes, or
+    /// `pause_filter_count` and its like.
     pub pause_loop: BTreeMap<String, u64>,
     /// Other switches of that module, by its names: how interrupts reach guests (`enable_apicv`, `avic`, `enable_ipiv`),
     /// nested paging, the preemption timer.

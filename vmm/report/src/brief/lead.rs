@@ -18,38 +18,60 @@ pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords)
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };
     let level = names::overcommit_of(level);
-    let kind = if words.are_of_ticketlocks() { " ticketlocks" } else { "" };
     let of_locks = (0..subjects.len())
         .filter_map(|ix| clearest(rows.iter().filter(|row| row.is_of_locks && row.subject == ix)));
-    let of_locks: Vec<&ComparisonRow> = of_locks.collect();
     let mut clauses: Vec<String> = Vec::new();
-    for (ix, row) in of_locks.iter().enumerate() {
-        let [compared, against] = &row.sides;
-        let place = if subjects.len() > 1 { format!(" in {}", row.guest) } else { String::new() };
-        let is_same = ix > 0 && of_locks[0].sides == row.sides;
-        clauses.push(match row.ratio {
-            Some(times) if is_same => format!("{}{place}", ratio(times)),
-            Some(times) => {
-                let has = if kind.is_empty() { "has" } else { "have" };
-                format!(
-                    "{compared}{kind} {has} {} the throughput of {against}{place}",
-                    ratio(times)
-                )
+    let mut before: Option<&ComparisonRow> = None;
+    for row in of_locks {
+        let place =
+            if subjects.len() > 1 { format!(" in {}", place(&row.guest)) } else { String::new() };
+        let is_more =
+            before.is_some_and(|before| before.ratio.is_some() && before.sides == row.sides);
+        match (row.ratio, clauses.last_mut()) {
+            (Some(times), Some(last)) if is_more => {
+                *last += &format!(" and {}{place}", ratio(times))
             }
-            None => format!("{compared} / {against}{place}: {}", row.value),
-        });
+            _ => clauses.push(of_lock(row, words) + &place),
+        }
+        before = Some(row);
     }
-    if let Some(row) = clearest(rows.iter().filter(|row| !row.is_of_locks))
-        && let Some(times) = row.ratio
-    {
-        let [compared, against] = &row.sides;
-        let what = row.shared.as_deref().map_or_else(String::new, |lock| format!(" ({lock})"));
-        clauses.push(format!("{compared} has {} the throughput of {against}{what}", ratio(times)));
-    }
+    let of_schedules = clearest(rows.iter().filter(|row| !row.is_of_locks));
+    clauses.extend(of_schedules.and_then(|row| of_schedule(row, words)));
     match clauses.as_slice() {
         [] => "No figures can be compared.".to_owned(),
         all => format!("With {} vCPUs per CPU, {}.", level.trim_end_matches('x'), all.join("; ")),
     }
+}
+
+/// A guest's place in a sentence.
+fn place(guest: &str) -> String {
+    if guest.starts_with("payload") { format!("the {guest}") } else { guest.to_owned() }
+}
+
+/// `PV ticketlocks have 398x the throughput of native ones`, or why there is no ratio.
+fn of_lock(row: &ComparisonRow, words: &LockWords) -> String {
+    let [compared, against] = &row.sides;
+    match row.ratio.map(ratio) {
+        Some(times) if words.are_of_ticketlocks() => {
+            format!("{compared} ticketlocks have {times} the throughput of {against} ones")
+        }
+        Some(times) => format!("{compared} has {times} the throughput of {against}"),
+        None => format!("{compared} / {against}: {}", row.value),
+    }
+}
+
+/// `native ticketlocks have 35400x the throughput under deferred that they have under rr`; None without a ratio.
+fn of_schedule(row: &ComparisonRow, words: &LockWords) -> Option<String> {
+    let [compared, against] = &row.sides;
+    let (times, lock) = (ratio(row.ratio?), row.shared.as_deref()?);
+    let (have, it_has) = if words.are_of_ticketlocks() {
+        (" ticketlocks have", "they have")
+    } else {
+        (" has", "it has")
+    };
+    Some(format!(
+        "{lock}{have} {times} the throughput under {compared} that {it_has} under {against}"
+    ))
 }
 
 /// The row with the largest confirmed difference, or else the first.

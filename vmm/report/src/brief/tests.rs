@@ -259,9 +259,9 @@ fn the_answer_is_one_sentence() {
     let part = |part: &str| answer.find(part).unwrap_or_else(|| panic!("no {part:?}: {answer}"));
     let places = [
         part("With 2 vCPUs per CPU, PV ticketlocks have "),
-        part("x the throughput of native in payload; "),
-        part("x in Linux; deferred has "),
-        part("x the throughput of rr (native)."),
+        part("x the throughput of native ones in the payload and "),
+        part("x in Linux; native ticketlocks have "),
+        part("x the throughput under deferred that they have under rr."),
     ];
     assert!(places.is_sorted() && places[0] == 0 && answer.ends_with('.'), "{answer}");
     let one = run("one", &Fixture { vcpus: vec![2], ..Fixture::default() });

@@ -203,7 +203,7 @@ fn a_page_with_a_brief_begins_as_the_terminal_does() {
     let (study, brief) = (Study::new(&runs), Brief::new(&runs));
     let whole = page(&study, Some(&brief)).unwrap();
     let at = |part: &str| whole.find(part).unwrap_or_else(|| panic!("no {part:?}"));
-    let lead = format!("<h1>{}</h1>", brief.sentence);
+    let lead = format!("<h1 class=\"lead\">{}</h1>", brief.sentence);
     let parts = [&lead, "id=\"answer\"", ">PV / native<", "The answer holds", "id=\"figures\""];
     let places = parts.map(at);
     assert!(places.is_sorted(), "{places:?}");

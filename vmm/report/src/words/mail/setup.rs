@@ -100,6 +100,9 @@ fn kernel(host: &HostFacts) -> (&'static str, String) {
     let governors: Vec<&str> = host.governors.iter().map(String::as_str).collect();
     let ple: Vec<String> =
         host.pause_loop.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let on_off =
+        |(name, is_on): (&String, &bool)| format!("{name} {}", if *is_on { "on" } else { "off" });
+    let switches: Vec<String> = host.kvm_switches.iter().map(on_off).collect();
     let preemption = host.preemption.clone();
     let parts = [
         Some(joined([Some(format!("Linux {}", host.kernel)), preemption], " ")),
@@ -107,6 +110,7 @@ fn kernel(host: &HostFacts) -> (&'static str, String) {
         host.huge_pages.as_ref().map(|value| format!("huge pages {value}")),
         host.halt_poll_ns.map(|value| format!("halt_poll_ns {value}")),
         Some(ple.join(", ")),
+        Some(switches.join(", ")),
         (!governors.is_empty()).then(|| format!("governor {}", governors.join(", "))),
         host.confinement.as_ref().map(|value| format!("machines confined: {value}")),
     ];
