@@ -28,7 +28,7 @@ pub struct CpuFacts {
     pub microcode: Option<String>,
     /// Relevant flags, and whether the CPU has them; those that are unknown are left out.
     pub flags: BTreeMap<&'static str, bool>,
-    /// The flags are those of CPUID: `/proc/cpuinfo` cannot be read. It lacks what firmware or kernel have switched off.
+    /// The flags come from CPUID, as `/proc/cpuinfo` cannot be read. Firmware or kernel may have switched some of them off.
     pub flags_of_cpuid: bool,
     /// CPUs that are online, without the spared ones.
     pub online: Option<usize>,
@@ -104,7 +104,7 @@ fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     cpus.iter().filter_map(|cpu| files.word(&path(kernels(*cpu)))).collect()
 }
 
-/// The leaf of the CPU's vendor, and that of the hypervisor's signature, by convention.
+/// The leaves of the vendor's name and, by convention, of the hypervisor's.
 const VENDOR: u32 = 0;
 const HYPERVISOR: u32 = 0x4000_0000;
 
@@ -126,7 +126,7 @@ fn brand(cpuid: Cpuid) -> Option<String> {
     has_them.then(|| printed(registers.as_flattened())).flatten()
 }
 
-/// What registers hold as text; None if that is nothing.
+/// Registers as text; None if they hold none.
 fn printed(registers: &[u32]) -> Option<String> {
     let bytes = registers.iter().flat_map(|register| register.to_le_bytes());
     let text: String =

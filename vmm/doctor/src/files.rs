@@ -97,7 +97,7 @@ impl HostFiles {
 pub mod made_up {
     use super::*;
 
-    /// A mocked host with these files only, in a directory of its own.
+    /// A mocked host with these files only, in a separate directory.
     pub fn host(name: &str, files: &[(&str, &str)]) -> HostFiles {
         let root =
             std::env::temp_dir().join(format!("pvticket-doctor-{}-{name}", std::process::id()));

@@ -11,7 +11,7 @@ use super::files::HostFiles;
 pub struct SchedExtFacts {
     /// Has the kernel `sched_ext`?
     pub supported: Option<bool>,
-    /// What the kernel says: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
+    /// The kernel's state of it: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
     pub state: Option<String>,
     /// The name of the scheduler that is loaded.
     pub scheduler: Option<String>,
@@ -50,7 +50,7 @@ impl SchedExtFacts {
                 [Some(true), Some(true)] => Some(true),
                 _ => None,
             };
-        // Only where the kernel's other files are there does it lack this one.
+        // A missing file is a fact only if /sys is mounted.
         let is_mounted = !files.names("/sys/kernel").is_empty();
         let has = |path: &str| files.has(path).filter(|has| *has || is_mounted);
         Self {

@@ -1,5 +1,5 @@
-//! Containers lack files of `/proc` and `/sys`, or have others in their places: what they would say is unknown then, never
-//! 0, "no" or a flag that the CPU is "without" (G05 of tests/HISTORY.md).
+//! Containers lack files of `/proc` and `/sys`, or have others in their places: such facts are unknown, never 0, "no" or
+//! a flag that the CPU is "without" (G05 of tests/HISTORY.md).
 
 use std::{fs, os::unix::fs::symlink};
 

@@ -17,11 +17,11 @@ struct Vendor {
     module: &'static str,
     /// The CPU's flag.
     flag: &'static str,
-    /// What makes a guest that spins exit, the switch first: 0 is off. In cycles with VMX, in PAUSEs with SVM.
+    /// Thresholds of pause loops, the switch first: 0 is off. In cycles with VMX, in PAUSEs with SVM.
     pause_loop: [&'static str; 5],
-    /// What decides how interrupts reach guests, and what else changes the cost of exits.
+    /// Interrupt virtualization, and other switches that change the cost of exits.
     switches: &'static [&'static str],
-    /// Of these, what lets interrupts reach guests without an exit.
+    /// The one of these that lets interrupts reach guests without an exit.
     apicv: &'static str,
 }
 
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(KvmFacts::read(&off, KvmKind::Absent).pause_loop_exiting, Some(false));
     }
 
-    /// A kernel with both modules built in has the directories of both. Regression: AMD's was that of an Intel CPU.
+    /// A kernel with both modules built in has the directories of both. Regression: AMD's was taken on an Intel CPU.
     #[test]
     fn the_module_is_that_of_the_cpu() {
         let both = [

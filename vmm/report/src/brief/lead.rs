@@ -110,7 +110,7 @@ pub fn standing(
     let lost: Vec<String> = clear
         .iter()
         .filter(|row| !rest.iter().any(|other| row.is_confirmed_by(other)))
-        .map(|row| format!("{} {}", row.guest, row.what))
+        .map(|row| format!("{}: {}", row.guest, row.what))
         .collect();
     if lost.is_empty() {
         let text = format!("The answer holds: {confirmed}, without the disturbed windows, too.");

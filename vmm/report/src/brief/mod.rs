@@ -51,9 +51,9 @@ pub struct Brief {
     rows: Vec<ComparisonRow>,
     notes: Vec<Note>,
     /// Does the answer hold?
-    standing: Sentence,
+    pub standing: Sentence,
     bars: Vec<Bar>,
-    /// What is counted.
+    /// The unit of rates.
     unit: &'static str,
     levels: Vec<f64>,
 }
@@ -105,7 +105,7 @@ impl Brief {
         }
     }
 
-    /// The chart of the rates in `width` columns, below a blank line; empty if there are none.
+    /// The chart of the rates in `width` columns, below a blank line; empty without rates.
     pub fn chart(&self, width: usize) -> String {
         chart::render(&self.bars, self.unit, width.clamp(NARROWEST, WIDTH))
     }
@@ -120,10 +120,9 @@ impl Brief {
         chart::figure(&self.bars, self.unit)
     }
 
-    /// Whether the answer holds, and the notes that a study's own warnings lack.
+    /// The notes that a study's own warnings lack.
     pub fn notes(&self) -> Vec<Sentence> {
-        let beyond = self.notes.iter().filter(|note| !note.is_of_study).map(Note::sentence);
-        [self.standing.clone()].into_iter().chain(beyond).collect()
+        self.notes.iter().filter(|note| !note.is_of_study).map(Note::sentence).collect()
     }
 
     /// Has the chart the points at this overcommit ratio?

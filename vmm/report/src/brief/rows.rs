@@ -21,7 +21,7 @@ use study::{
 /// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
 const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, Axis::Vcpus];
 
-/// Most rows of a page's table: those of eight schedules and two locks.
+/// Most rows of a page's table: eight schedules with two locks.
 const MOST_SHOWN: usize = 16;
 
 /// A comparison.
@@ -31,11 +31,11 @@ pub struct ComparisonRow {
     pub subject: usize,
     /// The guest's name.
     pub guest: String,
-    /// Both sides and what else tells the row from others: `PV / native, rr`.
+    /// Both sides and the row's other values: `PV / native, rr`.
     pub what: String,
     /// Both sides: locks, or schedules.
     pub sides: [String; 2],
-    /// What both sides have in common: a lock, or a schedule other than the host's.
+    /// Common to both sides: a lock, or a schedule other than the host's.
     pub shared: Option<String>,
     /// The ratio, or why there is none to speak of.
     pub value: String,
@@ -184,7 +184,7 @@ pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     }
 }
 
-/// The rows as a table, without those that say least if there are more than [`MOST_SHOWN`].
+/// The rows as a table: the [`MOST_SHOWN`] with the largest differences.
 pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
     let mut shown = rows.to_vec();
     while shown.len() > MOST_SHOWN {
@@ -195,8 +195,11 @@ pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
     let mut table =
         Table::new("ratios", "", &format!("{head}{more}"), &["guest", "compared", "ratio (95 %)"]);
     table.figures_from = 2;
-    for row in shown {
-        table.cells([row.guest, row.what, row.value]);
+    let mut before = String::new();
+    for ComparisonRow { guest, what, value, .. } in shown {
+        let named = if guest == before { String::new() } else { guest.clone() };
+        table.cells([named, what, value]);
+        before = guest;
     }
     table.filled()
 }

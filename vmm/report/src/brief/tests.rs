@@ -269,12 +269,12 @@ fn the_answer_is_one_sentence() {
     assert_eq!(nothing, "Nothing was measured with more vCPUs than CPUs.");
 }
 
-/// A page says whether the answer holds: not if it rests on disturbed windows.
+/// An answer does not hold if it rests on disturbed windows.
 #[test]
 fn an_answer_stands_or_falls_with_its_windows() {
     use crate::words::sentences::Tone;
     let standing = |runs: &[RunRecord]| {
-        let sentence = Brief::new(runs).notes().remove(0);
+        let sentence = Brief::new(runs).standing;
         (sentence.tone, sentence.text)
     };
     let (tone, text) = standing(&[payload()]);
@@ -287,7 +287,7 @@ fn an_answer_stands_or_falls_with_its_windows() {
     let native = |point: &study::point::Point| point.lock == locks::System::NativeTicket;
     let (tone, text) = standing(&[stopped(payload(), native)]);
     assert_eq!(tone, Tone::Caution);
-    assert!(text.ends_with("this difference is not confirmed: payload PV / native."), "{text}");
+    assert!(text.ends_with("this difference is not confirmed: payload: PV / native."), "{text}");
     let mut broken = payload();
     if let Outcome::Done { figures } = &mut broken.contents.cells[0].outcome {
         figures.violations = 1;

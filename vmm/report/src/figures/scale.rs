@@ -24,7 +24,7 @@ impl AxisUnit {
     pub fn show(self, value: f64) -> String {
         match self {
             Self::Count => short(&si(value)),
-            Self::Ratio => format!("{}x", short(&ratio(value)).trim_end_matches('x')),
+            Self::Ratio => short(&ratio(value)),
             Self::Share if value == 0.0 => "0 %".to_owned(),
             Self::Share => percent(value).replace(".0 %", " %").replace("0.00 %", "0 %"),
             Self::Time => time(value),
@@ -168,6 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::si::plain;
 
     #[test]
     fn decades_where_there_are_some_and_round_steps_where_there_are_none() {
@@ -179,6 +180,8 @@ mod tests {
         let close = Scale::log("", AxisUnit::Ratio, [0.9, 1.0, 1.3].into_iter());
         let ticks: Vec<String> = close.ticks.iter().map(|tick| close.unit.show(*tick)).collect();
         assert_eq!(ticks, ["0.8x", "1x", "1.2x", "1.4x"]);
+        let ticks = [1e-4, 0.01, 0.1, 1.0, 100.0].map(|tick| AxisUnit::Ratio.show(tick));
+        assert_eq!(ticks.map(|tick| plain(&tick)), ["1/10 000", "1/100", "0.1x", "1x", "100x"]);
         let shares = Scale::share("");
         let ticks: Vec<String> = shares.ticks.iter().map(|tick| shares.unit.show(*tick)).collect();
         assert_eq!(ticks, ["0 %", "25 %", "50 %", "75 %", "100 %"]);

@@ -79,6 +79,7 @@ pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
     // Below the sentence of a brief they are findings.
     let (answer, found) =
         if brief.is_some() { (Vec::new(), of_study) } else { (of_study, Vec::new()) };
+    let standing = brief.map(|brief| brief.standing.clone());
     let notes = brief.map(Brief::notes).unwrap_or_default();
     let is_single = |figure: &Figure| figure.id == THROUGHPUT || figure.id.starts_with(RATIO);
     let shown = |figure: Figure| match brief {
@@ -95,7 +96,9 @@ pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
         title,
         questions: questions(&study.runs),
         answer: classed(answer),
-        warnings: classed(notes.into_iter().chain(sentences::warnings(study)).collect()),
+        warnings: classed(
+            standing.into_iter().chain(sentences::warnings(study)).chain(notes).collect(),
+        ),
         leagues: league::tables(study, &leagues),
         heat_maps: league::heat_maps(study, &leagues),
         findings: classed(found.into_iter().chain(sentences::findings(study)).collect()),

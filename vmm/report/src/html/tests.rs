@@ -209,7 +209,7 @@ fn a_page_with_a_brief_begins_as_the_terminal_does() {
     assert!(places.is_sorted(), "{places:?}");
     let bars = brief.chart(72).lines().filter(|line| line.contains('\u{2588}')).count();
     let [start, end] = ["id=\"answer\"", "</figure>"].map(at);
-    // Each is drawn for a wide and for a narrow page, with a title of its own.
+    // One for a wide and one for a narrow page.
     assert_eq!(whole[start..end].matches("mark bar").count(), 2 * bars + 2, "and the legend");
     let panels = |page: &str| {
         let figure = page.split("<figure id=\"throughput\">").nth(1).unwrap();
