@@ -8,6 +8,7 @@ use super::{
     files::HostFiles,
     topology::{Choice, Topology, Wanted},
 };
+use base::units::CpuList;
 use kvm::{
     cpus::{kernels, spared},
     host::{Cpuid, flag, has_flags},
