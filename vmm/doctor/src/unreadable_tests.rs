@@ -14,7 +14,7 @@ use crate::{
 use kvm::KvmKind;
 
 /// An Intel host with SMT, in a VM of Xen. Every file that the facts are read from.
-const INTEL: [(&str, &str); 33] = [
+const INTEL: [(&str, &str); 38] = [
     (
         "proc/cpuinfo",
         "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: A CPU\nmicrocode\t: 0x1\n\
@@ -31,6 +31,11 @@ const INTEL: [(&str, &str); 33] = [
     ("sys/devices/system/cpu/smt/active", "1\n"),
     ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1\n"),
     ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "0-1\n"),
+    ("sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n"),
+    ("sys/devices/system/cpu/cpu1/topology/physical_package_id", "0\n"),
+    ("sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list", "0-1\n"),
+    ("sys/devices/system/cpu/cpu1/cache/index3/shared_cpu_list", "0-1\n"),
+    ("sys/devices/system/node/node0/cpulist", "0-1\n"),
     ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n"),
     ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n"),
     ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
@@ -128,7 +133,7 @@ fn what_a_container_lacks_is_unknown() {
 #[test]
 fn a_host_without_files_is_unknown() {
     for (name, value) in rows(&made_up::host("none-at-all", &[])) {
-        let is_told = ["kind", "CPUs"].contains(&name.as_str());
+        let is_told = ["kind", "CPUs", "CPUs by default"].contains(&name.as_str());
         assert!(is_told || value.contains("unknown"), "{name} {value}");
     }
 }
