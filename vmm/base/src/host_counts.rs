@@ -26,7 +26,9 @@ impl ThreadTimes {
         Some(Self { ran: Nanos(next()?), waited: Nanos(next()?), turns: next()? })
     }
 
-    const fn since(self, before: Self) -> Self {
+    /// The counts from an earlier reading to this one.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
         Self {
             ran: self.ran.since(before.ran),
             waited: self.waited.since(before.waited),

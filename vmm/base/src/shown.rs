@@ -41,6 +41,11 @@ fn with(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     text.chars().map(|c| if is_hidden(c) { HIDDEN } else { c }).collect::<String>().into()
 }
 
+/// The first characters of a text, `most` at most.
+pub fn cut(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
+}
+
 /// A word of a command that is to be copied into a shell.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
@@ -74,6 +79,11 @@ pub fn json(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_behind_a_character() {
+        assert_eq!((cut("aäb", 2), cut("aäb", 3), cut("", 0)), ("aä", "aäb", ""));
+    }
 
     #[test]
     fn words_come_through_a_shell_as_they_are() {

@@ -1,8 +1,13 @@
 //! Results as KTAP version 1, a line a test, with figures as diagnostics before it.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
+use crate::guests::Failure;
 use base::shown;
+
+/// The characters of a line about a test, and its lines, that are printed at most.
+const LONGEST: usize = 2000;
+const MOST: usize = 40;
 
 /// What a test has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,22 +38,34 @@ pub struct TestResult {
     pub verdict: Verdict,
     /// Figures, a line each.
     pub notes: Vec<String>,
+    /// It failed by time, which the host may have taken.
+    pub is_late: bool,
 }
 
 impl TestResult {
     /// It passed, with these figures.
     pub const fn ok(notes: Vec<String>) -> Self {
-        Self { verdict: Verdict::Ok, notes }
+        Self { verdict: Verdict::Ok, notes, is_late: false }
     }
 
     /// It failed.
     pub fn not_ok(why: impl Into<String>, notes: Vec<String>) -> Self {
-        Self { verdict: Verdict::NotOk(why.into()), notes }
+        Self { verdict: Verdict::NotOk(why.into()), notes, is_late: false }
+    }
+
+    /// It failed, unless the host took the time.
+    pub fn late(why: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { is_late: true, ..Self::not_ok(why, notes) }
+    }
+
+    /// A boot of it failed.
+    pub fn failed(failure: Failure, notes: Vec<String>) -> Self {
+        Self { is_late: failure.is_late, ..Self::not_ok(failure.why, notes) }
     }
 
     /// The kernel does not have what it tests.
     pub fn skipped(why: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Skipped(why.into()), notes: Vec::new() }
+        Self { verdict: Verdict::Skipped(why.into()), notes: Vec::new(), is_late: false }
     }
 }
 
@@ -66,7 +83,7 @@ pub fn lines(number: usize, name: &str, result: &TestResult) -> String {
             text += &comments(std::slice::from_ref(why));
             writeln!(text, "not ok {number} {name}")
         }
-        Verdict::Skipped(why) => writeln!(text, "ok {number} {name} # SKIP {}", shown::line(why)),
+        Verdict::Skipped(why) => writeln!(text, "ok {number} {name} # SKIP {}", shown(why)),
     };
     text
 }
@@ -84,7 +101,11 @@ pub fn totals(results: &[TestResult]) -> String {
 }
 
 fn comments(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("# {}\n", shown::line(line))).collect()
+    lines.iter().take(MOST).map(|line| format!("# {}\n", shown(line))).collect()
+}
+
+fn shown(line: &str) -> Cow<'_, str> {
+    shown::line(shown::cut(line, LONGEST))
 }
 
 #[cfg(test)]
@@ -105,6 +126,16 @@ mod tests {
         assert!(
             heading(14, &["kernel x".into()]).starts_with("KTAP version 1\n1..14\n# kernel x\n")
         );
+    }
+
+    #[test]
+    fn lines_and_their_number_are_bounded() {
+        let long = "x".repeat(1 << 20);
+        let failed = TestResult::not_ok(long.clone(), vec![long.clone(); 1000]);
+        for result in [failed, TestResult::skipped(long)] {
+            let text = lines(1, "a", &result);
+            assert!(text.len() < (MOST + 2) * (LONGEST + 10), "{}", text.len());
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `pvticket check`: is this kernel's spinlock right, and has it become slower? A fixed set of tests, each in guests of its
 //! own, whose verdicts are printed as KTAP version 1 (Documentation/dev-tools/ktap.rst).
 //!
-//! [`subject`] finds the kernel and builds its tree, [`guests`] boots it, [`suite`] has the tests, [`reference`](mod@reference) keeps
-//! rates and compares them, [`runner`] runs them, and [`ktap`] prints.
+//! [`subject`] finds the kernel and builds its tree, [`guests`] boots it, [`complaints`] reads its log, [`host_time`] measures what
+//! the host took away, [`suite`] has the tests, [`reference`](mod@reference) keeps rates and compares them, [`runner`] runs
+//! them, and [`ktap`] prints.
 
+pub mod complaints;
 pub mod guests;
+pub mod host_time;
 pub mod ktap;
 pub mod pairs;
 pub mod process;

@@ -1,12 +1,15 @@
 //! `--compare A B`: two kernels, measured in turn, as one table.
 
-use std::{fmt::Write as _, path::Path};
+use std::fmt::Write as _;
 
 use anyhow::Context;
 
 use crate::{
+    CannotTell,
     guests::Guests,
+    host_time::HostTime,
     reference::{Compared, Rates, compare},
+    subject::Kernel,
     suite::{Load, first_boot, rates_of},
 };
 use base::backend::PvBackend;
@@ -17,11 +20,12 @@ use study::stats;
 pub struct Pairs {
     first: Vec<Rates>,
     second: Vec<Rates>,
+    host: HostTime,
 }
 
 impl Pairs {
     /// Measures both kernels, boots in turn: native locks and those with KVM's kick, at 1x and 2x.
-    pub fn measure(guests: &mut Guests, load: Load, kernels: [&Path; 2]) -> anyhow::Result<Self> {
+    pub fn measure(guests: &mut Guests, load: Load, kernels: [&Kernel; 2]) -> anyhow::Result<Self> {
         const KINDS: [(&str, PvBackend); 2] = [("native", PvBackend::Off), ("pv", PvBackend::Kvm)];
         let none = || -> Vec<Rates> {
             let kinds =
@@ -33,6 +37,7 @@ impl Pairs {
             guests.switch(kernel);
             first_boot(guests).context(name)?;
         }
+        guests.take_host_time();
         for round in 0..load.rounds {
             for ix in 0..all[0].len() {
                 // Forwards and backwards in turn.
@@ -42,24 +47,28 @@ impl Pairs {
                     let (_, pv) = KINDS[ix / 2];
                     guests.switch(kernels[side]);
                     let more = rates_of(guests, load, pv, rates.overcommit)?;
-                    let more = more.map_err(|why| {
-                        anyhow::anyhow!("{}: {}: {why}", kernels[side].display(), rates.locks)
+                    let more = more.map_err(|failure| {
+                        let name = kernels[side].name.display();
+                        CannotTell(format!("{name}: {}: {}", rates.locks, failure.why))
                     })?;
                     rates.rates.extend(more);
                 }
             }
         }
         let [first, second] = all;
-        Ok(Self { first, second })
+        Ok(Self { first, second, host: guests.take_host_time() })
     }
 
     fn compared(&self) -> Vec<Compared> {
         compare(&self.first.iter().zip(&self.second).collect::<Vec<_>>())
     }
 
-    /// Is the second kernel slower by more than a fifth anywhere?
-    pub fn has_regression(&self) -> bool {
-        self.compared().iter().any(Compared::is_worse)
+    /// Is the second kernel slower by more than a fifth anywhere? An error: yes, but the host took time from some boots.
+    pub fn has_regression(&self) -> Result<bool, CannotTell> {
+        match self.compared().iter().any(Compared::is_worse) {
+            true if self.host.is_much() => Err(CannotTell(self.host.to_string())),
+            is_worse => Ok(is_worse),
+        }
     }
 
     /// The table.
@@ -71,10 +80,12 @@ impl Pairs {
         let rows = self.first.iter().zip(&self.second).zip(self.compared());
         for ((first, second), compared) in rows {
             let median = |rates: &Rates| stats::median(&rates.rates).unwrap_or_default();
-            let verdict = match () {
-                () if compared.is_worse() => "B is slower by more than a fifth",
-                () if compared.verdict.significant => "they differ",
-                () => "no difference found",
+            let verdict = if compared.is_worse() {
+                "B is slower by more than a fifth"
+            } else if compared.verdict.significant {
+                "they differ"
+            } else {
+                "no difference found"
             };
             let _ = writeln!(
                 text,
@@ -85,6 +96,9 @@ impl Pairs {
                 median(second),
                 compared.words(),
             );
+        }
+        if self.host.is_much() {
+            let _ = writeln!(text, "{}", self.host);
         }
         text
     }
@@ -103,6 +117,7 @@ mod tests {
         let pairs = Pairs {
             first: vec![rates("native", 100.0), rates("pv", 1000.0)],
             second: vec![rates("native", 100.5), rates("pv", 400.0)],
+            host: HostTime::default(),
         };
         let text = pairs.table();
         let rows: Vec<&str> = text.lines().collect();
@@ -114,6 +129,6 @@ mod tests {
             rows[2].contains("0.40x") && rows[2].ends_with("B is slower by more than a fifth"),
             "{text}"
         );
-        assert!(pairs.has_regression());
+        assert!(pairs.has_regression().unwrap());
     }
 }

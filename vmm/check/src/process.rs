@@ -10,10 +10,13 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 
+use crate::host_time::{HostTime, HostWatch};
 use os::signals::Interrupt;
 
 /// Pause between two looks at the program.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The most of a pause between two looks that counts: for longer this program stood still, and so may have that one.
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// A program that is asked to end has this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -26,35 +29,77 @@ pub enum ProcessError {
     /// It was lost.
     #[error("cannot wait for {0}")]
     Wait(String, #[source] io::Error),
+    /// Somebody stopped it and did not let it go on.
+    #[error("{0} was stopped or frozen for {1} s")]
+    Held(String, u64),
     /// A signal has ended this program, and so that one.
     #[error("ended by a signal")]
     Stopped,
 }
 
-/// Runs a program, in a process group of its own. None: it did not end within `limit`, and was killed with all that it had
-/// started.
+/// How a program ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// None: it did not end within its time, and was killed with all that it had started.
+    pub status: Option<ExitStatus>,
+    /// What the host took from it.
+    pub host: HostTime,
+}
+
+/// Runs a program, in a process group of its own, whose threads share `slots` CPUs. Of its `limit` only time counts in which
+/// neither this program nor that one stood still.
 pub fn run(
     mut command: Command,
     limit: Duration,
+    slots: u32,
     stop: &Interrupt,
-) -> Result<Option<ExitStatus>, ProcessError> {
+) -> Result<Exit, ProcessError> {
     let name = command.get_program().display().to_string();
     let started = command.process_group(0).spawn();
     let mut child = started.map_err(|error| ProcessError::Start(name.clone(), error))?;
-    let lost = |error| ProcessError::Wait(name.clone(), error);
-    let deadline = Instant::now() + limit;
+    let waited = HostWatch::start(child.id(), slots)
+        .map_err(|error| ProcessError::Start("a thread".into(), error))
+        .and_then(|watch| {
+            let status = wait(&mut child, &name, limit, &watch, stop)?;
+            Ok(Exit { status, host: watch.end() })
+        });
+    let signal = match &waited {
+        Ok(Exit { status: Some(_), .. }) => return waited,
+        Ok(_) | Err(ProcessError::Held(..)) => Signal::KILL,
+        Err(_) => Signal::TERM,
+    };
+    end(&mut child, signal);
+    waited
+}
+
+/// Waits for the end. None: `limit` is over.
+fn wait(
+    child: &mut Child,
+    name: &str,
+    limit: Duration,
+    watch: &HostWatch,
+    stop: &Interrupt,
+) -> Result<Option<ExitStatus>, ProcessError> {
+    let (mut passed, mut held) = (Duration::ZERO, Duration::ZERO);
+    let mut looked = Instant::now();
     loop {
+        let lost = |error| ProcessError::Wait(name.to_owned(), error);
         if let Some(status) = child.try_wait().map_err(lost)? {
             return Ok(Some(status));
         }
-        if Instant::now() >= deadline {
-            end(&mut child, Signal::KILL);
+        if passed >= limit {
             return Ok(None);
         }
+        if held >= limit {
+            return Err(ProcessError::Held(name.to_owned(), held.as_secs()));
+        }
         if !stop.sleep_until(Instant::now() + LOOK_EVERY) {
-            end(&mut child, Signal::TERM);
             return Err(ProcessError::Stopped);
         }
+        let step = looked.elapsed().min(LONGEST_LOOK);
+        looked = Instant::now();
+        let spent = if watch.is_held() { &mut held } else { &mut passed };
+        *spent = spent.saturating_add(step);
     }
 }
 
@@ -87,9 +132,22 @@ mod tests {
     #[test]
     fn a_program_that_does_not_end_is_killed() {
         let stop = Interrupt::never();
-        let ended = |script, limit| run(sh(script), Duration::from_millis(limit), &stop).unwrap();
+        let ended =
+            |script, limit| run(sh(script), Duration::from_millis(limit), 1, &stop).unwrap().status;
         assert_eq!(ended("exit 3", 10_000).and_then(|status| status.code()), Some(3));
         assert!(ended("trap '' TERM; sleep 60", 100).is_none());
+    }
+
+    /// Regression: the time in which a guest was frozen counted, and its kernel hung.
+    #[test]
+    fn a_program_that_is_stopped_has_not_hung() {
+        let stop = Interrupt::never();
+        let stopped = run(sh("kill -STOP $$"), Duration::from_secs(2), 1, &stop);
+        assert!(matches!(stopped, Err(ProcessError::Held(..))), "{stopped:?}");
+        let resumed = sh("me=$$; (sleep 1; kill -CONT $me) & kill -STOP $$; wait; exit 4");
+        let ended = run(resumed, Duration::from_secs(60), 1, &stop).unwrap();
+        let code = ended.status.and_then(|status| status.code());
+        assert!(code == Some(4) && ended.host.is_much(), "{ended:?}");
     }
 
     #[test]
@@ -97,7 +155,7 @@ mod tests {
         let stop = Interrupt::with_bell().unwrap();
         stop.raise();
         let began = Instant::now();
-        let stopped = run(sh("sleep 60"), Duration::from_secs(60), &stop);
+        let stopped = run(sh("sleep 60"), Duration::from_secs(60), 1, &stop);
         assert!(matches!(stopped, Err(ProcessError::Stopped)), "{stopped:?}");
         assert!(began.elapsed() < Duration::from_secs(30));
     }

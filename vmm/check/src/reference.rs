@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ktap::TestResult;
-use base::{files, units::ByteSize};
+use crate::{guests::Failure, ktap::TestResult};
+use base::{files, shown, units::ByteSize};
 use experiments::Usage;
 use study::{
     host::FileFacts,
@@ -80,6 +80,15 @@ impl Reference {
         Ok(read)
     }
 
+    /// Was it measured on this host? If not, why its rates say nothing about one that is.
+    pub fn on(&self, host: &str) -> Result<(), String> {
+        if self.host == host {
+            return Ok(());
+        }
+        let theirs = shown::cut(&self.host, 200);
+        Err(format!("the reference was measured on another host: {theirs}; this one: {host}"))
+    }
+
     /// Fails if any of these rates is worse than here.
     pub fn judge(&self, all: &[Rates]) -> TestResult {
         let found = all.iter().filter_map(|rates| Some((rates, self.beside(rates)?)));
@@ -88,6 +97,7 @@ impl Reference {
         let compared = compare(&pairs);
         let mut notes: Vec<String> = all.iter().map(Rates::line).collect();
         let mut worse = Vec::new();
+        let mut is_late = true;
         for ((reference, rates), compared) in pairs.iter().zip(&compared) {
             notes.push(format!("{}: {} of the reference's", rates.name(), compared.words()));
             if compared.is_worse() {
@@ -102,13 +112,14 @@ impl Reference {
             let mut same = all.iter().filter(here).peekable();
             same.peek().is_some() && same.all(|rates| rates.locks != reference.locks)
         };
-        let gone = self.rates.iter().filter(is_gone);
-        worse.extend(gone.map(|rates| format!("the kernel has no {} locks any more", rates.locks)));
-        if worse.is_empty() {
-            TestResult::ok(notes)
-        } else {
-            TestResult::not_ok(worse.join("; "), notes)
+        for gone in self.rates.iter().filter(is_gone) {
+            worse.push(format!("the kernel has no {} locks any more", gone.locks));
+            is_late = false;
         }
+        if worse.is_empty() {
+            return TestResult::ok(notes);
+        }
+        TestResult::failed(Failure { why: worse.join("; "), is_late }, notes)
     }
 
     fn beside(&self, other: &Rates) -> Option<&Rates> {
@@ -204,9 +215,20 @@ mod tests {
         assert!(slower.notes.iter().any(|note| note.contains("0.50x")), "{slower:?}");
         let other = reference().judge(&[rates("other", 1.0)]);
         assert_eq!(other.verdict.name(), "skipped");
+        assert!(slower.is_late, "a busy host has lower rates");
         let gone = reference().judge(&[rates("native", 100.0)]);
+        assert!(!gone.is_late);
         let why = "the kernel has no pv locks any more";
         assert_eq!(gone.verdict, ktap::Verdict::NotOk(why.into()));
+    }
+
+    /// Regression: a comment said so, and the rates were compared all the same.
+    #[test]
+    fn a_reference_of_another_host_is_not_one() {
+        let here = Reference { host: "A CPU, 2 CPUs".into(), ..reference() };
+        assert_eq!(here.on("A CPU, 2 CPUs"), Ok(()));
+        let why = here.on("A CPU, 1 CPU").unwrap_err();
+        assert!(why.ends_with("another host: A CPU, 2 CPUs; this one: A CPU, 1 CPU"), "{why}");
     }
 
     #[test]

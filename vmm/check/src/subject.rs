@@ -1,7 +1,11 @@
 //! The kernel under test: a file, or that of a tree, which is built first.
 
 use std::{
-    fs,
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -13,14 +17,38 @@ use anyhow::Context;
 use crate::{CannotTell, process};
 use base::shown;
 use experiments::{Usage, kernel};
-use os::{signals::Interrupt, streams::say};
+use os::{
+    owners::{Stranger, stranger_within},
+    signals::Interrupt,
+    streams::say,
+};
 
-/// Where a tree has its kernel.
+/// Where a build has its kernel.
 const BZIMAGE: &str = "arch/x86/boot/bzImage";
+/// What that of an earlier build is called while another one runs.
+const EARLIER: &str = "arch/x86/boot/.bzImage.before";
 /// A build that takes longer is not waited for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The lines of a failed build that are shown.
 const SHOWN: usize = 10;
+/// The most of its errors that is read.
+const ERRORS: u64 = 1 << 20;
+
+/// A kernel under test.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// The file that is booted.
+    pub file: PathBuf,
+    /// The user's name of it, which is another one in the emulated host.
+    pub name: PathBuf,
+}
+
+impl Kernel {
+    /// Output in which the user's name stands for the file's.
+    pub fn in_users_words(&self, text: &str) -> String {
+        text.replace(&*self.file.to_string_lossy(), &self.name.to_string_lossy())
+    }
+}
 
 /// The file to boot: `named`, or the kernel of the tree that it is; without a name that of the current directory. A tree
 /// is built before, unless `as_built`.
@@ -43,10 +71,9 @@ pub fn find(
         );
         return Err(Usage(why).into());
     }
-    if !as_built {
-        build(place, stop)?;
-    }
-    let file = place.join(BZIMAGE);
+    let variables = MakeVariables::of_environment();
+    let output = variables.output(place);
+    let file = if as_built { output.join(BZIMAGE) } else { build(place, &variables, stop)? };
     if !file.is_file() {
         return Err(
             CannotTell(format!("there is no {}: build it (make bzImage)", file.display())).into()
@@ -55,29 +82,139 @@ pub fn find(
     fs::canonicalize(&file).with_context(|| format!("cannot find {}", file.display()))
 }
 
+/// The variables that the environment gives to a build, and where kbuild puts its output because of them.
+#[derive(Debug, Default)]
+struct MakeVariables {
+    /// `NAME=VALUE`, from `MAKEFLAGS`, which count before those of makefiles.
+    given: Vec<OsString>,
+    /// `KBUILD_OUTPUT` of the environment.
+    output: Option<OsString>,
+}
+
+impl MakeVariables {
+    /// What `MAKEFLAGS` may stand in.
+    const FLAGS: [&str; 2] = ["GNUMAKEFLAGS", "MAKEFLAGS"];
+
+    fn of_environment() -> Self {
+        let flags = Self::FLAGS.iter().filter_map(env::var_os);
+        let given = flags.flat_map(|flags| variables_in(&flags)).collect();
+        Self { given, output: env::var_os("KBUILD_OUTPUT") }
+    }
+
+    /// The value of a variable that make is given; the last one counts.
+    fn value(&self, name: &str) -> Option<&OsStr> {
+        let values = self.given.iter().filter_map(|word| {
+            let value = word.as_bytes().strip_prefix(name.as_bytes())?;
+            value.strip_prefix(b":=").or_else(|| value.strip_prefix(b"="))
+        });
+        values.last().map(OsStr::from_bytes)
+    }
+
+    /// The folder of the output (kbuild.rst; Makefile of Linux: a given KBUILD_OUTPUT counts before O, and that before the
+    /// environment's). One that is relative is so to the tree.
+    fn output(&self, tree: &Path) -> PathBuf {
+        let named = self.value("KBUILD_OUTPUT").or_else(|| self.value("O"));
+        let named = named.or(self.output.as_deref()).filter(|folder| !folder.is_empty());
+        named.map_or_else(|| tree.to_owned(), |folder| tree.join(folder))
+    }
+}
+
+/// The variables in `MAKEFLAGS` (make.info, Options/Recursion): words with an equals sign that are no options; a backslash
+/// quotes the next character.
+fn variables_in(flags: &OsStr) -> Vec<OsString> {
+    let (mut words, mut is_quoted) = (vec![Vec::new()], false);
+    for byte in flags.as_bytes() {
+        match byte {
+            b'\\' if !is_quoted => {
+                is_quoted = true;
+                continue;
+            }
+            b' ' | b'\t' if !is_quoted => words.push(Vec::new()),
+            _ => words.last_mut().into_iter().for_each(|word| word.push(*byte)),
+        }
+        is_quoted = false;
+    }
+    words.retain(|word| word.contains(&b'=') && !word.starts_with(b"-"));
+    words.into_iter().map(OsString::from_vec).collect()
+}
+
 fn is_tree(place: &Path) -> bool {
     place.join("Makefile").is_file() && place.join("arch/x86").is_dir()
 }
 
-/// `make bzImage`, which does nothing if all is built.
-fn build(tree: &Path, stop: &Interrupt) -> anyhow::Result<()> {
+/// Who else could change what a build executes, if somebody can.
+fn stranger_in(folders: [&Path; 2]) -> Option<Stranger> {
+    let there = folders.into_iter().filter(|folder| folder.is_dir());
+    there.map(Path::to_owned).find_map(|folder| stranger_within(&folder))
+}
+
+/// `make bzImage`. The kernel that it has made: one of an earlier build is not taken for it.
+fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<PathBuf> {
+    let output = variables.output(tree);
+    if let Some(who) = stranger_in([tree, &output]) {
+        let why = format!(
+            "{} is not built: {who}, who could have this user execute anything; build it, and use --as-built",
+            tree.display()
+        );
+        return Err(CannotTell(why).into());
+    }
+    let (file, earlier) = (output.join(BZIMAGE), output.join(EARLIER));
+    // An output that is as new as its sources is made again from its parts, in a second.
+    let had_one = fs::rename(&file, &earlier).is_ok();
+    let made = make(tree, variables, stop);
+    let is_made = file.is_file();
+    if had_one && is_made {
+        let _ = fs::remove_file(&earlier);
+    } else if had_one {
+        let _ = fs::rename(&earlier, &file);
+    }
+    made?;
+    if !is_made {
+        let why = format!(
+            "make has not made {}: if its output is elsewhere, name the kernel with --kernel",
+            file.display()
+        );
+        return Err(CannotTell(why).into());
+    }
+    Ok(file)
+}
+
+fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<()> {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
     say(format_args!("pvticket: building {} (make -j{jobs} bzImage)", tree.display()));
     let errors = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut make = Command::new("make");
-    make.arg("-C").arg(tree).arg("-s").arg(format!("-j{jobs}")).arg("bzImage");
-    // Those of a make that has started us are not for this one.
-    make.env_remove("MAKEFLAGS").env_remove("MFLAGS").stdin(Stdio::null()).stdout(Stdio::null());
+    make.arg("-C").arg(tree).arg("-s").arg(format!("-j{jobs}")).args(&variables.given);
+    make.arg("bzImage").stdin(Stdio::null()).stdout(Stdio::null());
+    // The options and the jobserver of a make that has started us are not for this one.
+    MakeVariables::FLAGS.iter().chain(&["MFLAGS", "MAKELEVEL"]).for_each(|name| {
+        make.env_remove(name);
+    });
     make.stderr(errors.reopen().context("cannot open a temporary file")?);
-    let why = match process::run(make, LONGEST, stop)? {
+    let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+    let why = match process::run(make, LONGEST, jobs, stop)?.status {
         Some(status) if status.success() => return Ok(()),
         Some(status) => format!("make ended with {status}"),
         None => format!("make took more than {} hours", LONGEST.as_secs() / 3600),
     };
-    let errors = fs::read(errors.path()).unwrap_or_default();
+    let errors = last_of(errors.as_file()).unwrap_or_default();
     let errors = String::from_utf8_lossy(&errors);
     let lines: Vec<&str> = errors.lines().collect();
     let last = &lines[lines.len().saturating_sub(SHOWN)..];
-    last.iter().for_each(|line| say(format_args!("  {}", shown::line(line))));
+    let shown = |line| say(format_args!("  {}", shown::line(shown::cut(line, 500))));
+    last.iter().copied().for_each(shown);
     Err(CannotTell(format!("{} does not build: {why}", tree.display())).into())
 }
+
+/// The end of a file.
+fn last_of(mut file: &File) -> io::Result<Vec<u8>> {
+    let start = file.metadata()?.len().saturating_sub(ERRORS);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(ERRORS).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[path = "subject_tests.rs"]
+mod tests;

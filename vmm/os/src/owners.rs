@@ -38,9 +38,7 @@ pub enum Stranger {
 /// friends.
 pub fn stranger(file: &Path) -> Option<Stranger> {
     let named = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    // The owner of the root is the administrator, also in a container in which that is nobody.
-    let root = fs::metadata("/").map_or(0, |root| root.uid());
-    let friends = [0, root, geteuid().as_raw()];
+    let friends = friends();
     let real = fs::canonicalize(&named).unwrap_or_else(|_| named.clone());
     let mut all = named.ancestors().chain(real.ancestors());
     all.find_map(|path| stranger_at(path, &fs::symlink_metadata(path).ok()?, &friends))
@@ -48,14 +46,26 @@ pub fn stranger(file: &Path) -> Option<Stranger> {
 
 /// Who could change a folder or anything in it, such as the libraries and firmware beside a program.
 pub fn stranger_within(folder: &Path) -> Option<Stranger> {
-    stranger(folder).or_else(|| {
-        let entries = fs::read_dir(folder).ok()?;
-        entries.filter_map(Result::ok).find_map(|entry| {
-            let kind = entry.file_type().ok()?;
-            let path = entry.path();
-            if kind.is_dir() { stranger_within(&path) } else { stranger(&path) }
-        })
+    stranger(folder).or_else(|| stranger_below(folder, &friends()))
+}
+
+/// In a folder on whose way there is none.
+fn stranger_below(folder: &Path, friends: &[u32; 3]) -> Option<Stranger> {
+    let entries = fs::read_dir(folder).ok()?;
+    entries.filter_map(Result::ok).find_map(|entry| {
+        let (path, data) = (entry.path(), entry.metadata().ok()?);
+        if data.is_symlink() {
+            return stranger(&path);
+        }
+        let here = stranger_at(&path, &data, friends);
+        here.or_else(|| data.is_dir().then(|| stranger_below(&path, friends)).flatten())
     })
+}
+
+/// This user and the administrator: the owner of the root is one also in a container in which that is nobody.
+fn friends() -> [u32; 3] {
+    let root = fs::metadata("/").map_or(0, |root| root.uid());
+    [0, root, geteuid().as_raw()]
 }
 
 fn stranger_at(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {

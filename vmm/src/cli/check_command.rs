@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
 
 use super::{
     host::{HostKernelArgs, modes},
@@ -11,7 +11,7 @@ use super::{
     results::ResultFile,
     say,
 };
-use base::units::ByteSize;
+use base::units::{ByteSize, CpuList};
 use check::{
     CANNOT_TELL, CannotTell, FAILED,
     guests::Guests,
@@ -19,7 +19,7 @@ use check::{
     process::ProcessError,
     reference::Reference,
     runner::{self, About},
-    subject,
+    subject::{self, Kernel},
     suite::{Load, TestName},
 };
 use experiments::{
@@ -31,6 +31,7 @@ use experiments::{
 use kvm::KvmKind;
 use lab::host::{gather_facts, kernel_facts, topology};
 use os::{artifacts, signals};
+use study::host::FileFacts;
 
 /// Slots that the guests share, if the host has as many.
 const SLOTS: usize = 2;
@@ -54,6 +55,11 @@ pub struct CheckArgs {
     /// Shorter tests: about five minutes in the emulated host
     #[arg(long)]
     quick: bool,
+
+    /// Reports of the kernel with this text are no failure, such as the file of a warning that all kernels of a bisection
+    /// have; may be repeated
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    allow_warning: Vec<String>,
 
     /// Only these tests, and boot and smp, which the others need
     #[arg(long, value_name = "TESTS", value_delimiter = ',', conflicts_with = "compare")]
@@ -82,6 +88,14 @@ pub struct CheckArgs {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
+
+    /// In the emulated host: what the kernels are called outside
+    #[arg(long, hide = true)]
+    called: Vec<PathBuf>,
+
+    /// In the emulated host: the host outside
+    #[arg(long, hide = true, default_value = "")]
+    outside: String,
 }
 
 /// What makes the comparison of two kernels fail.
@@ -135,20 +149,23 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let cpus = cpus::choose_without_option(&topology(), Some(SLOTS))?;
     let slots = cpus.cpus().len() as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };
+    let names = args.called.iter().map(Some).chain(std::iter::repeat(None));
+    let kernels: Vec<Kernel> = kernels
+        .into_iter()
+        .zip(names)
+        .map(|(file, name)| Kernel { name: name.unwrap_or(&file).clone(), file })
+        .collect();
+    let kernel = kernels.first().context("no kernel")?;
+    let mut guests = Guests::new(kernel, &args.allow_warning, slots, stop)?;
     if let [first, second] = kernels.as_slice() {
-        return compared(
-            &mut Guests::new(first, slots, stop)?,
-            load,
-            [first, second],
-            args.fail_on,
-        );
+        return compared(&mut guests, load, [first, second], args.fail_on);
     }
-    let file = kernels.first().context("no kernel")?;
-    let facts = gather_facts(&cpus);
-    let host = facts.in_words();
-    let kernel = kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let guests = Guests::new(file, slots, stop)?;
-    let about = About { kernel, host };
+    let facts = kernel_facts(&kernel.file);
+    let facts = facts.with_context(|| format!("cannot read {}", kernel.name.display()))?;
+    let about = About {
+        kernel: FileFacts { path: kernel.name.display().to_string(), ..facts },
+        host: format!("{}{}", host_in_words(&cpus), args.outside),
+    };
     let (status, kept) = runner::run(about, guests, load, against.as_ref(), &args.only)?;
     if let Some(json) = json {
         json.write_text(&(serde_json::to_string(&kept)? + "\n"))?;
@@ -156,20 +173,23 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     Ok(status)
 }
 
+/// What rates depend on: those of hosts that differ in it are not compared.
+fn host_in_words(cpus: &CpuList) -> String {
+    let facts = gather_facts(cpus);
+    let count = base::plural::count(cpus.cpus().len(), "CPU");
+    format!("{}, {count}", facts.in_words())
+}
+
 fn compared(
     guests: &mut Guests,
     load: Load,
-    kernels: [&PathBuf; 2],
+    kernels: [&Kernel; 2],
     fail_on: Option<FailOn>,
 ) -> anyhow::Result<u8> {
-    let pairs = Pairs::measure(guests, load, kernels.map(PathBuf::as_path))?;
-    print(&format!(
-        "A  {}\nB  {}\n\n{}",
-        kernels[0].display(),
-        kernels[1].display(),
-        pairs.table()
-    ));
-    let fails = fail_on == Some(FailOn::Regression) && pairs.has_regression();
+    let pairs = Pairs::measure(guests, load, kernels)?;
+    let [first, second] = kernels.map(|kernel| kernel.name.display());
+    print(&format!("A  {first}\nB  {second}\n\n{}", pairs.table()));
+    let fails = fail_on == Some(FailOn::Regression) && pairs.has_regression()?;
     Ok(if fails { FAILED } else { 0 })
 }
 
@@ -180,9 +200,15 @@ fn emulated(args: &CheckArgs, kernels: &[PathBuf]) -> anyhow::Result<u8> {
     let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
     words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });
     for (ix, file) in kernels.iter().enumerate() {
-        // Its own path is in what is printed.
-        let own = file.strip_prefix("/").unwrap_or(file);
-        words.push(inside.take(file, Path::new("/in").join(ix.to_string()).join(own)).into());
+        words.push(inside.take(file, format!("/in/kernel{ix}")).into());
+    }
+    for file in kernels {
+        words.extend(["--called".into(), file.into()]);
+    }
+    let outside = host_in_words(&cpus::choose_without_option(&topology(), Some(SLOTS))?);
+    words.push(format!("--outside= in QEMU on {outside}").into());
+    for text in &args.allow_warning {
+        words.push(format!("--allow-warning={text}").into());
     }
     words.extend(args.quick.then(|| "--quick".into()));
     for TestName(name) in &args.only {

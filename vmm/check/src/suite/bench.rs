@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::guests::{Boot, Ended, Guests};
-use base::backend::PvBackend;
+use crate::guests::{Boot, Ended, Failure, Guests};
+use base::{backend::PvBackend, shown};
+use study::guest::bench_report::BenchReport;
+
+/// The characters of what a guest printed that are shown.
+const SHOWN: usize = 200;
 
 /// How much a run of the tests does.
 #[derive(Debug, Clone, Copy)]
@@ -58,28 +62,32 @@ pub struct BenchResult {
 
 impl BenchResult {
     /// Of a boot with a [`bench_script`]; else why there is none.
-    pub fn read(ended: &Ended) -> Result<Self, String> {
-        if let Some(why) = ended.failure() {
-            return Err(why);
+    pub fn read(ended: &Ended) -> Result<Self, Failure> {
+        if let Some(failure) = ended.failure() {
+            return Err(failure);
         }
         let line = ended.stdout.lines().next().unwrap_or_default();
         let schedule = ended.stats.as_ref().map_or(Value::Null, |stats| stats["schedule"].clone());
         Self::parse(line, schedule)
-            .ok_or_else(|| format!("the guest's benchmark has no result: {line}"))
     }
 
-    fn parse(line: &str, schedule: Value) -> Option<Self> {
-        let report: Value = serde_json::from_str(line).ok()?;
-        let each: Vec<u64> =
-            report["operations"].as_array()?.iter().filter_map(Value::as_u64).collect();
-        let seconds = report["seconds"].as_f64().filter(|seconds| *seconds > 0.0)?;
-        Some(Self {
-            rate: each.iter().sum::<u64>() as f64 / seconds,
-            fewest: each.iter().copied().min()?,
-            workers: each.len(),
-            longest: Duration::try_from_secs_f64(report["parts"][0]["longest_seconds"].as_f64()?)
-                .ok()?,
-            spinlocks: report["spinlocks"].as_str().map(str::to_owned),
+    fn parse(line: &str, schedule: Value) -> Result<Self, Failure> {
+        let because = |error: &dyn std::error::Error| {
+            let (error, line) = (base::chain::chain(error), shown::cut(line, SHOWN));
+            Failure::sure(format!("the guest's benchmark has no result: {error}: {line}"))
+        };
+        let report = BenchReport::read(line).map_err(|error| because(&error))?;
+        let longest = report.parts.first().and_then(|part| part.longest_seconds);
+        let (Some(longest), Some(fewest)) = (longest, report.operations.iter().copied().min())
+        else {
+            return Err(Failure::sure("the guest's benchmark did not time its additions"));
+        };
+        Ok(Self {
+            rate: report.rate(),
+            fewest,
+            workers: report.operations.len(),
+            longest: Duration::try_from_secs_f64(longest).map_err(|error| because(&error))?,
+            spinlocks: report.spinlocks.map(|said| shown::cut(&said, SHOWN).to_owned()),
             schedule,
         })
     }
@@ -103,24 +111,57 @@ pub fn bench_script(seconds: Duration) -> String {
     format!("bench eventfd --json --warm-up 0.1 --seconds {}", seconds.as_secs_f64())
 }
 
-/// The rates of some windows of one boot, with `ratio` vCPUs for each slot, in turns (`rr`); a string: why
-/// there are none.
+/// The rates of some windows of one boot, with `ratio` vCPUs for each slot, in turns (`rr`), if possible of one that the host
+/// left alone; else why there are none.
 pub fn rates_of(
     guests: &Guests,
     load: Load,
     pv: PvBackend,
     ratio: u32,
-) -> anyhow::Result<Result<Vec<f64>, String>> {
+) -> anyhow::Result<Result<Vec<f64>, Failure>> {
     let one = bench_script(Load::WINDOW);
     let script = format!("for i in $(seq {}); do {one} || exit 1; done", load.windows);
     let slots = guests.slots();
-    let boot = Boot::new(ratio * slots, pv).under("rr", slots);
-    let ended = guests.run(&boot.script(&script, Load::WINDOW * load.windows * 2))?;
-    if let Some(why) = ended.failure() {
-        return Ok(Err(why));
+    let boot = Boot::new(ratio.saturating_mul(slots), pv).under("rr", slots);
+    let runs = Load::WINDOW.saturating_mul(load.windows.saturating_mul(2));
+    let ended = guests.run_undisturbed(&boot.script(&script, runs))?;
+    if let Some(failure) = ended.failure() {
+        return Ok(Err(failure));
     }
-    let results = ended.stdout.lines().map(|line| BenchResult::parse(line, Value::Null));
-    let rates: Option<Vec<f64>> = results.map(|result| Some(result?.rate)).collect();
-    let rates = rates.filter(|rates| rates.len() == load.windows as usize);
-    Ok(rates.ok_or_else(|| format!("the guest's benchmark has no result: {}", ended.stdout.trim())))
+    let windows = ended.stdout.lines().take(load.windows as usize);
+    let results = windows.map(|line| Ok(BenchResult::parse(line, Value::Null)?.rate));
+    let rates: Result<Vec<f64>, Failure> = results.collect();
+    Ok(rates.and_then(|rates| {
+        if rates.len() == load.windows as usize {
+            Ok(rates)
+        } else {
+            Err(Failure::sure("the guest's benchmark has too few results"))
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: two counts of 2^64 - 1 ended the whole program with status 134, at which `git bisect run` stops, and
+    /// 1e-300 seconds gave an infinite rate.
+    #[test]
+    fn what_no_guest_can_have_done_fails_its_test() {
+        let parsed = |seconds: &str, count: &str| {
+            let line = format!(
+                "{{\"seconds\":{seconds},\"operations\":[{count},{count}],\"parts\":[{{\"longest_seconds\":0.5}}]}}"
+            );
+            BenchResult::parse(&line, Value::Null).map(|result| result.rate)
+        };
+        assert_eq!(parsed("0.5", "7").unwrap(), 28.0);
+        for (seconds, count) in
+            [("0.5", "18446744073709551615"), ("1e-300", "7"), ("0", "7"), ("0.5", "-1")]
+        {
+            let why = parsed(seconds, count).unwrap_err().why;
+            assert!(why.starts_with("the guest's benchmark has no result: "), "{why}");
+        }
+        let flood = BenchResult::parse(&"x".repeat(1 << 20), Value::Null).unwrap_err().why;
+        assert!(flood.len() < 400, "{}", flood.len());
+    }
 }

@@ -40,7 +40,7 @@ fn targeted(suite: &mut Suite<'_>, policy: &str, target: &str) -> anyhow::Result
     };
     excludes(suite, suite.backend(), policy, |result, mut notes| match result.counted("injected") {
         0 if locks == PvLocks::Ticket => {
-            TestResult::not_ok(format!("{target} was never found by the kernel's telemetry"), notes)
+            TestResult::late(format!("{target} was never found by the kernel's telemetry"), notes)
         }
         0 => TestResult::skipped(format!("{target} was never found")),
         count => {
@@ -60,7 +60,7 @@ fn excludes(
 ) -> anyhow::Result<TestResult> {
     let boot = suite.overcommitted(pv, policy);
     Ok(match suite.bench(boot, suite.load.long)? {
-        Err(why) => TestResult::not_ok(why, Vec::new()),
+        Err(failure) => TestResult::failed(failure, Vec::new()),
         Ok(result) => {
             let rate = format!("{:.0} additions/s, none lost", result.rate);
             let notes = vec![rate, format!("{} preemptions", result.counted("preemptions"))];
@@ -78,7 +78,7 @@ pub(super) fn progress(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let boot = suite.overcommitted(suite.backend(), &policy);
     let result = match suite.bench(boot, suite.load.long)? {
         Ok(result) => result,
-        Err(why) => return Ok(TestResult::not_ok(why, Vec::new())),
+        Err(failure) => return Ok(TestResult::failed(failure, Vec::new())),
     };
     // Who starves gets the lock when the others stop: a short benchmark shows no longer wait.
     let stuck = STUCK.min(suite.load.long / 2);
@@ -88,13 +88,11 @@ pub(super) fn progress(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
         count => format!("{count} holders were away for {HOLD}{}", result.guessed()),
     };
     let notes = vec![format!("the longest addition took {longest:.1} ms, while {away}")];
-    Ok(match () {
-        () if result.longest > stuck => {
-            TestResult::not_ok(format!("more than {} s", stuck.as_secs_f64()), notes)
-        }
-        () if result.fewest == 0 && suite.pv_locks().is_ok() => {
-            TestResult::not_ok("a vCPU added nothing in the whole window", notes)
-        }
-        () => TestResult::ok(notes),
+    Ok(if result.longest > stuck {
+        TestResult::late(format!("more than {} s", stuck.as_secs_f64()), notes)
+    } else if result.fewest == 0 && suite.pv_locks().is_ok() {
+        TestResult::late("a vCPU added nothing in the whole window", notes)
+    } else {
+        TestResult::ok(notes)
     })
 }

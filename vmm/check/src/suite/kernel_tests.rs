@@ -7,6 +7,7 @@ use crate::{
     guests::{Ended, LACKING},
     ktap::TestResult,
 };
+use base::shown;
 
 /// Runs the benchmark in the background, and `each` as long as it runs, which counts itself in n; prints both.
 fn beside_bench(needs: &str, each: &str, seconds: Duration) -> String {
@@ -22,13 +23,13 @@ fn counted(ended: &Ended, what: &str, lacking: &str) -> TestResult {
     if ended.is_lacking() {
         return TestResult::skipped(lacking);
     }
-    if let Err(why) = super::BenchResult::read(ended) {
-        return TestResult::not_ok(why, Vec::new());
+    if let Err(failure) = super::BenchResult::read(ended) {
+        return TestResult::failed(failure, Vec::new());
     }
     let count: u64 = ended.stdout.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
     let notes = vec![format!("{what} {count} times meanwhile, no addition lost")];
     match count {
-        0 => TestResult::not_ok("it could not be done at all", notes),
+        0 => TestResult::late("it could not be done at all", notes),
         _ => TestResult::ok(notes),
     }
 }
@@ -70,11 +71,11 @@ pub(super) fn locktorture(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     if ended.is_lacking() {
         return Ok(TestResult::skipped("locktorture is not built in"));
     }
-    if let Some(why) = ended.failure() {
-        return Ok(TestResult::not_ok(why, Vec::new()));
+    if let Some(failure) = ended.failure() {
+        return Ok(TestResult::failed(failure, Vec::new()));
     }
     let figures = ended.log.lines().rfind(|line| line.contains("Writes:"));
-    let notes = figures.map(|line| line.trim().to_owned()).into_iter().collect();
+    let notes = figures.map(|line| shown::cut(line.trim(), 200).to_owned()).into_iter().collect();
     Ok(if ended.log.contains("End of test: SUCCESS") && !ended.log.contains("!!!") {
         TestResult::ok(notes)
     } else {

@@ -38,12 +38,12 @@ fn woken(suite: &mut Suite<'_>, pv: PvBackend, faults: Option<&str>) -> anyhow::
         boot = boot.append("pvticket_spin=64");
     }
     Ok(match suite.bench(boot, suite.load.long)? {
-        Err(why) => TestResult::not_ok(why, Vec::new()),
+        Err(failure) => TestResult::failed(failure, Vec::new()),
         Ok(result) => {
             let mut notes = vec![format!("{:.0} additions/s, none lost", result.rate)];
             notes.extend(faults.map(|faults| format!("faults {faults}")));
             match result.fewest {
-                0 => TestResult::not_ok("a vCPU added nothing in the whole window", notes),
+                0 => TestResult::late("a vCPU added nothing in the whole window", notes),
                 _ => TestResult::ok(notes),
             }
         }

@@ -11,7 +11,7 @@ use std::{
 use study::guest::workload::GuestWorkload;
 
 use super::{
-    linux_outcome::BenchmarkOutcome,
+    linux_outcome,
     machines::{MachineResults, Machines},
     window::Windows,
 };
@@ -175,8 +175,7 @@ impl Outputs {
         match &report.end {
             End::Exit(0) => {
                 let stdout = self.stdout.whole().ok_or(CellError::Flooded(KeptOutput::LIMIT))?;
-                let outcome = BenchmarkOutcome::parse(&stdout)?;
-                outcome.figures(run.point.lock, run.point.backend)
+                linux_outcome::figures(&stdout, run.point.lock, run.point.backend)
             }
             end => Err(ended_early(end, &self.messages.text())),
         }
