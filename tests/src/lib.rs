@@ -40,6 +40,8 @@ mod retry;
 #[cfg(test)]
 mod specification;
 mod suite;
+#[cfg(test)]
+mod sums;
 mod terminal;
 
 use std::{

@@ -13,6 +13,7 @@ const CRATES: &[(&str, &str)] = &[
     ("base", "vmm/base"),
     ("boot", "vmm/boot"),
     ("bpf", "vmm/bpf"),
+    ("check", "vmm/check"),
     ("cli", "vmm/src/cli"),
     ("confine", "vmm/confine"),
     ("doctor", "vmm/doctor"),
@@ -99,7 +100,7 @@ pub fn is_written(folder: &Path, text: &str) -> bool {
     sources(folder).iter().any(has)
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -2,17 +2,21 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
     files,
-    process::Program,
+    form::by_form,
+    process::{Program, children},
     product::{binary, pvticket},
     ran::Ran,
     suite::skip,
@@ -22,12 +26,16 @@ use crate::{
 tests![
     a_kernel_passes_every_test => Long("100 s: some twenty boots"),
     a_stock_kernel_is_tested_by_what_it_has => Long("60 s: some ten boots of the second guest kernel"),
-    a_defect_between_twelve_commits_is_found => Long("150 s: four or five checks"),
+    a_defect_between_twenty_commits_is_found => Long("30 min: ten bisections of four or five checks"),
+    a_host_that_stands_still_fails_no_kernel => Long("200 s: boots that are stopped again and again"),
+    a_report_of_the_kernel_fails_its_boot => Long("60 s: five boots"),
     a_lock_that_does_not_exclude_fails => Long("60 s: three boots, of which two hang or die"),
     a_signal_ends_a_check_and_its_guest => Long("20 s: it has to come to a guest first"),
     two_kernels_are_compared => Long("100 s: sixteen boots"),
     a_kernel_that_does_not_boot_says_nothing,
     a_tree_that_does_not_build_says_nothing,
+    the_kernel_that_make_has_built_is_tested,
+    a_tree_that_others_may_write_is_not_built,
     what_cannot_be_checked_is_refused,
 ];
 
@@ -84,11 +92,85 @@ fn a_kernel_passes_every_test() -> anyhow::Result<()> {
     for rates in each.iter_mut().flat_map(|rates| rates["rates"].as_array_mut()).flatten() {
         *rates = (rates.as_f64().context("a rate")? * 1e4 + 1e9).into();
     }
+    // However busy this host is, it does not take locks away.
+    let gone = json!({"locks": "other", "overcommit": 1, "rates": [1.0]});
+    faster["rates"].as_array_mut().context("no rates")?.push(gone);
     fs::write(&json, faster.to_string())?;
     let words = ["--only", "throughput_1x", "--against"];
     let ran = check(&kernel, &words).args([&json]).run()?.exits(1)?;
     ensure!(verdict(&ran, "throughput_1x")? == "not ok", "{}", ran.show());
     ensure!(ran.text()?.contains("is slower than"), "{}", ran.show());
+    ensure!(ran.text()?.contains("has no other locks any more"), "{}", ran.show());
+    // Of another host it says nothing.
+    faster["host"] = "Another CPU".into();
+    fs::write(&json, faster.to_string())?;
+    let ran = check(&kernel, &words).args([&json]).run()?.exits(125)?;
+    ensure!(verdict(&ran, "throughput_1x")? == "skipped", "{}", ran.show());
+    ensure!(ran.text()?.contains("measured on another host: Another CPU"), "{}", ran.show());
+    Ok(())
+}
+
+/// Our kernel with another text for one that it prints at its boot, as a warning.
+fn reporting(text: &str) -> anyhow::Result<Vec<u8>> {
+    const LINE: &[u8] = b"\x016%s hash table entries: %ld (order: %d, %lu bytes, %s)\n\0";
+    let mut kernel = fs::read(files::cached(files::BUILT_KERNEL)?)?;
+    let at = kernel.windows(LINE.len()).position(|bytes| bytes == LINE);
+    let at = at.context("it does not print that")?;
+    let mut line = format!("\x014{text}\n").into_bytes();
+    ensure!(line.len() < LINE.len(), "{text} is too long");
+    line.resize(LINE.len(), 0);
+    kernel[at..at + LINE.len()].copy_from_slice(&line);
+    Ok(kernel)
+}
+
+/// Stops the children of a process, theirs, and so on, for three seconds: their host stands still.
+fn freeze(process: Pid) -> anyhow::Result<()> {
+    let mut all = children(process);
+    let mut next = 0;
+    while let Some(parent) = all.get(next).copied() {
+        let _ = kill_process(parent, Signal::STOP);
+        all.extend(children(parent));
+        next += 1;
+    }
+    thread::sleep(Duration::from_secs(3));
+    all.iter().rev().for_each(|process| drop(kill_process(*process, Signal::CONT)));
+    Ok(())
+}
+
+fn a_report_of_the_kernel_fails_its_boot() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let (file, json) = (folder.path().join("vmlinux"), folder.path().join("json"));
+    fs::write(&file, reporting("WARNING: k/l.c:9 at f+1, CPU#0")?)?;
+    let words = ["--only", "boot", "--json"];
+    let ran = check(&file, &words).args([&json]).run()?.exits(1)?;
+    ensure!(verdict(&ran, "boot")? == "not ok", "{}", ran.show());
+    ensure!(ran.text()?.contains("the kernel reports: WARNING: k/l.c:9"), "{}", ran.show());
+    // By the user's path, also in the emulated host.
+    let path = std::path::absolute(&file)?;
+    let kept: Value = serde_json::from_slice(&fs::read(&json)?)?;
+    ensure!(kept["kernel"]["path"] == path.display().to_string(), "{kept:#}");
+    ensure!(ran.text()?.contains(&format!(", {}, SHA-256", path.display())), "{}", ran.show());
+    let ran = check(&file, &["--only", "boot", "--allow-warning", "k/l.c"]).run()?.exits(0)?;
+    ensure!(verdict(&ran, "boot")? == "ok", "{}", ran.show());
+    Ok(())
+}
+
+/// For three of four seconds in every test that measures time.
+fn a_host_that_stands_still_fails_no_kernel() -> anyhow::Result<()> {
+    let kernel = files::cached(files::BUILT_KERNEL)?;
+    let mut running = pvticket(["check", "--quick", "--only", "progress,wakeups_vmm", "--kernel"])
+        .args([&kernel])
+        .limit(900)
+        .start()?;
+    running.wait_for_stdout("ok 2 smp")?;
+    while !running.has_ended()? {
+        freeze(running.pid())?;
+        thread::sleep(Duration::from_secs(1));
+    }
+    let ran = running.wait()?;
+    let all = ktap(ran.text()?)?;
+    ensure!(all.iter().all(|(_, verdict)| *verdict != "not ok"), "{}", ran.show());
+    ensure!([0, 125].contains(&ran.status()?), "{}", ran.show());
     Ok(())
 }
 
@@ -150,43 +232,80 @@ fn tree() -> anyhow::Result<TempDir> {
     Ok(folder)
 }
 
-/// Twelve commits: one does not build, one does not boot, and from the eighth on no waiter is kicked.
-fn a_defect_between_twelve_commits_is_found() -> anyhow::Result<()> {
-    let folder = tree()?;
-    let (parent, tree) = (folder.path(), folder.path().join("tree"));
-    fs::copy(files::cached(files::BUILT_KERNEL)?, parent.join("good"))?;
-    fs::write(parent.join("bad"), without("pvticket_unlock_kick")?)?;
-    fs::write(parent.join("dead"), files::vmlinux(&[0x0f, 0x0b]))?;
-    let git = |words: &[&str]| {
-        let own = ["-C".into(), tree.clone().into_os_string()];
+/// A history of twenty commits: two do not build, one does not boot, six have a warning that is none of the locks', and from
+/// the thirteenth on no waiter is kicked.
+struct History {
+    tree: PathBuf,
+    commits: Vec<String>,
+}
+
+impl History {
+    const BAD: usize = 13;
+
+    fn new(tree: PathBuf) -> anyhow::Result<Self> {
+        let mut history = Self { tree, commits: Vec::new() };
+        history.git(&["init", "-q"])?;
+        fs::write(history.tree.join(".gitignore"), "arch\n")?;
+        for number in 1..=20 {
+            let kernel = match number {
+                4 | 15 => "nothing",
+                11 => "dead",
+                Self::BAD.. => "bad",
+                7..=12 => "warns",
+                _ => "good",
+            };
+            fs::write(history.tree.join("lock.c"), kernel)?;
+            fs::write(history.tree.join("number"), number.to_string())?;
+            history.git(&["add", "-A"])?.exits(0)?;
+            history.git(&["commit", "-q", "-m", &format!("lock: change {number}")])?.exits(0)?;
+            let commit = history.git(&["rev-parse", "HEAD"])?.text()?.trim().to_owned();
+            history.commits.push(commit);
+        }
+        Ok(history)
+    }
+
+    fn program(&self, words: &[&str]) -> Program {
+        let own = ["-C".into(), self.tree.clone().into_os_string()];
         let name = ["-c", "user.name=a test", "-c", "user.email=test@localhost"];
-        Program::new("git").args(own).args(name).args(words).limit(1500).run()
-    };
-    if git(&["init", "-q"]).is_err() {
+        Program::new("git").args(own).args(name).args(words).limit(1500)
+    }
+
+    fn git(&self, words: &[&str]) -> anyhow::Result<Ran> {
+        self.program(words).run()
+    }
+
+    /// Bisects it on a host that stands still twice.
+    fn bisect(&self) -> anyhow::Result<()> {
+        self.git(&["bisect", "reset"])?.exits(0)?;
+        self.git(&["bisect", "start", &self.commits[19], &self.commits[0]])?.exits(0)?;
+        let program = binary().to_str().context("the name of the folder is not UTF-8")?;
+        let options = ["--quick", "--only", "wakeups_vmm", "--allow-warning", "k/l.c"];
+        let words = [&["bisect", "run", program, "check"][..], &options].concat();
+        let mut running = self.program(&words).start()?;
+        running.wait_for_stdout("ok 2 smp")?;
+        for _ in 0..2 {
+            freeze(running.pid())?;
+            thread::sleep(Duration::from_secs(5));
+        }
+        let ran = running.wait()?.exits(0)?;
+        let found = format!("\n{} is the first bad commit\n", self.commits[Self::BAD - 1]);
+        ensure!(ran.text()?.contains(&found), "{}", ran.show());
+        Ok(())
+    }
+}
+
+fn a_defect_between_twenty_commits_is_found() -> anyhow::Result<()> {
+    if Program::new("git").args(["--version"]).run().is_err() {
         return skip("git is not installed");
     }
-    fs::write(tree.join(".gitignore"), "arch\n")?;
-    let mut commits = Vec::new();
-    for number in 1..=12 {
-        let kernel = match number {
-            5 => "dead",
-            6 => "nothing",
-            8.. => "bad",
-            _ => "good",
-        };
-        fs::write(tree.join("lock.c"), kernel)?;
-        fs::write(tree.join("number"), number.to_string())?;
-        git(&["add", "-A"])?.exits(0)?;
-        git(&["commit", "-q", "-m", &format!("lock: change {number}")])?.exits(0)?;
-        commits.push(git(&["rev-parse", "HEAD"])?.text()?.trim().to_owned());
-    }
-    git(&["bisect", "start", "HEAD", &commits[0]])?.exits(0)?;
-    let program = binary().to_str().context("the name of the folder is not UTF-8")?;
-    let words = ["bisect", "run", program, "check", "--quick", "--only", "wakeups_vmm"];
-    let ran = git(&words)?.exits(0)?;
-    let found = format!("\n{} is the first bad commit\n", commits[7]);
-    ensure!(ran.text()?.contains(&found), "{}", ran.show());
-    Ok(())
+    let folder = tree()?;
+    let parent = folder.path();
+    fs::copy(files::cached(files::BUILT_KERNEL)?, parent.join("good"))?;
+    fs::write(parent.join("warns"), reporting("WARNING: CPU: 0 PID: 0 at k/l.c:9 f+1")?)?;
+    fs::write(parent.join("bad"), without("pvticket_unlock_kick")?)?;
+    fs::write(parent.join("dead"), files::vmlinux(&[0x0f, 0x0b]))?;
+    let history = History::new(parent.join("tree"))?;
+    (0..by_form(1, 10)).try_for_each(|_| history.bisect())
 }
 
 /// Who does not get the lock at once does not wait for it.
@@ -211,11 +330,13 @@ fn a_signal_ends_a_check_and_its_guest() -> anyhow::Result<()> {
 }
 
 fn two_kernels_are_compared() -> anyhow::Result<()> {
-    let [ours, stock] = [files::BUILT_KERNEL, files::BUILT_STOCK].map(files::cached);
-    let compare = pvticket(["check", "--quick", "--compare"]).args([ours?, stock?]).limit(900);
+    let [ours, stock] = [files::cached(files::BUILT_KERNEL)?, files::cached(files::BUILT_STOCK)?];
+    let first = format!("A  {}", ours.display());
+    let compare = pvticket(["check", "--quick", "--compare"]).args([ours, stock]).limit(900);
     let ran = compare.run()?.exits(0)?;
     let rows: Vec<&str> = ran.text()?.lines().collect();
-    ensure!(rows[0].starts_with("A  /in/0/") && rows.len() == 8, "{}", ran.show());
+    ensure!(rows[0] == first && rows.len() >= 8, "{}", ran.show());
+    // Behind them a line if the host took time from some boots.
     for (row, start) in rows[4..].iter().zip([
         "native      1x",
         "native      2x",
@@ -244,6 +365,37 @@ fn a_tree_that_does_not_build_says_nothing() -> anyhow::Result<()> {
     ran.complains(&["lock.c: No such file", "does not build: make ended with exit status: 2"])?;
     let ran = check(&tree, &["--as-built"]).run()?.exits(125)?;
     ran.complains(&["there is no", "arch/x86/boot/bzImage: build it"]).map(drop)
+}
+
+/// Where kbuild puts it, and no older one of the tree. (Neither file is a kernel, so none boots.)
+fn the_kernel_that_make_has_built_is_tested() -> anyhow::Result<()> {
+    let folder = tree()?;
+    let [tree, out] = ["tree", "out"].map(|name| folder.path().join(name));
+    fs::create_dir_all(tree.join("arch/x86/boot"))?;
+    fs::write(tree.join("arch/x86/boot/bzImage"), "old")?;
+    let makefile = "O ?= $(KBUILD_OUTPUT)\nbzImage:\n\tmkdir -p $(O)/arch/x86/boot && \
+                    echo new > $(O)/arch/x86/boot/bzImage\n";
+    fs::write(tree.join("Makefile"), makefile)?;
+    let built = out.join("arch/x86/boot/bzImage").display().to_string();
+    let by_flags = check(&tree, &[]).env("MAKEFLAGS", format!("-j3 -- O={}", out.display()));
+    by_flags.run()?.exits(125)?.complains(&[&built])?;
+    let by_variable = || check(&tree, &[]).env("KBUILD_OUTPUT", &out).without("MAKEFLAGS");
+    by_variable().run()?.exits(125)?.complains(&[&built])?;
+    fs::write(tree.join("Makefile"), "bzImage:\n")?;
+    by_variable().run()?.exits(125)?.complains(&["make has not made", &built])?;
+    let ran = check(&tree, &[]).without("MAKEFLAGS").without("KBUILD_OUTPUT").run()?.exits(125)?;
+    ran.complains(&["make has not made", "name the kernel with --kernel"]).map(drop)
+}
+
+fn a_tree_that_others_may_write_is_not_built() -> anyhow::Result<()> {
+    let folder = tree()?;
+    let tree = folder.path().join("tree");
+    fs::write(tree.join("Makefile"), "bzImage:\n\ttouch ../executed\n")?;
+    fs::set_permissions(tree.join("Makefile"), fs::Permissions::from_mode(0o777))?;
+    let ran = check(&tree, &[]).run()?.exits(125)?;
+    ran.complains(&["everybody may write to", "Makefile", "--as-built"])?;
+    ensure!(!folder.path().join("executed").exists(), "make ran");
+    Ok(())
 }
 
 fn what_cannot_be_checked_is_refused() -> anyhow::Result<()> {

@@ -26,7 +26,7 @@ impl ThreadTimes {
         Some(Self { ran: Nanos(next()?), waited: Nanos(next()?), turns: next()? })
     }
 
-    /// The counts from an earlier reading to this one.
+    /// The counts since an earlier reading.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {

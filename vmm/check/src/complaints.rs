@@ -1,7 +1,7 @@
-//! Reports of a kernel about mistakes of its own, found in its log.
+//! Kernel bug reports, found in a guest's log.
 //!
-//! The texts are those of Linux 5.15 to 7.x. Each row names the file that prints it; that the rows are complete was
-//! compared with the reports which syzkaller knows (pkg/report/linux.go).
+//! The texts are from Linux 5.15 to 7.x; each row names the file that prints it. The table covers the reports that syzkaller
+//! parses (pkg/report/linux.go).
 
 use base::shown;
 
@@ -24,12 +24,12 @@ enum Place {
     Inside,
 }
 
-/// What makes a kernel print a row's report.
+/// The cause of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// A mistake that was seen.
+    /// A bug.
     Seen,
-    /// Something took too long: a host that stood still does the same.
+    /// A timeout, which a host that stands still causes, too.
     Time,
 }
 
@@ -40,7 +40,7 @@ use Reason::{Seen, Time};
 
 /// The words of each report and the file of Linux that prints it. The first row that matches decides.
 const TABLE: &[Row] = &[
-    // What takes too long.
+    // Timeouts.
     (Begin, &["BUG: soft lockup"], Time, "kernel/watchdog.c"),
     (Inside, &["detected hard LOCKUP"], Time, "kernel/watchdog.c"),
     (Begin, &["BUG: workqueue lockup"], Time, "kernel/workqueue.c"),
@@ -120,20 +120,19 @@ const TABLE: &[Row] = &[
     (Begin, &["BUG: "], Seen, "spinlock_debug.c, fault.c, page_alloc.c, workqueue.c, fork.c, ..."),
 ];
 
-/// What stands before a report in its line: the name of a subsystem, or a bracket.
+/// Text before a report in its line ends with one of these: a subsystem's prefix, or a bracket.
 const BEFORE: [&str; 2] = [": ", "[ "];
 
-/// A report of a kernel about itself.
+/// A report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Complaint<'a> {
     /// Its first line.
     pub line: &'a str,
-    /// Whether time alone has caused it.
+    /// It is a timeout.
     pub is_by_time: bool,
 }
 
-/// The first report in a log of which no line contains one of the `allowed` texts; one that time alone has caused only
-/// if there is no other.
+/// The first report in a log without any of the `allowed` texts. Timeouts come last.
 pub fn first<'a>(log: &'a str, allowed: &[String]) -> Option<Complaint<'a>> {
     let mut late = None;
     // The first line of a report whose words are not known yet.
@@ -158,8 +157,8 @@ pub fn first<'a>(log: &'a str, allowed: &[String]) -> Option<Complaint<'a>> {
     late
 }
 
-/// What a line says that the kernel has printed: behind its time, which may follow what a program has written, and the
-/// brackets behind it (CONFIG_PRINTK_CALLER).
+/// The message of a line that the kernel printed: the text behind its time and the caller (CONFIG_PRINTK_CALLER). A
+/// program may have written before it without an end of line.
 fn message(line: &str) -> Option<&str> {
     let line = shown::cut(line, LONGEST);
     let starts = line.match_indices('[').map(|(at, _)| &line[at..]);
@@ -194,7 +193,7 @@ fn matches(line: &str, place: Place, words: &[&str]) -> bool {
     })
 }
 
-/// Is that text only what stands before a message?
+/// Can a message begin behind this text?
 fn is_begin(before: &str) -> bool {
     before.is_empty() || BEFORE.iter().any(|end| before.ends_with(end))
 }

@@ -6,7 +6,7 @@ fn found(message: &str) -> Option<bool> {
     first(&log, &[]).map(|complaint| complaint.is_by_time)
 }
 
-/// As kernels from 5.15 to 7.x have printed them.
+/// Printed by kernels from 5.15 to 7.x.
 const SEEN: &[&str] = &[
     "WARNING: CPU: 1 PID: 9 at kernel/locking/qspinlock.c:12 f+0x1/0x20",
     "WARNING: CPU: 1 PID: 9 at f+0x1/0x20",

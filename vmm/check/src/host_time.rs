@@ -1,5 +1,5 @@
-//! Time that the host took away from a program that was waited for: the host stood still or ran others, the program was
-//! stopped. A guest's clock runs on meanwhile, so that what it takes for a delay of its kernel is the host's.
+//! Time that the host took from a guest: the host stood still or ran other work, or the VMM was stopped. The guest's clock
+//! runs on, so such a time looks like a delay of the kernel.
 
 use std::{
     collections::HashMap,
@@ -26,11 +26,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LATE: Duration = Duration::from_millis(20);
 /// Looks at the clock for one at the files of the system.
 const FILES_EVERY: u32 = 20;
-/// Less than this, and than this share of the time, explains nothing.
-const LEAST: Duration = Duration::from_millis(200);
+/// Less explains nothing: this share of the time, within these bounds.
 const SHARE: f64 = 0.02;
+const LEAST: Duration = Duration::from_millis(200);
+const MOST: Duration = Duration::from_millis(500);
 
-/// What the host took, in `wall`.
+/// Time taken by the host during `wall`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct HostTime {
     /// How long the program was waited for.
@@ -75,8 +76,14 @@ impl HostTime {
         }
     }
 
+    /// The program was stopped for this time.
+    #[cfg(test)]
+    pub(crate) fn held(held: Duration) -> Self {
+        Self { held, ..Self::default() }
+    }
+
     fn judged(self) -> Self {
-        let is_much = self.taken() > LEAST.max(self.wall.mul_f64(SHARE));
+        let is_much = self.taken() > self.wall.mul_f64(SHARE).clamp(LEAST, MOST);
         Self { is_much, ..self }
     }
 }
@@ -100,7 +107,7 @@ impl fmt::Display for HostTime {
     }
 }
 
-/// What the system's files say at one moment.
+/// One reading of the system's files.
 #[derive(Debug, Default, Clone)]
 struct Sample {
     /// When, by a clock that stands still while the host is suspended, and by one that does not.
@@ -179,7 +186,7 @@ impl Account {
         let away = |sample: &Sample| sample.boot.saturating_sub(sample.monotonic);
         let pairs = now.stolen.iter().zip(&before.stolen);
         let stolen = pairs.map(|(now, before)| now.saturating_sub(*before)).max();
-        // Threads that were there before; a vCPU waits for the CPU of its slot while another one has it, too.
+        // Of threads that existed before. A vCPU also waits while another vCPU has the CPU of its slot.
         let threads: Vec<ThreadTimes> = now
             .threads
             .iter()
@@ -219,7 +226,7 @@ struct Shared {
 }
 
 impl HostWatch {
-    /// Watches it for this process, whose threads share so many CPUs.
+    /// Starts to watch for this process, whose threads share `slots` CPUs.
     pub fn start(process: u32, slots: u32) -> io::Result<Self> {
         let account = Account { slots, last: Sample::read(process), time: HostTime::default() };
         let shared = Arc::new(Shared { account: Mutex::new(account), is_over: false.into() });
@@ -233,7 +240,7 @@ impl HostWatch {
         self.shared.account().last.is_held
     }
 
-    /// Ends it. What was taken in all.
+    /// Ends the watch. Returns all time taken.
     pub fn end(mut self) -> HostTime {
         self.join();
         let time = self.shared.account().time;

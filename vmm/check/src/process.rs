@@ -15,7 +15,7 @@ use os::signals::Interrupt;
 
 /// Pause between two looks at the program.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The most of a pause between two looks that counts: for longer this program stood still, and so may have that one.
+/// A longer pause between two looks counts for this much: the host stood still.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// A program that is asked to end has this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -42,12 +42,12 @@ pub enum ProcessError {
 pub struct Exit {
     /// None: it did not end within its time, and was killed with all that it had started.
     pub status: Option<ExitStatus>,
-    /// What the host took from it.
+    /// Host time taken from it.
     pub host: HostTime,
 }
 
-/// Runs a program, in a process group of its own, whose threads share `slots` CPUs. Of its `limit` only time counts in which
-/// neither this program nor that one stood still.
+/// Runs a program in a new process group; its threads share `slots` CPUs. Time in which the host stood still, or the program
+/// was stopped, does not count towards `limit`.
 pub fn run(
     mut command: Command,
     limit: Duration,

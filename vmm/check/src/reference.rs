@@ -80,7 +80,7 @@ impl Reference {
         Ok(read)
     }
 
-    /// Was it measured on this host? If not, why its rates say nothing about one that is.
+    /// Fails with the reason unless it was measured on this host.
     pub fn on(&self, host: &str) -> Result<(), String> {
         if self.host == host {
             return Ok(());
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(gone.verdict, ktap::Verdict::NotOk(why.into()));
     }
 
-    /// Regression: a comment said so, and the rates were compared all the same.
+    /// Regression: the rates were compared in spite of it.
     #[test]
     fn a_reference_of_another_host_is_not_one() {
         let here = Reference { host: "A CPU, 2 CPUs".into(), ..reference() };

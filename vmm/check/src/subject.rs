@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -25,7 +25,7 @@ use os::{
 
 /// Where a build has its kernel.
 const BZIMAGE: &str = "arch/x86/boot/bzImage";
-/// What that of an earlier build is called while another one runs.
+/// The earlier kernel during a build.
 const EARLIER: &str = "arch/x86/boot/.bzImage.before";
 /// A build that takes longer is not waited for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -39,7 +39,7 @@ const ERRORS: u64 = 1 << 20;
 pub struct Kernel {
     /// The file that is booted.
     pub file: PathBuf,
-    /// The user's name of it, which is another one in the emulated host.
+    /// The user's path: without its links resolved, and not as it is in the emulated host.
     pub name: PathBuf,
 }
 
@@ -57,12 +57,13 @@ pub fn find(
     option: &str,
     as_built: bool,
     stop: &Interrupt,
-) -> anyhow::Result<PathBuf> {
+) -> anyhow::Result<Kernel> {
     let place = named.unwrap_or(Path::new("."));
+    let called = |file: &Path| path::absolute(file).unwrap_or_else(|_| file.to_owned());
     if !place.is_dir() {
         // A build that failed has left none: nothing can be said about it.
-        let found = kernel::named(place, option);
-        return found.map_err(|Usage(why)| CannotTell(why).into());
+        let file = kernel::named(place, option).map_err(|Usage(why)| CannotTell(why))?;
+        return Ok(Kernel { file, name: called(place) });
     }
     if !is_tree(place) {
         let why = format!(
@@ -79,20 +80,22 @@ pub fn find(
             CannotTell(format!("there is no {}: build it (make bzImage)", file.display())).into()
         );
     }
-    fs::canonicalize(&file).with_context(|| format!("cannot find {}", file.display()))
+    let real = fs::canonicalize(&file);
+    let real = real.with_context(|| format!("cannot find {}", file.display()))?;
+    Ok(Kernel { file: real, name: called(&file) })
 }
 
 /// The variables that the environment gives to a build, and where kbuild puts its output because of them.
 #[derive(Debug, Default)]
 struct MakeVariables {
-    /// `NAME=VALUE`, from `MAKEFLAGS`, which count before those of makefiles.
+    /// `NAME=VALUE`, from `MAKEFLAGS`: they override makefiles.
     given: Vec<OsString>,
     /// `KBUILD_OUTPUT` of the environment.
     output: Option<OsString>,
 }
 
 impl MakeVariables {
-    /// What `MAKEFLAGS` may stand in.
+    /// Environment variables with flags of make.
     const FLAGS: [&str; 2] = ["GNUMAKEFLAGS", "MAKEFLAGS"];
 
     fn of_environment() -> Self {
@@ -142,13 +145,13 @@ fn is_tree(place: &Path) -> bool {
     place.join("Makefile").is_file() && place.join("arch/x86").is_dir()
 }
 
-/// Who else could change what a build executes, if somebody can.
+/// Another user who can change files that a build executes.
 fn stranger_in(folders: [&Path; 2]) -> Option<Stranger> {
     let there = folders.into_iter().filter(|folder| folder.is_dir());
     there.map(Path::to_owned).find_map(|folder| stranger_within(&folder))
 }
 
-/// `make bzImage`. The kernel that it has made: one of an earlier build is not taken for it.
+/// Runs `make bzImage` and returns the kernel that it made, never one of an earlier build.
 fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<PathBuf> {
     let output = variables.output(tree);
     if let Some(who) = stranger_in([tree, &output]) {
@@ -159,7 +162,7 @@ fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Re
         return Err(CannotTell(why).into());
     }
     let (file, earlier) = (output.join(BZIMAGE), output.join(EARLIER));
-    // An output that is as new as its sources is made again from its parts, in a second.
+    // If it is up to date, make assembles it again within a second.
     let had_one = fs::rename(&file, &earlier).is_ok();
     let made = make(tree, variables, stop);
     let is_made = file.is_file();
@@ -186,7 +189,7 @@ fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Res
     let mut make = Command::new("make");
     make.arg("-C").arg(tree).arg("-s").arg(format!("-j{jobs}")).args(&variables.given);
     make.arg("bzImage").stdin(Stdio::null()).stdout(Stdio::null());
-    // The options and the jobserver of a make that has started us are not for this one.
+    // Options and jobserver of a make that started this program are not inherited.
     MakeVariables::FLAGS.iter().chain(&["MFLAGS", "MAKELEVEL"]).for_each(|name| {
         make.env_remove(name);
     });

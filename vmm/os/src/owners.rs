@@ -49,7 +49,7 @@ pub fn stranger_within(folder: &Path) -> Option<Stranger> {
     stranger(folder).or_else(|| stranger_below(folder, &friends()))
 }
 
-/// In a folder on whose way there is none.
+/// Searches a folder whose path has been checked.
 fn stranger_below(folder: &Path, friends: &[u32; 3]) -> Option<Stranger> {
     let entries = fs::read_dir(folder).ok()?;
     entries.filter_map(Result::ok).find_map(|entry| {

@@ -139,7 +139,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let option = if args.compare.is_some() { "--compare" } else { "--kernel" };
     let find = |place: &Option<&Path>| subject::find(*place, option, args.as_built, &stop);
     let kernels = named.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
-    for file in &kernels {
+    for Kernel { file, .. } in &kernels {
         kernel::check(file, MEMORY).map_err(|error| CannotTell(base::chain::chain(&error)))?;
     }
     if place == Place::Emulated {
@@ -153,7 +153,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let kernels: Vec<Kernel> = kernels
         .into_iter()
         .zip(names)
-        .map(|(file, name)| Kernel { name: name.unwrap_or(&file).clone(), file })
+        .map(|(kernel, name)| Kernel { name: name.cloned().unwrap_or(kernel.name), ..kernel })
         .collect();
     let kernel = kernels.first().context("no kernel")?;
     let mut guests = Guests::new(kernel, &args.allow_warning, slots, stop)?;
@@ -173,7 +173,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// What rates depend on: those of hosts that differ in it are not compared.
+/// The host in words. Rates are compared only if it is the same.
 fn host_in_words(cpus: &CpuList) -> String {
     let facts = gather_facts(cpus);
     let count = base::plural::count(cpus.cpus().len(), "CPU");
@@ -194,16 +194,16 @@ fn compared(
 }
 
 /// The same command in the emulated host.
-fn emulated(args: &CheckArgs, kernels: &[PathBuf]) -> anyhow::Result<u8> {
+fn emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
     let mut inside = Inside::new(args.host_kernel.choice().kernel()?, MEMORY);
     inside.take_busybox(&artifacts::busybox()?);
     let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
     words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });
-    for (ix, file) in kernels.iter().enumerate() {
+    for (ix, Kernel { file, .. }) in kernels.iter().enumerate() {
         words.push(inside.take(file, format!("/in/kernel{ix}")).into());
     }
-    for file in kernels {
-        words.extend(["--called".into(), file.into()]);
+    for Kernel { name, .. } in kernels {
+        words.extend(["--called".into(), name.into()]);
     }
     let outside = host_in_words(&cpus::choose_without_option(&topology(), Some(SLOTS))?);
     words.push(format!("--outside= in QEMU on {outside}").into());

@@ -111,8 +111,8 @@ pub fn bench_script(seconds: Duration) -> String {
     format!("bench eventfd --json --warm-up 0.1 --seconds {}", seconds.as_secs_f64())
 }
 
-/// The rates of some windows of one boot, with `ratio` vCPUs for each slot, in turns (`rr`), if possible of one that the host
-/// left alone; else why there are none.
+/// The rates of some windows of one boot, with `ratio` vCPUs for each slot, in turns (`rr`), if possible without time taken by the
+/// host.
 pub fn rates_of(
     guests: &Guests,
     load: Load,

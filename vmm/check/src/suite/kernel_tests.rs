@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Suite, VCPUS};
 use crate::{
-    guests::{Ended, LACKING},
+    guests::{Ended, LACKING, TIMED_OUT},
     ktap::TestResult,
 };
 use base::shown;
@@ -49,9 +49,12 @@ pub(super) fn pv_switch(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
 /// CPUs leave and come back while the lock is contended.
 pub(super) fn hot_unplug(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let seconds = suite.load.long;
-    let each = "for c in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu$c/online && n=$((n + 1)); done; \
-                for c in 1 2 3; do echo 1 >/sys/devices/system/cpu/cpu$c/online || exit 1; done";
-    let script = beside_bench("[ -e /sys/devices/system/cpu/cpu1/online ]", each, seconds);
+    // Linux waits ten seconds for a CPU (arch/x86/kernel/smpboot.c).
+    let each = format!(
+        "for c in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu$c/online && n=$((n + 1)); done; \
+                for c in 1 2 3; do echo 1 >/sys/devices/system/cpu/cpu$c/online || exit {TIMED_OUT}; done"
+    );
+    let script = beside_bench("[ -e /sys/devices/system/cpu/cpu1/online ]", &each, seconds);
     let boot = suite.overcommitted(suite.backend(), "rr");
     let ended = suite.guests.run(&boot.script(&script, seconds))?;
     Ok(counted(&ended, "a CPU was unplugged", "the kernel cannot unplug CPUs"))

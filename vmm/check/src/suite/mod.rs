@@ -11,7 +11,7 @@ use std::{str::FromStr, time::Duration};
 
 use crate::{
     CannotTell,
-    guests::{Boot, Failure, Guests, LACKING, REPEATS},
+    guests::{Boot, Failure, Guests, LACKING},
     ktap::{TestResult, Verdict},
     reference::{Rates, Reference},
 };
@@ -25,6 +25,9 @@ pub const VCPUS: u32 = 4;
 
 /// A test: its name in the output, and what it does. An error ends the run.
 pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
+
+/// How often a test that failed by time is repeated if the host took the time.
+const REPEATS: u32 = 2;
 
 /// Tests that the others need: they run in any case.
 pub const FIRST: usize = 2;
@@ -97,7 +100,7 @@ impl<'a> Suite<'a> {
         Self { guests, load, against, pv: None, rates: Vec::new() }
     }
 
-    /// Runs a test, and once or twice more if it failed by time that the host took; then it is skipped.
+    /// Runs a test; repeats it if it failed by a timeout while the host took time, and at last skips it.
     pub fn verdict(&mut self, test: &Test) -> anyhow::Result<TestResult> {
         let (_, test) = test;
         let mut left = REPEATS;
@@ -164,8 +167,7 @@ fn boot(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
 }
 
 /// The kernel comes up with one vCPU and native locks, runs a command, has an eventfd, and is for several CPUs: an error if not.
-/// From now on its boots may take a multiple of this one. Returns its release and how long it took, and what it reports of
-/// itself.
+/// Later boots may take a multiple of its time. Returns a line about it, and its bug report.
 pub fn first_boot(guests: &mut Guests) -> anyhow::Result<(String, Option<Failure>)> {
     let try_eventfd = bench_script(Duration::from_millis(20));
     let script = format!(
@@ -259,7 +261,7 @@ fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
         Some(Err(why)) => TestResult { notes: notes(), ..TestResult::skipped(why.clone()) },
         None => TestResult::ok(notes()),
     };
-    // Of a test that is repeated the last rates count.
+    // A repeated test replaces its rates.
     suite.rates.retain(|rates| rates.overcommit != ratio);
     suite.rates.extend(all);
     Ok(result)

@@ -86,7 +86,7 @@ fn ticks(interrupts: &str) -> Vec<u64> {
 fn cpu_time(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let fields = after_name.split_whitespace().skip(11).take(4);
-    fields.map(|field| field.parse::<u64>().ok()).sum()
+    fields.map(|field| field.parse().ok()).try_fold(0, |all: u64, time| all.checked_add(time?))
 }
 
 #[cfg(test)]

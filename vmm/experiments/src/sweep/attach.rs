@@ -211,7 +211,7 @@ impl<'a> Watch<'a> {
             }
         };
         thread::Builder::new().spawn(ask).context("cannot start a thread")?;
-        let cells: u32 = head.sweep.units.iter().map(|unit| unit.cells).sum();
+        let cells = head.sweep.units.iter().map(|unit| unit.cells).fold(0, u32::saturating_add);
         Ok(Self {
             dir,
             tracker: Tracker::new(head.experiment(), &head.sweep),
@@ -394,7 +394,8 @@ fn end(dir: &SweepDir, submissions: &[Submission], over: &Over) -> anyhow::Resul
             say(format_args!("note: unit {unit} is not done: {reason}"));
         }
     }
-    let cells: u32 = missing.iter().map(|unit| merged.line.units[*unit as usize].cells).sum();
+    let cells = missing.iter().map(|unit| merged.line.units[*unit as usize].cells);
+    let cells = cells.fold(0, u32::saturating_add);
     let units = missing.len();
     let what = format!(
         "{} ({}) {} left; resume with: {resume}",

@@ -67,7 +67,8 @@ impl Gaps {
     /// The thread that takes as large a share of the time in as many pieces. `switch`: nanoseconds that the
     /// simulator adds to each of them. None: no CPU was taken away, or hardly ever, or they were never there.
     pub(super) fn thread(&self, switch: f64) -> Option<Thread> {
-        let (count, taken) = (self.found.len() as f64, self.found.iter().sum::<u64>() as f64);
+        let taken = self.found.iter().copied().fold(0, u64::saturating_add) as f64;
+        let count = self.found.len() as f64;
         let share = taken / self.looked as f64;
         if count == 0.0 || !(share > 0.0 && share < 1.0) {
             return None;

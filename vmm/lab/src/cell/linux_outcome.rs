@@ -1,4 +1,4 @@
-//! What a cell makes of the report of a Linux guest's benchmark.
+//! Figures of a cell from the report of a Linux guest's benchmark.
 
 use locks::System;
 

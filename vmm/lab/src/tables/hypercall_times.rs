@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::handoffs;
 use crate::{
     bench::{
-        hypercall_times::{CaseRounds, HyperCase, HyperFigures, HyperPlan},
+        hypercall_times::{CaseRounds, HyperCase, HyperFigures, HyperPlan, RoundFigures},
         thread_wakeup::{Placement, RawKind},
     },
     tables::handoffs::Limit,
@@ -60,9 +60,11 @@ impl HypercallLine {
         let medians: Vec<f64> =
             measured.rounds.iter().filter_map(|round| median_of(&round.samples)).collect();
         let Estimate { value: median, interval } = stats::median_estimate(&medians)?;
-        let operations =
-            measured.rounds.iter().map(|round| round.operations).sum::<u64>().max(1) as f64;
-        let exits: u64 = measured.rounds.iter().map(|round| round.vmm.exits).sum();
+        let sum = |count: fn(&RoundFigures) -> u64| {
+            measured.rounds.iter().map(count).fold(0, u64::saturating_add)
+        };
+        let operations = sum(|round| round.operations).max(1) as f64;
+        let exits = sum(|round| round.vmm.exits);
         let mut kvm: BTreeMap<String, f64> = BTreeMap::new();
         for (name, value) in measured.rounds.iter().flat_map(|round| &round.kvm) {
             *kvm.entry(name.clone()).or_default() += *value as f64 / operations;

@@ -1,5 +1,4 @@
-//! What a Linux guest's benchmark prints: the one reader of it. A guest is untrusted, and wrong counts would end up in sums
-//! and rates.
+//! Reads the report of a Linux guest's benchmark. Guests are untrusted: wrong counts would end up in sums and rates.
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -12,7 +11,7 @@ const DAY: f64 = 86_400.0;
 /// More workers than vCPUs of any machine.
 const WORKERS: usize = 1 << 16;
 
-/// Why an output has no figures.
+/// An output without figures.
 #[derive(Debug, Error)]
 pub enum BenchReportError {
     /// It is no report.
@@ -32,7 +31,7 @@ pub struct BenchReport {
     pub violations: Option<u64>,
     /// By worker.
     pub operations: Vec<u64>,
-    /// What the kernel says of its spinlocks.
+    /// The kernel's line about its spinlocks.
     pub spinlocks: Option<String>,
     /// Steal time of all vCPUs in the window.
     pub steal_seconds: Option<f64>,
@@ -50,7 +49,7 @@ pub struct BenchPart {
     pub longest_seconds: Option<f64>,
 }
 
-/// The kernel's own counts over the run: those of our kernel, then those of queued spinlocks.
+/// The kernel's counts over the run: of our kernel, then of queued spinlocks.
 #[derive(Debug, Default, Deserialize)]
 pub struct GuestKernelStats {
     /// The backend that serves its locks.
@@ -127,7 +126,7 @@ impl BenchReport {
 mod tests {
     use super::*;
 
-    /// Regression: `pvticket check` had a reader of its own, and panicked at the sum of two counts.
+    /// Regression: `pvticket check` had another reader, and panicked at the sum of two counts.
     #[test]
     fn what_no_guest_can_have_done_is_no_figure() {
         let good = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
