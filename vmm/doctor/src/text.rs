@@ -136,7 +136,8 @@ pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
         let lacks = if cpu.flags_of_cpuid { "not in CPUID" } else { "without" };
         rows.extend([row("flags", named(true)), row(lacks, named(false))]);
     }
-    let online = cpu.online.map_or("how many is unknown".to_owned(), |count| count.to_string());
+    let online =
+        cpu.online.map_or_else(|| "how many is unknown".to_owned(), |count| count.to_string());
     rows.push(row(
         "CPUs",
         format!("{online} on line, this process may use {}", cpu_list(&cpu.allowed)),

@@ -84,7 +84,7 @@ fn grouped(value: f64) -> String {
     }
     let mut text = String::new();
     for (ix, digit) in digits.chars().enumerate() {
-        if ix > 0 && (digits.len() - ix) % 3 == 0 {
+        if ix > 0 && (digits.len() - ix).is_multiple_of(3) {
             text.push(THIN);
         }
         text.push(digit);

@@ -45,7 +45,8 @@ pub struct ReportArgs {
 
     /// Print only the answer, in ten lines at most: what PV locks gain over native ones, and what a
     /// schedule gains, at 2x overcommit or the ratio nearest above 1x; then a chart of the rates.
-    /// Runs with different specs are not compared with each other. With --html, too
+    /// Runs with different specs are not compared with each other. With --html, too: the page then
+    /// begins with the same
     #[arg(long, conflicts_with_all = ["diff", "text"])]
     brief: bool,
 
