@@ -3,13 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process,
+    process, thread,
+    time::Duration,
 };
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::{emulated::script_with_spec, first_cpu::BUSYBOX};
+use super::{emulated::script_with_spec, first_cpu::BUSYBOX, given_up::thread_of_child};
 use crate::{
     expect_usually,
     facts::{need_kvm, need_root},
@@ -25,6 +26,8 @@ tests![
     what_a_host_does_not_allow_is_refused,
     a_limit_of_memory_counts,
     a_quota_of_cpu_time_is_told,
+    a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy,
+    a_cell_that_was_frozen_within_its_window_is_measured_again,
 ];
 
 /// A control group of the test's own; removed in the end, when no process is in it.
@@ -60,6 +63,79 @@ fn a_limit_of_memory_counts() -> anyhow::Result<()> {
     ran.one_line(&["--mem 12 GiB: this control group allows", "will be killed"]).map(drop)
 }
 
+/// A new group of this controller, where it is a hierarchy of version 1 or a part of version 2.
+fn group_with(controller: &str, file: &str) -> anyhow::Result<Group> {
+    need_root()?;
+    for mount in [&format!("/sys/fs/cgroup/{controller}"), "/sys/fs/cgroup"] {
+        let group =
+            Group(Path::new(mount).join(format!("pvticket-test-{controller}-{}", process::id())));
+        if fs::create_dir(&group.0).is_ok() && group.0.join(file).exists() {
+            return Ok(group);
+        }
+    }
+    skip(format!("no control group has {file} here"))
+}
+
+/// Regression (G11): under the host's scheduler, the figure of a window in which a CPU was taken away had no mark.
+fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Result<()> {
+    need_kvm()?;
+    let group = group_with("cpuset", "cpuset.cpus")?;
+    let set = rustix::thread::sched_getaffinity(None)?;
+    let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    let Some((first, last)) = allowed.next().zip(allowed.last()) else { return skip("one CPU") };
+    let put = |file: &str, text: &str| fs::write(group.0.join(file), text);
+    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
+    for policy in ["host", "rr"] {
+        put("cpuset.cpus", &format!("{first},{last}"))?;
+        put("cpuset.mems", "0")?;
+        let cpus = format!("{first},{last}");
+        let words = ["--vcpus", "2x", "--runs", "1", "--seconds", "2", "--locks", "pv-ticket"];
+        let compare =
+            pvticket(["compare", "--host", "direct", "--policy", policy, "--cpus", &cpus]);
+        let mut compare = compare.args(words).behind(&enter).start()?;
+        let parent = compare.pid();
+        compare.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
+        // The warm-up takes 0.1 s.
+        thread::sleep(Duration::from_millis(700));
+        put("cpuset.cpus", &first.to_string())?;
+        let ran = compare.wait()?;
+        // A cell that cannot go on without its CPU fails, which is a word, too.
+        let is_marked = ran.text()?.contains("CPUs were taken away") || ran.status()? != 0;
+        ensure!(is_marked, "{policy}: no mark\n{}", ran.show());
+        ensure!(policy != "host" || ran.status()? == 0, "{}", ran.show());
+    }
+    Ok(())
+}
+
+/// A stop that ends before its window does makes that no longer than asked.
+fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Result<()> {
+    need_kvm()?;
+    let version_1 =
+        || Ok((group_with("freezer", "freezer.state")?, "freezer.state", ["FROZEN", "THAWED"]));
+    let version_2 =
+        |_: anyhow::Error| Ok((group_with("", "cgroup.freeze")?, "cgroup.freeze", ["1", "0"]));
+    let (group, file, [freeze, thaw]) = version_1().or_else(version_2)?;
+    let folder = files::scratch()?;
+    let dir = folder.path().join("run");
+    let text = "host = \"direct\"\nlocks = \"ticket\"\nvcpus = 1\nrepetitions = 1\nseconds = 3\n";
+    let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
+    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
+    let mut run = pvticket(["run", "--dir"]).args([&dir, &spec]).behind(&enter).start()?;
+    let parent = run.pid();
+    run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
+    thread::sleep(Duration::from_millis(500));
+    fs::write(group.0.join(file), freeze)?;
+    thread::sleep(Duration::from_millis(1500));
+    fs::write(group.0.join(file), thaw)?;
+    let ran = run.wait()?.exits(0)?;
+    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
+    let last = lines.lines().last().context("no line")?;
+    let cell: Value = serde_json::from_str(last)?;
+    let took = cell["took"].as_f64();
+    ensure!(took > Some(6.0), "{took:?} s: it was measured once\n{}", ran.show());
+    Ok(())
+}
+
 /// A group that allows half a CPU's time, of whichever version is here.
 fn with_half_a_cpu() -> anyhow::Result<Group> {
     need_root()?;
@@ -76,7 +152,8 @@ fn with_half_a_cpu() -> anyhow::Result<Group> {
     skip("no control group can limit CPU time here")
 }
 
-/// Regression: the figures of a run whose group was stopped for half of each period had no note.
+/// Regression: the figures of a run whose group was stopped for half of each period had no note; then (G12) it was one line
+/// on stderr, and no table, page, brief or `doctor` had it.
 fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     need_kvm()?;
     let group = with_half_a_cpu()?;
@@ -87,14 +164,28 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     let run = |to: &Path| pvticket(["run", "--dir"]).args([to, &spec]);
     let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
     let ran = run(&dir).behind(&enter).run()?.exits(0)?;
-    let ran = ran.complains(&["this control group allows 0.50 CPUs' time, less than the "])?;
+    let ran = ran.complains(&["a CPU quota allows 0.50 of the "])?;
     let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
     ensure!(lines.contains("\"cpu_quota\":0.5"), "{lines}\n{}", ran.show());
-    let report = pvticket(["report", "--text"]).args([&dir]).run()?.exits(0)?;
-    let words = report.text()?.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(words.contains("a quota of 0.50 CPUs' time"), "{}", report.show());
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for form in [&["report"][..], &["report", "--text"], &["report", "--brief"]] {
+        let report = pvticket(form).args([&dir]).run()?.exits(0)?;
+        let words = flat(report.text()?).to_lowercase();
+        ensure!(words.contains("a cpu quota allows 0.50 of the "), "{form:?}\n{}", report.show());
+    }
+    let page = flat(&fs::read_to_string(dir.join("report.html"))?);
+    let (head, _) = page.split_once("<figure").unwrap_or((&page, ""));
+    ensure!(head.contains("A CPU quota allows 0.50 of the "), "{head}");
+    let table = pvticket(["compare", "--resume"]).args([&dir]).run()?.exits(0)?;
+    ensure!(table.text()?.contains("note    a CPU quota allows 0.50 of the "), "{}", table.show());
+    for words in [&["doctor"][..], &["doctor", "--brief"]] {
+        // Its status is about what can run here.
+        let doctor = pvticket(words).behind(&enter).run()?;
+        let text = doctor.text()?;
+        ensure!(text.contains("quota") && text.contains("0.50"), "{}", doctor.show());
+    }
     let free = run(&folder.path().join("free")).run()?.exits(0)?;
-    ensure!(!free.errors().contains("CPUs' time"), "{}", free.show());
+    ensure!(!free.errors().contains("quota"), "{}", free.show());
     Ok(())
 }
 

@@ -26,7 +26,7 @@ const SPEC: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 2.
 const BUSY: usize = 12;
 
 /// The thread of this name of a child of `parent`.
-fn thread_of_child(parent: Pid, name: &str) -> Option<i32> {
+pub(super) fn thread_of_child(parent: Pid, name: &str) -> Option<i32> {
     let named = |thread: &PathBuf| {
         fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
     };

@@ -104,7 +104,7 @@ fn cells_without_a_duration_have_no_figures() -> anyhow::Result<()> {
         }
         ensure!(changed > 0, "the fixture has no such cell");
         let run = store(&folder, &format!("run{seconds}"), &text)?;
-        let report = pvticket(["report"]).args([&run]).run()?.exits(0)?;
+        let report = pvticket(["report"]).args([&run]).run()?.exits(1)?;
         let shown = report.text()?;
         ensure!(shown.contains("its figures make no sense"), "{}", report.show());
         ensure!(!shown.contains("pv-ticket gives more than ticket"), "{}", report.show());
@@ -201,9 +201,19 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     diff(&alike, &[])?.exits(0)?;
     let better = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&slow, &before]);
     better.run()?.exits(0)?;
-    diff(&few, &[])?
-        .fails(2, &["too few repetitions (", ") to find a difference among 16 points"])?;
+    let reason =
+        "16 points cannot be judged: too few repetitions (8 and 2, measure 5 in the second run): ";
+    diff(&few, &[])?.fails(2, &[reason])?;
     diff(&other, &[])?.fails(2, &["no point with figures in common"])?;
+    // Regression (G13): a run that was ended early passed.
+    let half = Fixture { seed: 2, vcpus: vec![2, 3], ..Fixture::default() };
+    let half = make("half", &half)?;
+    let missing = "8 points cannot be judged: no figures in the second run: ";
+    diff(&half, &[])?.fails(2, &[missing, "; 5 other points"])?;
+    let extended = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&half, &alike]);
+    extended.run()?.fails(2, &["8 points cannot be judged: no figures in the first run: "])?;
+    let worse = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&half, &slow]);
+    worse.run()?.exits(1)?.complains(&["note: 8 points cannot be judged: "])?;
     diff(&folder.path().join("absent"), &[])?.fails(2, &["absent"])?;
     diff(&slow, &["--html", "/absent/page.html"])?.fails(2, &["cannot write /absent/page.html"])?;
     let alone = pvticket(["report", "--fail-on", "regression"]).args([&before]).run()?;

@@ -1,7 +1,9 @@
 //! Runs that were killed and stores that were damaged: what `--resume` repairs, and what it refuses.
 
 use std::{
-    fs, thread,
+    fs,
+    path::{Path, PathBuf},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -24,6 +26,8 @@ tests![
     a_torn_store_is_repaired_and_said,
     a_tampered_store_is_refused_in_one_line,
     a_killed_runs_trace_goes_on_where_it_is_whole,
+    the_status_is_that_of_the_store,
+    what_failed_is_measured_again_if_it_is_asked_for,
 ];
 
 /// Varying durations from a linear congruential generator, seeded by the caller.
@@ -171,4 +175,105 @@ fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
     run.run()?.fails(1, &["--trace", "not a trace of pvticket"])?;
     ensure!(fs::read(&other)? == b"not a timeline" && fs::read(&store)? == before);
     Ok(())
+}
+
+/// A store of two cells on one vCPU, whose last line `change` edits.
+fn changed_store(
+    folder: &Path,
+    name: &str,
+    change: impl Fn(&mut Value),
+) -> anyhow::Result<PathBuf> {
+    let (whole, dir) = (folder.join("whole"), folder.join(name));
+    if !whole.exists() {
+        let text = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
+        pvticket(["run", "--dir"]).args([&whole, &spec(folder, text)?]).run()?.exits(0)?;
+    }
+    let mut lines = lines(&whole)?;
+    change(lines.last_mut().context("no line")?);
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::create_dir(&dir)?;
+    fs::write(dir.join("cells.jsonl"), text)?;
+    Ok(dir)
+}
+
+fn fail(cell: &mut Value) {
+    (cell["status"], cell["error"]) = ("failed".into(), "it died".into());
+    cell["figures"] = Value::Null;
+}
+
+fn break_lock(cell: &mut Value) {
+    cell["figures"]["violations"] = 1.into();
+}
+
+/// Regression (T2): `run --resume` ended with 0 though the store had BROKEN or failed cells of an earlier session.
+fn the_status_is_that_of_the_store() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let page = folder.path().join("page.html").display().to_string();
+    let commands: [&[&str]; 7] = [
+        &["run", "--resume"],
+        &["compare", "--resume"],
+        &["run", "--retry", "failed", "--resume"],
+        &["report"],
+        &["report", "--brief"],
+        &["report", "--text"],
+        &["report", "--html", &page],
+    ];
+    type Change = fn(&mut Value);
+    let states: [(&str, Change, bool, i32); 5] = [
+        ("whole", |_| {}, true, 0),
+        ("aborted", |cell| cell["status"] = "aborted".into(), true, 0),
+        ("without-seconds", |cell| cell["figures"]["seconds"] = 0.0.into(), false, 1),
+        ("failed", fail, false, 1),
+        ("broken", break_lock, true, 1),
+    ];
+    for (ix, words) in commands.into_iter().enumerate() {
+        for (state, change, keeps, status) in states {
+            let dir = changed_store(folder.path(), &format!("{state}-{ix}"), change)?;
+            let ran = pvticket(words).args([&dir]).run()?;
+            // What failed is measured again if that is asked for; a BROKEN cell never is.
+            let status = if words.contains(&"--retry") && !keeps { 0 } else { status };
+            ensure!(ran.status()? == status, "{words:?} {state}: not {status}\n{}", ran.show());
+            let lines = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
+            ensure!(status == 0 || lines > 0, "{words:?} {state}: no line\n{}", ran.show());
+        }
+    }
+    Ok(())
+}
+
+fn what_failed_is_measured_again_if_it_is_asked_for() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let cells = |dir: &Path| -> anyhow::Result<Vec<Value>> {
+        let mut lines = lines(dir)?;
+        lines.retain(|line| line["kind"] == "cell");
+        Ok(lines)
+    };
+    for (command, change, more) in
+        [("run", fail as fn(&mut Value), 1), ("compare", fail, 1), ("run", break_lock, 0)]
+    {
+        let name = format!("{command}-{more}");
+        let dir = changed_store(folder.path(), &name, change)?;
+        let before = cells(&dir)?;
+        let retry = || pvticket([command, "--retry", "failed", "--resume"]).args([&dir]).run();
+        let ran = retry()?.exits(1 - more)?;
+        let after = cells(&dir)?;
+        // The store keeps what failed, and its successor counts.
+        ensure!(after.len() == before.len() + more as usize, "{after:?}\n{}", ran.show());
+        ensure!(after[..before.len()] == before, "{after:?}");
+        ensure!(more == 0 || after[2]["status"] == "done", "{after:?}");
+        retry()?.exits(1 - more)?;
+        ensure!(cells(&dir)?.len() == after.len(), "measured once more");
+        let status = pvticket(["status"]).args([&dir]).run()?.exits(0)?;
+        ensure!(
+            status.text()?.contains("2 of 2 cells done, 0 failed, 0 left"),
+            "{}",
+            status.show()
+        );
+    }
+    let fresh = spec(folder.path(), "vcpus = 1\n")?;
+    let run = pvticket(["run", "--retry", "failed"]).args([&fresh]).run()?;
+    run.fails(2, &["--retry: add --resume DIR"])?;
+    let compare = pvticket(["compare", "--vcpus", "1", "--retry", "failed"]).run()?;
+    compare.fails(2, &["--retry: add --resume DIR"]).map(drop)
 }

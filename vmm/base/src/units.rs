@@ -262,6 +262,11 @@ impl CpuList {
         words.join(",").parse()
     }
 
+    /// These CPUs as `0,2-5`, or `-` for what is no list of CPUs.
+    pub fn ranges(cpus: &[usize]) -> String {
+        Self::new(cpus).map_or_else(|_| "-".to_owned(), |list| list.to_string())
+    }
+
     /// The CPUs' numbers; at least one.
     pub fn cpus(&self) -> &[usize] {
         &self.0
@@ -366,6 +371,9 @@ mod tests {
 
     #[test]
     fn cpu_lists_parse_and_print_alike() {
+        let hyperthreads: Vec<usize> = (0..64).chain(128..192).collect();
+        assert_eq!(CpuList::ranges(&hyperthreads), "0-63,128-191");
+        assert_eq!(CpuList::ranges(&[]), "-");
         let list: CpuList = "5,0-2,1".parse().unwrap();
         assert_eq!(list.cpus(), [5, 0, 1, 2], "the order of slots");
         assert_eq!(list.to_string(), "5,0-2");

@@ -1,6 +1,7 @@
 //! The next steps for a host. Pure: facts in, sentences out.
 
-use super::{Facts, GuestRuns, cpu_list, tools::Tool};
+use super::{Facts, GuestRuns, tools::Tool};
+use base::units::CpuList;
 use emulated::QEMU;
 use kvm::KvmKind;
 
@@ -108,7 +109,7 @@ fn measuring(facts: &Facts) -> Vec<String> {
     if facts.cpu.one_per_core.len() < used {
         notes.push(format!(
             "when measuring: hardware threads share cores; take one of each: --cpus {}",
-            cpu_list(&facts.cpu.one_per_core)
+            CpuList::ranges(&facts.cpu.one_per_core)
         ));
     }
     if let Some(online) = facts.cpu.online
@@ -116,8 +117,14 @@ fn measuring(facts: &Facts) -> Vec<String> {
     {
         notes.push(format!(
             "when measuring: only CPUs {} of {} may be used (taskset or a container's limit)",
-            cpu_list(&facts.cpu.allowed),
+            CpuList::ranges(&facts.cpu.allowed),
             online
+        ));
+    }
+    if let Some(quota) = facts.cpu_quota {
+        notes.push(format!(
+            "when measuring: a CPU quota of this control group allows {quota:.2} CPUs' time and stops vCPUs in between: run \
+             outside of it, or on fewer CPUs"
         ));
     }
     if facts.kvm.known == KvmKind::Hardware
@@ -178,6 +185,7 @@ pub(super) mod tests {
                 governors: BTreeSet::new(),
                 hypervisor: None,
             },
+            cpu_quota: None,
             increment: Default::default(),
             system: SystemFacts::read(&none),
             confinement: ConfinementFacts::read(),
@@ -221,6 +229,22 @@ pub(super) mod tests {
             allowed: Some(true),
         };
         assert_eq!(told(&facts), 0);
+    }
+
+    /// Regression (G12): a quota was a line of a run only.
+    #[test]
+    fn a_cpu_quota_is_named_everywhere() {
+        let mut facts = facts(KvmKind::Hardware, &[]);
+        let texts = |facts: &Facts| {
+            let next = next_steps(facts, &[]);
+            let report = crate::DoctorReport { facts: facts.clone(), guests: Vec::new(), next };
+            [report.to_string(), crate::brief::brief(&report), report.next.join("\n")]
+        };
+        assert!(texts(&facts).iter().all(|text| !text.contains("0.10")));
+        facts.cpu_quota = Some(0.1);
+        for text in texts(&facts) {
+            assert!(text.contains("quota") && text.contains("0.10"), "{text}");
+        }
     }
 
     #[test]

@@ -19,7 +19,8 @@ fn host(report: &DoctorReport) -> String {
         KvmKind::Denied => "KVM that may not be opened",
     };
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
-    let cpus = count(cpu.allowed.len(), "CPU");
+    let quota = report.facts.cpu_quota.map(|quota| format!(" with a quota of {quota:.2}"));
+    let cpus = format!("{}{}", count(cpu.allowed.len(), "CPU"), quota.unwrap_or_default());
     let is_vm = cpu.hypervisor.is_some() || system.hypervisor_type.is_some();
     let itself = if is_vm { "; a VM itself" } else { "" };
     format!("{}, {cpus}, Linux {}, {kvm}{itself}", known(&cpu.model), known(&system.kernel))

@@ -24,9 +24,9 @@ pub mod virtualization;
 
 use serde::Serialize;
 
-use base::units::CpuList;
 use files::HostFiles;
 use kvm::KvmKind;
+use os::cpu_quota::CpuQuota;
 use study::host::IncrementFacts;
 
 /// Everything read from the host.
@@ -36,6 +36,8 @@ pub struct Facts {
     pub kvm: virtualization::KvmFacts,
     /// The host's CPUs.
     pub cpu: cpu::CpuFacts,
+    /// CPUs' worth of time that the control groups of this process allow it, where they do not allow all.
+    pub cpu_quota: Option<f64>,
     /// What an increment of the payload's work takes.
     pub increment: IncrementFacts,
     /// The host's kernel, and the hypervisor above it.
@@ -59,6 +61,7 @@ impl Facts {
         Self {
             kvm: virtualization::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &kvm::signal::allowed_cpus()),
+            cpu_quota: CpuQuota::here().map(|quota| quota.0),
             increment: increment::measure(),
             system: system::SystemFacts::read(&files),
             confinement: confinement::ConfinementFacts::read(),
@@ -100,10 +103,4 @@ impl DoctorReport {
     pub fn anything_runs(&self) -> bool {
         self.guests.iter().any(|guest| guest.missing.is_empty())
     }
-}
-
-/// CPUs as `0,2-5`.
-fn cpu_list(cpus: &[usize]) -> String {
-    let text = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    text.parse().map_or(text, |list: CpuList| list.to_string())
 }

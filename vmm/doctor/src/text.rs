@@ -6,7 +6,6 @@ use super::{
     DoctorReport, Facts, GuestRuns,
     confinement::ConfinementFacts,
     cpu::CpuFacts,
-    cpu_list,
     sched_ext::{Obstacle, SchedExtFacts},
     system::SystemFacts,
     tools::Artifact,
@@ -14,7 +13,7 @@ use super::{
     tools::Tool,
     virtualization::KvmFacts,
 };
-use base::plural::count;
+use base::{plural::count, units::CpuList};
 use emulated::default_cpus;
 use kvm::KvmKind;
 use study::host::IncrementFacts;
@@ -27,10 +26,12 @@ const NAME: usize = 22;
 
 impl Display for DoctorReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Facts { kvm, cpu, increment, system, confinement, sched_ext, tools, cache, artifacts } =
-            &self.facts;
+        let Facts { kvm, cpu, cpu_quota, increment, system, .. } = &self.facts;
+        let Facts { confinement, sched_ext, tools, cache, artifacts, .. } = &self.facts;
+        let quota = cpu_quota.map(|quota| format!("{quota:.2} CPUs' time"));
+        let quota = row("CPU quota", quota.unwrap_or_else(|| "none".to_owned()));
         section(f, "KVM", &kvm_rows(kvm))?;
-        section(f, "CPU", &[cpu_rows(cpu), vec![increment_row(increment)]].concat())?;
+        section(f, "CPU", &[cpu_rows(cpu), vec![quota, increment_row(increment)]].concat())?;
         section(f, "System", &system_rows(system, cpu))?;
         section(f, "Confinement of machines", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
@@ -140,7 +141,7 @@ pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
         cpu.online.map_or_else(|| "how many is unknown".to_owned(), |count| count.to_string());
     rows.push(row(
         "CPUs",
-        format!("{online} on line, this process may use {}", cpu_list(&cpu.allowed)),
+        format!("{online} on line, this process may use {}", CpuList::ranges(&cpu.allowed)),
     ));
     rows.push(row("SMT", smt));
     if let Some(choice) = &cpu.by_default {

@@ -10,7 +10,7 @@ use kvm::{
     KvmKind,
     host::{DEV_KVM, has_virtualization},
 };
-use os::{cpu_quota::CpuQuota, streams::say};
+use os::streams::say;
 use study::{host::HostFacts, point::HostKernel};
 
 /// What the user asked for.
@@ -146,8 +146,7 @@ pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKer
 
 /// Says so if the control group of this process gets less CPU time than a run on these CPUs would use.
 pub fn with_note_of_quota(facts: HostFacts, cpus: &CpuList) -> HostFacts {
-    let quota = facts.cpu_quota.map(CpuQuota);
-    if let Some(concern) = quota.and_then(|quota| quota.concern(cpus.cpus().len())) {
+    if let Some(concern) = facts.quota_concern(cpus.cpus().len()) {
         say(format_args!("pvticket: {concern}"));
     }
     facts

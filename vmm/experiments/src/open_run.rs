@@ -15,21 +15,21 @@ use humantime::format_rfc3339_seconds;
 use crate::{
     Usage,
     host::with_note_of_quota,
-    plan::Plan,
+    plan::{Plan, carriers},
     prepare::{self, Prepared},
     recording,
     workers::{self, KernelFiles},
 };
 use base::units::CpuList;
 use emulated::Pieces;
-use lab::host::{gather_facts, with_files};
+use lab::host::{gather_facts, resolve_cpus, with_files};
 use machine::clock;
 use os::streams::say;
 use report::perfetto;
 use study::{
     guest::kernels::{KernelFile, Kernels},
     point::{HostKernel, HostKind, Point},
-    spec::Experiment,
+    spec::{Experiment, is_simulated},
     store::{
         Contents, Store,
         record::{Line, RunLine, SessionLine},
@@ -91,7 +91,8 @@ impl Plan {
             Pieces::find(run.host_kernel)?;
         }
         let recording = replayed(&experiment)?;
-        let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
+        let (jobs, cpus, host_kernel) = (run.jobs, carriers(&run)?, run.host_kernel);
+        let is_simulated = is_simulated(&run.spec);
         let taken = kernels.iter().map(KernelFile::path).chain(recording.as_deref());
         workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
         let (dir, mut store) = match resumed {
@@ -108,10 +109,12 @@ impl Plan {
         // Before the session line is appended: no session begins if a trace cannot be continued.
         let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        let host = with_files(
-            with_note_of_quota(gather_facts(&cpus), &cpus),
-            kernels.iter().map(KernelFile::path),
-        );
+        let facts = if is_simulated {
+            gather_facts(&resolve_cpus(None)?)
+        } else {
+            with_note_of_quota(gather_facts(&cpus), &cpus)
+        };
+        let host = with_files(facts, kernels.iter().map(KernelFile::path));
         let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
         store.append(&Line::Session(Box::new(session)))?;
         Ok(OpenRun {

@@ -20,6 +20,8 @@ pub struct RunOptions {
     pub dir: Option<PathBuf>,
     /// Directory of the run to resume; None: a new run.
     pub resume: Option<PathBuf>,
+    /// Measure the cells of that run again that failed.
+    pub retry: bool,
     /// Which cells to run: those that match all of these.
     pub only: Vec<One>,
     /// Number of cells that run at the same time.

@@ -1,7 +1,9 @@
 //! How much CPU time the control groups of this process allow it: a process over its quota is stopped until the next
 //! period, and its vCPUs with it.
 
-use std::{fmt, fs, path::Path};
+use std::{fs, path::Path};
+
+use base::units::Nanos;
 
 use crate::groups::{Listed, Version, group_dirs};
 
@@ -15,22 +17,21 @@ impl CpuQuota {
         let Listed { groups, mounts } = Listed::own();
         least(&groups, &mounts, |file| fs::read_to_string(file).ok())
     }
-
-    /// What a run on so many CPUs is to be told.
-    pub fn concern(self, cpus: usize) -> Option<String> {
-        (self.0 < cpus as f64).then(|| {
-            format!(
-                "this control group allows {self} CPUs' time, less than the {cpus} of the run: its vCPUs are stopped in \
-                 between, and get less than the figures say"
-            )
-        })
-    }
 }
 
-impl fmt::Display for CpuQuota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2}", self.0)
-    }
+/// For how long quotas have stopped these groups so far, on all CPUs together: the most of them.
+pub fn throttled(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Nanos {
+    let times = group_dirs("cpu", &listed.groups, &listed.mounts).filter_map(|(version, dir)| {
+        let (name, unit) = match version {
+            Version::One => ("throttled_time ", 1),
+            Version::Two => ("throttled_usec ", 1_000),
+        };
+        let stat = text(&dir.join("cpu.stat"))?;
+        let time =
+            stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        Some(Nanos(time?.saturating_mul(unit)))
+    });
+    times.max().unwrap_or(Nanos::ZERO)
 }
 
 fn least(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) -> Option<CpuQuota> {
@@ -94,12 +95,19 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_below_the_cpus_of_a_run_is_told() {
-        assert_eq!(CpuQuota(2.0).concern(2), None);
-        let told = CpuQuota(0.5).concern(2).unwrap_or_default();
-        assert!(
-            told.starts_with("this control group allows 0.50 CPUs' time, less than the 2 "),
-            "{told}"
-        );
+    fn the_time_of_a_quota_is_read_in_both_versions() {
+        let mounts = "32 31 0:29 / /v1 rw - cgroup cgroup rw,cpu\n30 23 0:26 / /v2 rw - cgroup2 cgroup2 rw\n";
+        let listed = Listed { groups: "4:cpu:/x\n0::/a/b\n".into(), mounts: mounts.into() };
+        let time = |files: &[(&str, &str)]| {
+            let text = |file: &Path| {
+                let found = files.iter().find(|(name, _)| Path::new(name) == file);
+                found.map(|(_, text)| (*text).to_owned())
+            };
+            throttled(&listed, text).0
+        };
+        let one = ("/v1/x/cpu.stat", "nr_periods 10\nnr_throttled 3\nthrottled_time 2500000\n");
+        let two = ("/v2/a/cpu.stat", "usage_usec 5\nnr_throttled 1\nthrottled_usec 7000\n");
+        assert_eq!((time(&[]), time(&[one]), time(&[one, two])), (0, 2_500_000, 7_000_000));
+        assert_eq!(time(&[("/v2/cpu.stat", "usage_usec 5\n")]), 0, "the root has no quota");
     }
 }

@@ -3,7 +3,7 @@
 use locks::Family;
 
 use super::si::ratio;
-use base::{backend::PvBackend, handoff::HandoffSpec};
+use base::{backend::PvBackend, handoff::HandoffSpec, plural::count};
 use study::{
     findings::{Axis, Comparison, OF_LOCKS, Study, layout::Role, league::WITHIN},
     point::Point,
@@ -109,6 +109,15 @@ fn policy(value: &str) -> &str {
 /// Everything that tells a point from the others of its study.
 pub fn whole(study: &Study, point: &Point) -> String {
     joined([within(study, point), facet(study, point)])
+}
+
+/// The first of these points by their whole names, and how many others there are.
+pub fn some<'a>(study: &Study, points: impl ExactSizeIterator<Item = &'a Point>) -> String {
+    const NAMED: usize = 3;
+    let more = points.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| count(more, "other point").to_string());
+    let named = points.take(NAMED).map(|point| whole(study, point));
+    named.chain(more).collect::<Vec<_>>().join("; ")
 }
 
 /// What tells the points of a league from those of another one.

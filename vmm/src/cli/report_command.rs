@@ -6,7 +6,7 @@ use std::{
     slice,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
@@ -21,7 +21,10 @@ use report::{
     html,
     words::{diff, mail, text},
 };
-use study::findings::{Diff, Repeat, RunRecord, Study, once, share_cells};
+use study::{
+    findings::{Diff, Repeat, RunRecord, Study, once, share_cells},
+    store::Tally,
+};
 
 /// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
 #[derive(Debug, Args)]
@@ -50,9 +53,10 @@ pub struct ReportArgs {
     #[arg(long, conflicts_with_all = ["diff", "text"])]
     brief: bool,
 
-    /// With --diff: exit status 1 if the second run is worse at any point (0: at none, 2: cannot be
-    /// judged), and a line for each such point. A point is worse if it gives less, by the report's own
-    /// verdict, if its lock is broken, or if all its cells failed
+    /// With --diff: exit status 1 if the second run is worse at any point, and a line for each such
+    /// point; 0 if it is worse at none; 2 if it is at none, but some points of either run cannot be judged,
+    /// which are named. A point is worse if it gives less, by the report's own verdict, if its lock is
+    /// broken, or if all its cells failed
     #[arg(long, value_name = "WHAT", requires = "diff")]
     fail_on: Option<FailOn>,
 }
@@ -79,12 +83,15 @@ enum ReportSubject {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     match args.fail_on {
-        None => shown(args).map(|_| 0),
+        None => {
+            let (_, tallies) = shown(args)?;
+            tallies.into_iter().try_for_each(check).map(|()| 0)
+        }
         // Status 1 says that there is a regression and that its report was written: failures, also
         // those of stdout, have status 2.
         Some(FailOn::Regression) => {
             let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
-            let subject = shown(args).map_err(usage)?;
+            let (subject, _) = shown(args).map_err(usage)?;
             let status = judged(&subject, args.text).map_err(usage)?;
             match streams::failure() {
                 Some(error) => Err(Usage(format!("cannot write to stdout: {error}")).into()),
@@ -94,8 +101,26 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Shows what the command line asks for.
-fn shown(args: &ReportArgs) -> anyhow::Result<ReportSubject> {
+/// Fails if a lock or a cell of a store has: the status of every command that ends with a report.
+pub(super) fn check(tally: Tally) -> anyhow::Result<()> {
+    let Tally { broken, failed, .. } = tally;
+    if broken > 0 {
+        bail!(
+            "in {} a lock failed its checks (violations, disorder): this is a bug",
+            count(broken, "cell")
+        );
+    }
+    if failed > 0 {
+        bail!(
+            "{} failed (see the report; run --resume DIR --retry failed measures again)",
+            count(failed, "cell")
+        );
+    }
+    Ok(())
+}
+
+/// Shows what the command line asks for, and counts the cells of each run.
+fn shown(args: &ReportArgs) -> anyhow::Result<(ReportSubject, Vec<Tally>)> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
         let what = format!("--diff compares two runs, not {count}: give two directories");
@@ -103,6 +128,7 @@ fn shown(args: &ReportArgs) -> anyhow::Result<ReportSubject> {
     }
     let records = args.runs.iter().map(|folder| RunRecord::read(folder));
     let records = records.collect::<Result<Vec<_>, _>>()?;
+    let tallies = records.iter().map(|record| record.contents.tally()).collect();
     let records = if args.diff {
         note_same_run(&records);
         records
@@ -120,7 +146,7 @@ fn shown(args: &ReportArgs) -> anyhow::Result<ReportSubject> {
         (None, false, None) => print(&subject.text(columns())),
         (None, false, Some(_)) => {}
     }
-    Ok(subject)
+    Ok((subject, tallies))
 }
 
 /// Leaves out runs that repeat another one, and prints a note on each.
@@ -164,20 +190,21 @@ fn judged(subject: &ReportSubject, is_mail: bool) -> anyhow::Result<u8> {
     if !is_mail {
         print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
     }
-    if let Some(note) = mail::not_judged(diff) {
-        say(format_args!("note: {note}"));
-    }
-    match diff.unjudged() {
-        _ if !regressions.is_empty() => Ok(REGRESSION),
-        Some(reason) => Err(Usage(mail::unjudged(reason)).into()),
-        None => Ok(0),
+    match mail::not_judged(diff) {
+        Some(note) if regressions.is_empty() => Err(Usage(note).into()),
+        Some(note) => {
+            say(format_args!("note: {note}"));
+            Ok(REGRESSION)
+        }
+        None if regressions.is_empty() => Ok(0),
+        None => Ok(REGRESSION),
     }
 }
 
 /// Prints the report of a run that has just ended, writes its page to its directory and returns the
 /// page's path.
-pub(super) fn of_run(dir: &Path) -> anyhow::Result<PathBuf> {
-    let subject = subject(&[RunRecord::read(dir)?], false);
+pub(super) fn of_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
+    let subject = subject(&[record], false);
     let file = dir.join(PAGE);
     subject.write_page(&file, None)?;
     print(&subject.text(columns()));

@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
 use base::{
     plural::{agree, count},
     units::CpuList,
 };
 use clap::{
-    Args,
+    Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
 use super::{
-    FAILURE, Usage,
+    Usage,
     confinement::SeccompArgs,
     host::{HostKernelArgs, modes},
     print, report_command, say,
@@ -27,11 +26,13 @@ use experiments::{
     sweep::{self, Ended, MOST_CPUS},
     workers::KernelFiles,
 };
-use lab::{host::topology, run::Summary, sweep::EngineKind};
+use lab::{host::topology, sweep::EngineKind};
 use os::signals;
 use study::{
+    findings::RunRecord,
     point::GuestKind,
     spec::only::{One, OnlyError},
+    store::Tally,
 };
 
 /// Run an experiment: every combination of the values in a spec, repeated, in an interleaved order.
@@ -61,6 +62,10 @@ pub struct RunArgs {
     /// Resume the run in this directory
     #[arg(long, value_name = "DIR", conflicts_with = "host_kernel")]
     resume: Option<PathBuf>,
+
+    /// With --resume: measure cells again that failed. A BROKEN one stays
+    #[arg(long, value_name = "WHAT")]
+    retry: Option<Retry>,
 
     /// Print the cells and how long they may take, and exit
     #[arg(long)]
@@ -103,6 +108,24 @@ pub struct RunArgs {
 
     #[command(flatten)]
     sweep: SweepArgs,
+}
+
+/// Cells that are measured again when a run is resumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Retry {
+    /// Those that failed.
+    Failed,
+}
+
+impl Retry {
+    /// Are cells measured again? Only a run that is resumed has some. (clap forgets what an option requires where that
+    /// conflicts with another one.)
+    pub(super) fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
+        match (option, resume) {
+            (Some(Self::Failed), None) => Err(Usage("--retry: add --resume DIR".into())),
+            (option, _) => Ok(option.is_some()),
+        }
+    }
 }
 
 /// How the tasks of a sweep are started.
@@ -190,6 +213,7 @@ impl RunArgs {
             spec: self.spec()?,
             dir: self.dir.clone(),
             resume: self.resume.clone(),
+            retry: Retry::of(self.retry, self.resume.as_deref())?,
             only: self.only()?,
             jobs: self.jobs,
             cpus: self.cpus.clone(),
@@ -211,7 +235,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
             return Ok(0);
         }
         Some(Ended::Status(status)) => return Ok(status),
-        Some(Ended::Whole { dir, summary }) => return finish(&dir, summary),
+        Some(Ended::Whole { dir }) => return finish(&dir, false),
         None => {}
     }
     let plan = plan::plan(&options, &topology())?;
@@ -222,34 +246,30 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let socket = args.listen.as_ref().map(Option::as_deref);
     let outlets = Outlets { socket, trace: args.trace.as_deref() };
     let (dir, summary) = run::run(plan, &options, outlets)?;
-    finish(&dir, summary)
+    finish(&dir, summary.stopped)
 }
 
-fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
-    let Summary { done, failed, left, broken, stopped } = summary;
+/// Reports the run in `dir`, or how to resume it. The status is that of its whole store, whichever sessions measured it.
+fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
+    let record = RunRecord::read(dir)?;
+    let tally = record.contents.tally();
+    let Tally { done, failed, left, .. } = tally;
     let shown = base::shown::quoted(&dir.display().to_string());
-    if stopped || left > 0 {
+    let is_over = !stopped && left == 0;
+    if is_over {
+        let page = report_command::of_run(record, dir)?;
+        print(&format!(
+            "\n{} done, {failed} failed; in {shown}, its page is {}\n",
+            count(done, "cell"),
+            page.display()
+        ));
+    } else {
         say(format_args!(
             "pvticket: {} {} left; resume with: pvticket run --resume {shown}",
             count(left, "cell"),
             agree(left, "is", "are")
         ));
-        return Ok(signals::exit_status());
     }
-    let page = report_command::of_run(dir)?;
-    print(&format!(
-        "\n{} done, {failed} failed; in {shown}, its page is {}\n",
-        count(done, "cell"),
-        page.display()
-    ));
-    if broken > 0 {
-        bail!(
-            "in {} a lock failed its checks (violations, disorder): this is a bug",
-            count(broken, "cell")
-        );
-    }
-    match failed {
-        0 => Ok(0),
-        _ => Ok(FAILURE),
-    }
+    report_command::check(tally)?;
+    Ok(if is_over { 0 } else { signals::exit_status() })
 }

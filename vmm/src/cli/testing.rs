@@ -8,7 +8,8 @@ use experiments::{plan, sweep};
 /// Resumes the run or sweep in `dir`, up to its dry run. An error is one line.
 pub fn resume(dir: &Path) -> Result<String, String> {
     let sweep = sweep::resumed(dir).map_err(|error| error.to_string())?;
-    let plan = sweep.map_or_else(|| plan::resumed(dir), Ok).map_err(|error| error.to_string())?;
+    let plan =
+        sweep.map_or_else(|| plan::resumed(dir, false), Ok).map_err(|error| error.to_string())?;
     Ok(plan.dry_run())
 }
 

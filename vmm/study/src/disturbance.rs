@@ -1,14 +1,15 @@
-//! What makes a window no figure of its lock: something stopped its cell, or ran on the CPUs of its slots.
+//! What makes a window no figure of its lock: something stopped its cell, ran on the CPUs of its slots, or took them or their
+//! time away. The host is looked at before and after each window, whatever schedules the vCPUs; the marks follow from both.
 
 use std::iter::Sum;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     point::{GuestKind, Point},
     store::record::Figures,
 };
-use base::host_counts::ThreadTimes;
+use base::{host_counts::ThreadTimes, units::Nanos};
 
 /// The most that a window may be longer than asked: a part of it up to so many seconds,
 const LATE_PART: f64 = 0.2;
@@ -22,24 +23,78 @@ const STARVED_LEAST: f64 = 0.05;
 /// What a change of threads on a CPU takes, in seconds: a schedule changes them thousands of times a second.
 const CHANGE: f64 = 20e-6;
 
+/// The most of the CPUs' time that a quota may take: it stops vCPUs with locks for milliseconds.
+const THROTTLED_SHARE: f64 = 0.01;
+/// A suspension that two clocks, read one after the other, show for certain.
+const SUSPENDED_LEAST: Nanos = Nanos::millis(10);
+
+/// A cell's host at one moment.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostMoment {
+    /// How many of the cell's CPUs it might use: on line, in its cpuset, and allowed to its threads.
+    pub cpus: u32,
+    /// For how long quotas have stopped its control groups so far, on all CPUs together.
+    pub throttled: Nanos,
+    /// For how long the host has been suspended since its boot.
+    pub suspended: Nanos,
+}
+
+/// A cell's host around a window.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostWindow {
+    /// Just before.
+    pub before: HostMoment,
+    /// Just after.
+    pub after: HostMoment,
+    /// The longest time for which the thread that looks after the window was not woken when it should have been.
+    pub pause: Nanos,
+}
+
+/// Windows that something disturbed, and how much it did in the worst of them.
+pub type Windows = Option<(usize, f64)>;
+
 /// What disturbed a window, or some windows of a point.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Disturbance {
-    /// Windows that were much longer than asked, and how many seconds the longest of them had.
+    /// Much longer than asked: seconds of the longest.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong: Option<(usize, f64)>,
-    /// Windows in which a vCPU waited long for the CPU of its slot, and the greatest share of a window.
+    pub overlong: Windows,
+    /// Stopped in between (job control, a frozen control group, a suspended host): seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub starved: Option<(usize, f64)>,
+    pub stopped: Windows,
+    /// A vCPU waited long for the CPU of its slot: the share of the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starved: Windows,
+    /// Not all CPUs were there (cpuset, hotplug): how many were missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacking: Windows,
+    /// Stopped by a CPU quota: the share of the CPUs' time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled: Windows,
 }
 
 impl Disturbance {
     /// What disturbed the windows with these figures of a point.
     pub fn new<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Self {
-        all.fold(Self::default(), |seen, figures| Self {
-            overlong: both(seen.overlong, overlong(point, figures).map(|value| (1, value))),
-            starved: both(seen.starved, starved(point, figures).map(|value| (1, value))),
-        })
+        all.map(|figures| Self::of_window(point, figures)).sum()
+    }
+
+    /// Simulated windows are what they are.
+    fn of_window(point: &Point, figures: &Figures) -> Self {
+        if point.guest == GuestKind::Sim {
+            return Self::default();
+        }
+        let once = |value: f64| (1, value);
+        let overlong = point.is_overlong(figures.seconds).then_some(figures.seconds).map(once);
+        let around = figures.around.as_ref();
+        let stopped = around.and_then(|around| around.stop(point)).filter(|_| overlong.is_none());
+        Self {
+            overlong,
+            stopped: stopped.map(once),
+            starved: starved(point, figures).map(once),
+            lacking: around.and_then(|around| around.missing(point)).map(once),
+            throttled: around.and_then(|around| around.throttled(point, figures)).map(once),
+        }
     }
 
     /// Was there none?
@@ -47,14 +102,22 @@ impl Disturbance {
         *self == Self::default()
     }
 
+    /// Has something stopped a window, which may not happen again?
+    pub const fn is_of_a_stop(&self) -> bool {
+        self.overlong.is_some() || self.stopped.is_some()
+    }
+
     /// In words, for a column of a table; empty if there was none.
-    pub fn name(&self) -> &'static str {
-        match (self.overlong, self.starved) {
-            (None, None) => "",
-            (Some(_), None) => "stopped",
-            (None, Some(_)) => "starved",
-            (Some(_), Some(_)) => "stopped and starved",
-        }
+    pub fn name(&self) -> String {
+        let Self { overlong, stopped, starved, lacking, throttled } = self;
+        let all = [
+            ("stopped", overlong.or(*stopped)),
+            ("starved", *starved),
+            ("short of CPUs", *lacking),
+            ("throttled", *throttled),
+        ];
+        let names = all.into_iter().filter_map(|(name, windows)| windows.map(|_| name));
+        names.collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -63,16 +126,43 @@ impl Sum for Disturbance {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |seen, other| Self {
             overlong: both(seen.overlong, other.overlong),
+            stopped: both(seen.stopped, other.stopped),
             starved: both(seen.starved, other.starved),
+            lacking: both(seen.lacking, other.lacking),
+            throttled: both(seen.throttled, other.throttled),
         })
     }
 }
 
 /// The windows of both.
-fn both(seen: Option<(usize, f64)>, other: Option<(usize, f64)>) -> Option<(usize, f64)> {
+fn both(seen: Windows, other: Windows) -> Windows {
     match (seen, other) {
         (Some((count, most)), Some((others, value))) => Some((count + others, most.max(value))),
         (seen, other) => seen.or(other),
+    }
+}
+
+impl HostWindow {
+    /// For how many seconds it was stopped, if that is too much: as much as makes a window too long, wherever it lies in it.
+    fn stop(&self, point: &Point) -> Option<f64> {
+        let suspended = self.after.suspended.since(self.before.suspended);
+        let pause = self.pause.seconds();
+        let is_long = point.is_overlong(point.duration.as_secs_f64() + pause);
+        let stop = pause.max(suspended.seconds());
+        (is_long || suspended >= SUSPENDED_LEAST).then_some(stop)
+    }
+
+    /// How many CPUs of the point's slots were missing at one end.
+    fn missing(&self, point: &Point) -> Option<f64> {
+        let least = self.before.cpus.min(self.after.cpus);
+        Some(point.slots.saturating_sub(least)).filter(|missing| *missing > 0).map(f64::from)
+    }
+
+    /// The share of the CPUs' time that quotas took.
+    fn throttled(&self, point: &Point, figures: &Figures) -> Option<f64> {
+        let time = self.after.throttled.since(self.before.throttled).seconds();
+        let share = (time / (figures.seconds * f64::from(point.slots))).min(1.0);
+        (time > 0.0 && share > THROTTLED_SHARE).then_some(share)
     }
 }
 
@@ -84,22 +174,13 @@ pub(super) fn is_overlong(asked: f64, seconds: f64) -> bool {
     seconds > asked + part + anyway
 }
 
-/// Simulated windows are as long as they are.
-fn overlong(point: &Point, figures: &Figures) -> Option<f64> {
-    let is_measured = point.guest != GuestKind::Sim;
-    Some(figures.seconds).filter(|seconds| is_measured && point.is_overlong(*seconds))
-}
-
 /// The greatest share of the window for which a vCPU was ready to run and waited for a CPU, if that is too much and others
 /// than vCPUs had the CPUs of the slots for as long. (A vCPU whose turn is over is ready to run, too, until its thread has
 /// come to sleep: it waits while another vCPU has its slot, for a tenth to a third of the window under `rr`.) Only of
 /// schedules whose vCPUs have the CPUs of their slots to themselves: elsewhere the host's kernel lets vCPUs wait for each
 /// other, or as their control groups say.
 fn starved(point: &Point, figures: &Figures) -> Option<f64> {
-    let is_own = point.guest != GuestKind::Sim
-        && !point.policy.is_host()
-        && point.driver.is_user()
-        && point.cgroups.is_none();
+    let is_own = !point.policy.is_host() && point.driver.is_user() && point.cgroups.is_none();
     if !is_own {
         return None;
     }
@@ -115,7 +196,10 @@ fn starved(point: &Point, figures: &Figures) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Fixture, record};
+    use crate::{
+        point::HostKind,
+        testing::{Fixture, record},
+    };
     use base::{host_counts::HostCounts, units::Nanos};
 
     /// A window of half a second in which the second of two vCPUs waited for so many ms, in so many turns.
@@ -152,7 +236,7 @@ mod tests {
         let found = |figures: &[Figures]| Disturbance::new(&rr, figures.iter());
         assert!(found(&[window(49, 0), window(50, 1), window(60, 600)]).is_none());
         let disturbed = found(&[window(100, 0), window(49, 0), window(300, 0)]);
-        assert_eq!(disturbed, Disturbance { overlong: None, starved: Some((2, 0.6)) });
+        assert_eq!(disturbed, Disturbance { starved: Some((2, 0.6)), ..Disturbance::default() });
         assert_eq!(disturbed.name(), "starved");
         let long = Figures { seconds: rr.duration.as_secs_f64() * 2.0, ..window(300, 0) };
         assert_eq!(found(&[long]).name(), "stopped and starved");
@@ -161,7 +245,8 @@ mod tests {
 
     #[test]
     fn windows_of_several_points_are_counted_together() {
-        let disturbance = |overlong, starved| Disturbance { overlong, starved };
+        let disturbance =
+            |overlong, starved| Disturbance { overlong, starved, ..Disturbance::default() };
         let all = [
             disturbance(Some((2, 0.9)), None),
             disturbance(None, Some((1, 0.5))),
@@ -190,6 +275,72 @@ mod tests {
             Some(1),
             "others ran for a fifth of it"
         );
+    }
+
+    /// Regression (G11): a cpuset that shrank under the host's scheduler was not noticed, nor was a stop that ended before
+    /// its window did, nor a quota.
+    #[test]
+    fn every_change_of_the_host_is_marked_whatever_schedules_the_vcpus() {
+        let mut points = Vec::new();
+        for policy in ["host", "rr", "deferred"] {
+            let policy: sched::PolicySpec = policy.parse().unwrap();
+            for driver in sched::driver::DriverKind::ALL {
+                for guest in GuestKind::ALL {
+                    for host in [HostKind::Direct, HostKind::Emulated] {
+                        let policy = policy.clone();
+                        points.push(Point { policy, driver, guest, host, ..point("rr") });
+                    }
+                }
+            }
+        }
+        let at = |cpus, throttled, suspended| {
+            let [throttled, suspended] = [throttled, suspended].map(Nanos::millis);
+            HostMoment { cpus, throttled, suspended }
+        };
+        let still = |moment| HostWindow { before: moment, after: moment, pause: Nanos::ZERO };
+        let from = |before, after| HostWindow { before, after, pause: Nanos::ZERO };
+        let quiet = at(2, 0, 0);
+        for (what, around, ms, mark) in [
+            ("nothing", still(quiet), 500, ""),
+            ("an older host", still(at(2, 70_000, 90_000)), 500, ""),
+            ("a cpuset shrinks", from(quiet, at(1, 0, 0)), 500, "short of CPUs"),
+            ("a cpuset has shrunk before", still(at(1, 0, 0)), 500, "short of CPUs"),
+            ("a cpuset grows back", from(at(0, 0, 0), quiet), 500, "short of CPUs"),
+            ("more CPUs than slots", from(at(4, 0, 0), at(3, 0, 0)), 500, ""),
+            ("a quota stops it for 1 ms", from(quiet, at(2, 1, 0)), 500, ""),
+            ("a quota of a tenth", from(quiet, at(2, 800, 0)), 500, "throttled"),
+            ("a group is replaced", from(at(2, 800, 0), quiet), 500, ""),
+            ("suspended, a clock stands", from(quiet, at(2, 0, 3_000)), 500, "stopped"),
+            ("suspended, clocks go on", from(quiet, quiet), 3_500, "stopped"),
+            (
+                "frozen to the end",
+                HostWindow { pause: Nanos::millis(900), ..still(quiet) },
+                1_400,
+                "stopped",
+            ),
+            (
+                "frozen in between",
+                HostWindow { pause: Nanos::millis(300), ..still(quiet) },
+                500,
+                "stopped",
+            ),
+            ("a busy host", HostWindow { pause: Nanos::millis(90), ..still(quiet) }, 580, ""),
+            (
+                "all of it",
+                HostWindow { pause: Nanos::millis(300), ..from(quiet, at(1, 800, 0)) },
+                500,
+                "stopped and short of CPUs and throttled",
+            ),
+        ] {
+            let seconds = ms as f64 / 1e3;
+            let figures = Figures { seconds, around: Some(around), ..Figures::default() };
+            for point in &points {
+                let mark = if point.guest == GuestKind::Sim { "" } else { mark };
+                let disturbance = Disturbance::new(point, [&figures].into_iter());
+                assert_eq!(disturbance.name(), mark, "{what}: {point}");
+                assert_eq!(disturbance.is_of_a_stop(), mark.starts_with("stopped"), "{what}");
+            }
+        }
     }
 
     #[test]

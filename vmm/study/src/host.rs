@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base::plural::count;
 use serde::{Deserialize, Serialize};
 
 /// The host at one moment. Facts that are not known are empty or None.
@@ -79,6 +80,16 @@ impl HostFacts {
         let [cpu, kvm] = [known(cpu, "unknown CPU"), known(kvm, "unknown")];
         format!("{cpu}, {kvm} KVM, Linux {}", known(kernel, "of an unknown version"))
     }
+
+    /// Says so if a CPU quota allows less time than a run on so many CPUs takes.
+    pub fn quota_concern(&self, cpus: usize) -> Option<String> {
+        let quota = self.cpu_quota.filter(|quota| *quota < cpus as f64)?;
+        Some(format!(
+            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are stopped in between, and the figures are of the \
+             quota",
+            count(cpus, "CPU")
+        ))
+    }
 }
 
 /// What one increment of a payload's work takes on a host: the unit of `critical` and `think`.
@@ -128,5 +139,16 @@ mod tests {
         assert_eq!(facts.in_words(), unknown);
         (facts.cpu, facts.kernel) = ("AMD EPYC".into(), "6.1".into());
         assert_eq!(facts.in_words(), "AMD EPYC, software KVM, Linux 6.1");
+    }
+
+    #[test]
+    fn a_quota_below_the_cpus_of_a_run_is_a_concern() {
+        let facts = |cpu_quota| HostFacts { cpu_quota, ..HostFacts::default() };
+        assert_eq!((facts(None).quota_concern(2), facts(Some(2.0)).quota_concern(2)), (None, None));
+        let concern = facts(Some(0.1)).quota_concern(2).unwrap();
+        assert!(
+            concern.starts_with("a CPU quota allows 0.10 of the 2 CPUs of the run: "),
+            "{concern}"
+        );
     }
 }

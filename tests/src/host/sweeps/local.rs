@@ -19,7 +19,27 @@ tests![
     a_sweep_is_killed_at_random_moments_and_resumed,
     ctrl_c_ends_a_sweep_of_child_processes_in_order,
     parallel_runs_what_is_missing,
+    a_sweep_with_a_failed_cell_ends_with_its_status,
 ];
+
+/// (T2): however its tasks are started, and when it is resumed.
+fn a_sweep_with_a_failed_cell_ends_with_its_status() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    // The machine has 80 CPUs, so that one of two cells fails.
+    let text = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 100]\nvcpus = 2\nlocks = \"ticket\"\n\
+                repetitions = 1\nseconds = 0.001\n";
+    let spec = spec(folder.path(), text)?;
+    let dir = folder.path().join("sweep");
+    let told = ["1 cell failed"];
+    let run = pvticket(["run", "--on", "local", "--dir"]).args([&dir, &spec]).run()?;
+    run.exits(1)?.complains(&told)?;
+    resume(&dir).run()?.exits(1)?.complains(&told)?;
+    resume(&dir).args(["--on", "manual"]).run()?.exits(1)?.complains(&told)?;
+    resume(&dir).args(["--retry", "failed"]).run()?.fails(2, &["--retry: the units of a sweep"])?;
+    pvticket(["report"]).args([&dir]).run()?.fails(1, &told)?;
+    let plain = pvticket(["run", "--dir"]).args([&folder.path().join("plain"), &spec]).run()?;
+    plain.exits(1)?.complains(&told).map(drop)
+}
 
 fn child_processes_give_the_cells_of_a_plain_run() -> anyhow::Result<()> {
     let folder = files::scratch()?;

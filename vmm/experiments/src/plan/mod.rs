@@ -36,7 +36,7 @@ use study::{
     spec::{Experiment, Only, Setting, SpecError, is_simulated, most_slots},
     store::{
         Contents, Store,
-        record::{FORMAT, MachineFile, Outcome, RunLine},
+        record::{FORMAT, MachineFile, RunLine},
     },
 };
 
@@ -91,7 +91,7 @@ pub enum Nodes {
 /// Reads the experiment, for a host with these CPUs. Writes nothing.
 pub fn plan(args: &RunOptions, topology: &Topology) -> anyhow::Result<Plan> {
     match (&args.resume, &args.spec) {
-        (Some(dir), _) => resumed(dir),
+        (Some(dir), _) => resumed(dir, args.retry),
         (None, Some(spec)) => fresh(args, spec, Nodes::Here, topology),
         (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
     }
@@ -106,8 +106,7 @@ pub(crate) fn fresh(
 ) -> anyhow::Result<Plan> {
     let (text, name) = read(spec)?;
     let cpus = if is_simulated(&text) {
-        // Whether a machine has as many as a cell wants is found out by that cell.
-        CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).map_err(Usage::from)?
+        simulated_cpus()?
     } else if nodes == Nodes::Here {
         cpus::choose(topology, args.cpus.as_ref(), most_slots(&text))?
     } else {
@@ -199,7 +198,21 @@ impl Request {
     }
 }
 
+/// As many CPUs as any machine has: whether one has as many as a cell wants is found out by that cell.
+fn simulated_cpus() -> Result<CpuList, Usage> {
+    Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS))?)
+}
+
+/// The CPUs that the jobs of a run share. Those of a simulated run carry nothing.
+pub(crate) fn carriers(run: &RunLine) -> Result<CpuList, Usage> {
+    if is_simulated(&run.spec) { simulated_cpus() } else { Ok(CpuList::new(&run.cpus)?) }
+}
+
 fn describe(run: &mut RunLine, experiment: &Experiment) {
+    if is_simulated(&run.spec) {
+        let slots = experiment.points.iter().map(|point| point.slots as usize).max();
+        run.cpus = (0..slots.unwrap_or(1)).collect();
+    }
     run.name.clone_from(&experiment.name);
     run.question.clone_from(&experiment.question);
     (run.seed, run.cells) = (experiment.seed, experiment.cells().len() as u32);
@@ -242,8 +255,8 @@ fn whole(
     nodes: Nodes,
     usage: impl FnOnce(&SpecError) -> Usage,
 ) -> anyhow::Result<Experiment> {
-    let share = run.cpus.len() / run.jobs.max(1) as usize;
-    let cpus = CpuList::new(&run.cpus).map_err(Usage::from)?.first(share);
+    let cpus = carriers(run)?;
+    let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
     let place = |spec: &str, _: GuestKind, needs_ring_0| match nodes {
         Nodes::Here | Nodes::Local => place_of(spec, &run.host, needs_ring_0),
         Nodes::Remote => place_on_nodes(spec, &run.host),
@@ -304,8 +317,7 @@ impl Plan {
     }
 
     pub(crate) fn failed(&self) -> u32 {
-        let cells = self.resumed.iter().flat_map(|(_, _, contents)| &contents.cells);
-        cells.filter(|cell| matches!(cell.outcome, Outcome::Failed { .. })).count() as u32
+        self.resumed.as_ref().map_or(0, |(_, _, contents)| contents.tally().failed)
     }
 
     /// The points, the number of their cells, and how long they may take.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use base::{plural::count, shown, units::CpuList};
 
-use super::{MOST_JOBS, Nodes, Plan, experiment};
+use super::{MOST_JOBS, Nodes, Plan, carriers, experiment};
 use crate::{Usage, host::HostMode};
 use lab::host::allowed_cpus;
 use study::{
@@ -17,12 +17,16 @@ use study::{
     },
 };
 
-/// What is left of the run in this directory; a sweep is refused.
-pub fn resumed(dir: &Path) -> anyhow::Result<Plan> {
-    let (store, contents) = Store::resume(dir)?;
+/// The cells that are left of the run in this directory, with `retry` also those that failed; a sweep is refused.
+pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
+    let (store, mut contents) = Store::resume(dir)?;
     if contents.sweep.is_some() {
         let dir = base::shown::quoted(&dir.display().to_string());
         bail!(Usage(format!("{dir} is a sweep: resume it with pvticket run --resume {dir}")));
+    }
+    if retry {
+        // In the plan only: the store keeps what it has.
+        contents.cells.retain(|cell| !cell.has_failed());
     }
     reopened(dir, store, contents, Nodes::Here)
 }
@@ -76,7 +80,7 @@ pub(crate) fn stored(
 /// A value in a run's first line that `fresh` would never have written.
 fn contradiction(run: &RunLine) -> Option<String> {
     let RunLine { jobs, host, cpus, .. } = run;
-    let available = match CpuList::new(cpus) {
+    let available = match CpuList::new(cpus).map_err(Usage::from).and_then(|_| carriers(run)) {
         Ok(list) => list.cpus().len(),
         Err(error) => return Some(error.to_string()),
     };

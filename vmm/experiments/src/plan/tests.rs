@@ -13,7 +13,7 @@ use study::{
     point::HostKernel,
     store::{
         FILE,
-        record::{CellLine, Figures, Line, Load, SessionLine},
+        record::{CellLine, Figures, Line, Load, Outcome, SessionLine},
     },
 };
 
@@ -70,7 +70,7 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join(FILE);
     fs::write(&file, bytes).unwrap();
-    let resumed = resumed(folder.path());
+    let resumed = resumed(folder.path(), false);
     assert_eq!(fs::read(&file).unwrap(), bytes, "written to before it was found to be sound");
     let plan = resumed.map_err(|error| {
         let message = error.to_string();
@@ -79,7 +79,7 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     })?;
     let dry = plan.dry_run();
     assert!(dry.contains("cell of ") || dry.contains("cells of "), "{dry}");
-    let shares = workers::shares(&CpuList::new(&plan.run.cpus).unwrap(), plan.run.jobs);
+    let shares = workers::shares(&carriers(&plan.run).unwrap(), plan.run.jobs);
     assert_eq!(shares.len(), plan.run.jobs as usize);
     assert!(shares.iter().all(|share| !share.is_empty()));
     Ok(plan)
@@ -113,6 +113,26 @@ fn guests_of_a_stored_spec_keep_their_kernel() {
     };
     assert_eq!(kernel_of(None), GuestKernel::Linux6_1);
     assert_eq!(kernel_of(Some("6.12")), GuestKernel::Linux6_12);
+}
+
+/// Regression (D3): it had 1024 CPUs in its store, whatever its machine has, and jobs need one each.
+#[test]
+fn a_simulated_run_has_the_cpus_of_its_slots() {
+    let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";
+    let request = Request {
+        name: "test".into(),
+        spec: spec.into(),
+        cpus: simulated_cpus().unwrap(),
+        jobs: 8,
+        host: HostMode::Auto,
+        host_kernel: HostKernelChoice(None),
+        guest_kernel: GuestKernel::default(),
+        only: Only::default(),
+    };
+    let run = Plan::new(request, |error| Usage(error.to_string())).unwrap().run;
+    assert_eq!(run.cpus, [0, 1, 2, 3]);
+    let plan = resume(&text(&[serde_json::to_value(Line::Run(run.clone())).unwrap()])).unwrap();
+    assert_eq!((plan.run, plan.experiment.points.len()), (run, 2));
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(super) fn measure(
         let kept = dir.join(store::FILE);
         let is_kept = files::is_there(&kept);
         let plan = if is_kept.with_context(|| format!("cannot look for {}", kept.display()))? {
-            resumed(&dir)?
+            resumed(&dir, false)?
         } else {
             match planned(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,

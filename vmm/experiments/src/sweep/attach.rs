@@ -21,14 +21,11 @@ use super::{
     shown,
 };
 use crate::options::RunOptions;
-use lab::{
-    run::Summary,
-    sweep::{
-        Activity, Cancel, Engine, EngineError, EngineKind, Submission,
-        dir::SweepDir,
-        progress::{State, Tracker},
-        slurm::array,
-    },
+use lab::sweep::{
+    Activity, Cancel, Engine, EngineError, EngineKind, Submission,
+    dir::SweepDir,
+    progress::{State, Tracker},
+    slurm::array,
 };
 use os::{
     signals::{self, Interrupt},
@@ -36,7 +33,6 @@ use os::{
 };
 use study::store::{
     self,
-    record::Outcome,
     sweep::{PartFault, record::SweepLine},
 };
 
@@ -67,6 +63,9 @@ pub(super) fn run(mut head: Head, args: &RunOptions) -> anyhow::Result<Ended> {
         fix::check_program(&dir, &head.sweep)?;
     }
     let Some(engine) = head.engine(&dir) else {
+        if missing.is_empty() {
+            return Ok(Ended::Whole { dir: dir.path().to_owned() });
+        }
         return Ok(Ended::Text(by_hand(&dir, &missing)));
     };
     let mut submissions = dir.submissions(&head.sweep.id)?;
@@ -366,18 +365,7 @@ fn end(dir: &SweepDir, submissions: &[Submission], over: &Over) -> anyhow::Resul
     }
     let missing: Vec<u32> = merged.missing().collect();
     if missing.is_empty() {
-        let number = |is: fn(&Outcome) -> bool| {
-            contents.cells.iter().filter(|cell| is(&cell.outcome)).count() as u32
-        };
-        let summary = Summary {
-            done: number(|outcome| matches!(outcome, Outcome::Done { .. })),
-            failed: number(|outcome| matches!(outcome, Outcome::Failed { .. })),
-            broken: number(
-                |outcome| matches!(outcome, Outcome::Done { figures } if figures.is_broken()),
-            ),
-            ..Summary::default()
-        };
-        return Ok(Ended::Whole { dir: dir.path().to_owned(), summary });
+        return Ok(Ended::Whole { dir: dir.path().to_owned() });
     }
     if let Over::Ended { stuck } = over {
         for unit in missing.iter().take(EXPLAINED) {

@@ -22,7 +22,7 @@ use crate::{
 };
 use doctor::topology::{Topology, Wanted};
 use head::Head;
-use lab::{host::resolve_cpus, run::Summary, sweep::EngineKind};
+use lab::{host::resolve_cpus, sweep::EngineKind};
 use study::store;
 
 pub use status::{Status, status};
@@ -42,8 +42,6 @@ pub enum Ended {
     Whole {
         /// The sweep's directory.
         dir: PathBuf,
-        /// Its cells.
-        summary: Summary,
     },
 }
 
@@ -81,6 +79,11 @@ pub fn run(args: &RunOptions, dry_run: bool) -> anyhow::Result<Option<Ended>> {
     let stored = args.resume.as_deref().map(store::read_head).transpose()?;
     let resumed = args.resume.as_deref().zip(stored.and_then(|(_, sweep)| sweep));
     let head = match (resumed, on) {
+        (Some(_), _) if args.retry => bail!(Usage(
+            "--retry: the units of a sweep are whole once their cells have ended; measure these points in a run of their own \
+             (--only)"
+                .into()
+        )),
         (Some((dir, sweep)), _) => Head::resumed(dir, sweep, on.as_ref())?,
         (None, Some(_)) if args.resume.is_some() => {
             bail!(Usage("--on: the run was not started as a sweep; resume it without".into()))

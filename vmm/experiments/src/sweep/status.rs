@@ -16,8 +16,7 @@ use lab::sweep::{
     slurm::{Shape, Slurm, array},
 };
 use study::store::{
-    self, Contents,
-    record::Outcome,
+    self, Contents, Tally,
     sweep::{PartFault, record::SweepLine},
 };
 
@@ -41,18 +40,16 @@ pub fn status(dir: &Path) -> anyhow::Result<Status> {
 }
 
 fn of_run(dir: &Path, contents: &Contents) -> Status {
-    let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed { .. });
-    let failed = contents.cells.iter().filter(|cell| failed(&cell.outcome)).count();
-    let (ended, all) = (contents.finished().len(), contents.run.cells as usize);
+    let (all, Tally { failed, left, .. }) = (contents.run.cells, contents.tally());
     let text = format!(
         "{}: {}\n{} of {} done, {failed} failed, {} left\n",
         dir.display(),
         contents.run.name,
-        ended - failed,
+        all - left - failed,
         count(all, "cell"),
-        all - ended
+        left
     );
-    Status { text, missing: Vec::new(), is_over: ended == all }
+    Status { text, missing: Vec::new(), is_over: left == 0 }
 }
 
 fn of_sweep(dir: &Path, head: &Contents, sweep: &SweepLine) -> anyhow::Result<Status> {

@@ -18,8 +18,12 @@ use super::{
 use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
+    host::around::{HostWatch, LOOK_EVERY},
 };
-use base::{guest_kernel::Flavour, units::ByteSize};
+use base::{
+    guest_kernel::Flavour,
+    units::{ByteSize, VcpuCount},
+};
 use machine::{
     devices::output::Sink,
     guest::{
@@ -31,6 +35,7 @@ use machine::{
 };
 use study::{
     guest::kernels::{self, Kernels},
+    live::Phase,
     store::record::Figures,
     timeline::Timeline,
 };
@@ -42,8 +47,6 @@ use study::{
 /// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
 /// the benchmark never ends (seen once in about 100 runs).
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Interval at which the guest's end is polled.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A workload in a Linux guest; by default `spin_lock`, one kernel thread per vCPU on one lock.
 #[derive(Debug, Clone)]
@@ -123,11 +126,14 @@ impl Cell for LinuxCell {
         let deadline = Instant::now() + patience;
         let has_failed = || machines.has_one_failed() || machines.is_left_alone();
         let is_over = || machines.have_all_ended() || has_failed();
+        let mut watch = HostWatch::new(run.point, run.cpus);
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
             machines.let_others_go();
             machines.show_linux(run);
+            watch.look(machines.gathering.phase() == Phase::Measured);
             thread::sleep(LOOK_EVERY);
         }
+        watch.look(false);
         let (in_time, times) = (is_over(), machines.times());
         let windows = machines.gathering.windows();
         let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
@@ -140,14 +146,15 @@ impl Cell for LinuxCell {
             let reason = format!("it gave no result within {waited:.0} s{times}");
             return Err(CellError::EndedEarly(reason));
         }
-        let figures =
-            outputs.iter().zip(&reports).map(|(output, report)| output.figures(run, report));
+        let machines = outputs.iter().zip(&reports).zip(run.point.sizes());
+        let figures = machines.map(|((output, report), vcpus)| output.figures(run, report, vcpus));
         let all = figures.reduce(|all, one| Ok(all?.beside(one?)));
         let all = all.ok_or(CellError::Interrupted)??;
         let Windows { schedule: measured, counts, host, taken, span } =
             windows.ok_or(CellError::NoWindow)?;
         let (vmm, faults) = (counts.vcpus, counts.faults);
-        let figures = Figures { vmm, faults, host, locks_taken: taken, ..all };
+        let figures =
+            Figures { vmm, faults, host, around: watch.seen(), locks_taken: taken, ..all };
         let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
         Ok(Measurement::new(figures, &measured, schedule, timeline.map(of_locks)))
     }
@@ -171,11 +178,16 @@ impl Outputs {
         })
     }
 
-    fn figures(&self, run: &RunSpec<'_>, report: &Report) -> Result<Figures, CellError> {
+    fn figures(
+        &self,
+        run: &RunSpec<'_>,
+        report: &Report,
+        vcpus: VcpuCount,
+    ) -> Result<Figures, CellError> {
         match &report.end {
             End::Exit(0) => {
                 let stdout = self.stdout.whole().ok_or(CellError::Flooded(KeptOutput::LIMIT))?;
-                linux_outcome::figures(&stdout, run.point.lock, run.point.backend)
+                linux_outcome::figures(&stdout, run.point.lock, run.point.backend, vcpus)
             }
             end => Err(ended_early(end, &self.messages.text())),
         }

@@ -3,7 +3,7 @@
 use locks::System;
 
 use crate::cell::CellError;
-use base::backend::PvBackend;
+use base::{backend::PvBackend, units::VcpuCount};
 use study::{
     guest::{
         bench_report::{BenchReport, BenchReportError},
@@ -17,11 +17,16 @@ pub(super) fn figures(
     printed: &str,
     system: System,
     asked: PvBackend,
+    vcpus: VcpuCount,
 ) -> Result<Figures, CellError> {
     let report = BenchReport::read(printed).map_err(|error| match error {
         BenchReportError::Parse(error) => CellError::Result { said: printed.into(), error },
         BenchReportError::Impossible(what) => CellError::Impossible(what),
     })?;
+    let found = report.cpus.unwrap_or(report.operations.len());
+    if found != vcpus.get() as usize {
+        return Err(CellError::Vcpus { found, vcpus });
+    }
     let BenchReport { seconds, violations, operations, spinlocks, steal_seconds, stats, .. } =
         report;
     if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
@@ -61,7 +66,16 @@ mod tests {
         \"time_blocked_ns\":900}}\n";
 
     fn of(result: &str, system: System, backend: PvBackend) -> Result<Figures, CellError> {
-        figures(result, system, backend)
+        of_vcpus(2, result, system, backend)
+    }
+
+    fn of_vcpus(
+        vcpus: u32,
+        result: &str,
+        system: System,
+        backend: PvBackend,
+    ) -> Result<Figures, CellError> {
+        figures(result, system, backend, VcpuCount::try_from(vcpus).unwrap())
     }
 
     #[test]
@@ -90,7 +104,7 @@ mod tests {
     /// The result of a stock kernel that reports this about its locks and has these counts.
     fn stock(state: &str, stats: &str) -> String {
         format!(
-            "{{\"seconds\":1,\"violations\":null,\"operations\":[1],\
+            "{{\"seconds\":1,\"violations\":null,\"operations\":[1],\"cpus\":2,\
              \"spinlocks\":\"kvm-guest: PV spinlocks {state}\",\"stats\":{stats}}}"
         )
     }
@@ -121,6 +135,21 @@ mod tests {
         assert!(matches!(error, CellError::Spinlocks { asked: System::PvTicket, .. }));
         let error = of(&stock("enabled", "{}"), System::NativeTicket, PvBackend::Off).unwrap_err();
         assert!(matches!(error, CellError::Spinlocks { asked: System::NativeTicket, .. }));
+    }
+
+    /// A guest without ACPI found one of its CPUs, and its rate counted as that of all.
+    #[test]
+    fn a_guest_that_did_not_find_all_its_cpus_has_no_figures() {
+        let of = |vcpus, result: &str| of_vcpus(vcpus, result, System::PvTicket, PvBackend::Vmm);
+        let with = |cpus: &str| RESULT.replace("\"spinlocks\"", &format!("{cpus}\"spinlocks\""));
+        assert!(of(2, RESULT).is_ok() && of(8, &with("\"cpus\":8,")).is_ok());
+        for (vcpus, result, found) in
+            [(4, RESULT.to_owned(), 2), (2, with("\"cpus\":1,"), 1), (1, RESULT.to_owned(), 2)]
+        {
+            let error = of(vcpus, &result).unwrap_err().to_string();
+            let expected = format!("the guest runs on {found} of its CPUs, not on {vcpus}");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 
     #[test]

@@ -160,6 +160,14 @@ pub enum CellError {
         /// The backend that the machine offers.
         asked: PvBackend,
     },
+    /// The guest found another number of CPUs than it has.
+    #[error("the guest runs on {found} of its CPUs, not on {}", vcpus.get())]
+    Vcpus {
+        /// How many it found.
+        found: usize,
+        /// How many there are.
+        vcpus: VcpuCount,
+    },
     /// The guest's kernel uses other spinlocks than requested.
     #[error("the guest's locks are not {asked}: its kernel says {}", quoted(.said.as_deref()))]
     Spinlocks {

@@ -11,6 +11,7 @@ use super::machines::{MachineResults, Machines};
 use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, ended_early},
+    host::around::{HostWatch, LOOK_EVERY},
 };
 use base::{
     counters::{MachineCounts, WaitCounts},
@@ -37,9 +38,6 @@ const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// Interval at which the arrival of the vCPUs is polled.
 const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
-
-/// Interval at which the end of a machine is polled.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A workload of the payload, in ring 3, or in ring 0 where the backend needs HLT.
 #[derive(Debug, Clone, Copy)]
@@ -116,13 +114,19 @@ impl PayloadCell {
         pause(machines, run.method.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
         // The guest's counts are read inside our window: even if this thread is preempted between
         // the two readings, they have no call that the VMM has not counted.
+        let mut watch = HostWatch::new(run.point, run.cpus);
+        watch.look(true);
         let host = machines.host_counts();
         let (counts, before) = (machines.counts(), self.read(machines, &shared, run)?);
         let account = machines.account();
         let from = Moment::now().reading();
-        pause(machines, run.point.duration, interrupt, || look(Phase::Measured, &mut meters))?;
+        pause(machines, run.point.duration, interrupt, || {
+            watch.look(true);
+            look(Phase::Measured, &mut meters);
+        })?;
         let (after, counts) = (self.read(machines, &shared, run)?, machines.counts() - counts);
         let since = machines.host_counts();
+        watch.look(false);
         let host = since.iter().zip(&host).map(|(after, before)| after.since(before)).collect();
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = TimeSpan { from, to: Moment::now().reading() };
@@ -131,7 +135,9 @@ impl PayloadCell {
         let ended = machines.has_one_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let MachineCounts { vcpus: vmm, faults } = counts;
-        let figures = Figures { vmm, faults, host, ..self.figures(run, &before, &after, rate) };
+        let around = watch.seen();
+        let figures =
+            Figures { vmm, faults, host, around, ..self.figures(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
         Ok((figures, WindowResult { ended, schedule, span, progress: meters.read }))
     }

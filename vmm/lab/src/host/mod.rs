@@ -1,5 +1,6 @@
 //! The facts about the host that figures depend on.
 
+pub mod around;
 pub mod cgroups;
 pub mod features;
 mod file;

@@ -38,10 +38,11 @@ use machine::{
 use os::limits;
 use sched::recording::Recording;
 use study::{
+    disturbance::Disturbance,
     guest::{kernels::Kernels, workload::GuestWorkload},
     plan::{PlanError, check_cpus},
-    point::GuestKind,
-    store::record::{Load, Outcome},
+    point::{GuestKind, Point},
+    store::record::{Figures, Load, Outcome},
     timeline::Timeline,
 };
 
@@ -49,7 +50,7 @@ use study::{
 /// emulated host. (A million yields would take three times as much.)
 pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
 
-/// How often a cell is measured again whose window was much longer than asked.
+/// How often a cell is measured again whose window something stopped.
 const MORE_TRIES: u32 = 2;
 
 /// Why a worker cannot continue.
@@ -250,7 +251,7 @@ impl PreparedJob<'_> {
         let mut left = if spec.started.is_none() { MORE_TRIES } else { 0 };
         let measured = loop {
             match cell.run(&spec, self.interrupt) {
-                Ok(measurement) if left > 0 && point.is_overlong(measurement.figures.seconds) => {
+                Ok(measurement) if left > 0 && was_stopped(point, &measurement.figures) => {
                     left -= 1;
                 }
                 other => break other,
@@ -297,6 +298,11 @@ pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> Run
         trace: extras.trace,
         ..RunSpec::new(point, method, cpus)
     }
+}
+
+/// Did something stop its window?
+fn was_stopped(point: &Point, figures: &Figures) -> bool {
+    Disturbance::new(point, [figures].into_iter()).is_of_a_stop()
 }
 
 /// The results of a cell.

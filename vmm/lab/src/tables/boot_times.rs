@@ -63,7 +63,7 @@ fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
 
 /// The figures as text, next to the peers' where they are comparable.
 pub fn table(figures: &BootFigures, host: &HostFacts, place: MeasurementHost) -> String {
-    let mut text = heading(host);
+    let mut text = heading(host) + &super::quota_note(host);
     let lines = lines(figures);
     let _ = writeln!(
         text,

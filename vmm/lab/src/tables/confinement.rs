@@ -71,6 +71,7 @@ pub fn table(figures: &ConfinementFigures, plan: &ConfinementPlan, host: &HostFa
         plan.duration.as_secs_f64(),
         plan.cpus,
     );
+    text.push_str(&super::quota_note(host));
     if figures.interrupted {
         text.push_str("note    interrupted: there are fewer pairs\n");
     }

@@ -199,6 +199,7 @@ pub fn table(
         plan.duration.as_secs_f64(),
         plan.cpus,
     );
+    text.push_str(&super::quota_note(host));
     if figures.interrupted {
         text.push_str("note    interrupted: some cases have fewer rounds\n");
     }

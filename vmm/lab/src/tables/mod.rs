@@ -41,6 +41,12 @@ fn document(
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+/// A line about the CPU quota under which something was measured, if there was one.
+fn quota_note(host: &HostFacts) -> String {
+    let concern = host.quota_concern(host.cpu_count.unwrap_or(1));
+    concern.map_or_else(String::new, |concern| format!("note    {concern}\n"))
+}
+
 /// The ratio of `values` to `base`, round by round, each of which measured both.
 fn by_rounds(values: &[f64], base: &[f64]) -> Option<Estimate> {
     let pairs: Vec<(f64, f64)> = values.iter().copied().zip(base.iter().copied()).collect();

@@ -55,6 +55,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> V
     }
     let failed = subjects.iter().filter_map(|subject| failed(studies, subject));
     notes.extend(failed.map(|text| Note::new(text, "")));
+    notes.extend(studies.iter().find_map(disturbed::quota).map(Note::of_study));
     let shown = subjects.iter().flat_map(|subject| super::points(studies, subject));
     let disturbed = disturbed::counted(shown.map(|(_, point)| point.disturbance).sum());
     notes.extend(disturbed.into_iter().chain(words::partial(studies)).map(Note::of_study));

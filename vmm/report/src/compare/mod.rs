@@ -11,7 +11,7 @@ use super::{
     si::{percent, ratio, si},
     work,
 };
-use crate::words::{self, extensions, moved, sentences, simulated};
+use crate::words::{self, disturbed, extensions, moved, sentences, simulated};
 use base::{
     guest_kernel::GuestKernel,
     plural::{agree, count, noun},
@@ -181,8 +181,7 @@ impl ComparisonTable<'_> {
                 format!("{} of {}", count(first.slots, "simulated CPU"), first.machine)
             }
             HostKind::Direct => {
-                let list = CpuList::new(cpus).map_or_else(|_| dash(), |list| list.to_string());
-                format!("{} {list}", noun(cpus.len(), "CPU"))
+                format!("{} {}", noun(cpus.len(), "CPU"), CpuList::ranges(cpus))
             }
             HostKind::Emulated => format!("{} of the emulated host", count(first.slots, "CPU")),
         };
@@ -323,7 +322,7 @@ pub fn host_of(study: &Study) -> String {
 /// were moved, and that a simulation's rates follow its start.
 pub fn notes_of(study: &Study) -> String {
     let moved = study.moved.as_ref().map(moved::in_words);
-    let notes = [words::partial([study]), moved, simulated::frozen(study)];
+    let notes = [disturbed::quota(study), words::partial([study]), moved, simulated::frozen(study)];
     notes.into_iter().flatten().map(|note| format!("note    {note}\n")).collect()
 }
 
@@ -397,22 +396,7 @@ fn notes(point: &PointStudy) -> Vec<String> {
     {
         notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
     }
-    if let Some((windows, longest)) = point.disturbance.overlong {
-        let asked = point.point.duration.as_secs_f64();
-        let windows = count(windows, "window");
-        notes.push(format!(
-            "{windows} of up to {longest:.2} s instead of {asked} s: something stopped the cell; its rate is \
-             no figure of the lock"
-        ));
-    }
-    if let Some((windows, most)) = point.disturbance.starved {
-        let windows = count(windows, "window");
-        notes.push(format!(
-            "{windows} in which a vCPU waited for the CPU of its slot for up to {:.0} % of the time: other \
-             programs ran there; its rate is no figure of the lock",
-            most * 100.0
-        ));
-    }
+    notes.extend(disturbed::notes(point));
     if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
     }

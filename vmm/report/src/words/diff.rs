@@ -18,11 +18,7 @@ use base::{
     shown::quoted,
 };
 use study::{
-    findings::{
-        Diff, Study,
-        compare::Outcome,
-        diff::{Both, NotJudged},
-    },
+    findings::{Diff, Study, compare::Outcome, diff::Both},
     point::Point,
     stats::Direction,
 };
@@ -66,7 +62,7 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
             ),
         });
     }
-    let NotJudged { apart, few } = diff.not_judged();
+    let [apart, few] = [Outcome::Apart, Outcome::TooFew].map(|outcome| diff.count(outcome));
     let points = count(diff.both.len(), "point").to_string();
     if apart > 0 {
         all.push(not_judged(apart, &points, "no node has both runs"));
@@ -104,11 +100,13 @@ fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
 /// Which windows of either run give no figures of their locks.
 pub fn disturbed(diff: &Diff) -> Vec<Sentence> {
     let runs = [("first", &diff.before), ("second", &diff.after)];
-    let sentence = |(which, study): (&str, &Study)| {
-        let text = format!("The {which} run has {}.", disturbed::in_words(study)?);
-        Some(Sentence::plain(Tone::Bad, text))
+    let sentences = |(which, study): (&str, &Study)| {
+        let windows =
+            disturbed::in_words(study).map(|windows| format!("The {which} run has {windows}."));
+        let quota = disturbed::quota(study).map(|quota| format!("Of the {which} run: {quota}."));
+        [quota, windows].into_iter().flatten().map(|text| Sentence::plain(Tone::Bad, text))
     };
-    runs.into_iter().filter_map(sentence).collect()
+    runs.into_iter().flat_map(sentences).collect()
 }
 
 /// The title of the figure.

@@ -4,23 +4,73 @@ use base::plural::count;
 
 use super::super::names;
 use study::{
-    disturbance::Disturbance,
+    disturbance::{Disturbance, Windows},
     findings::{PointStudy, Study},
+    spec,
 };
-
-/// So many of their points are named.
-const NAMED: usize = 3;
 
 /// How many windows give no figures of their locks, and why, if there are any: part of a sentence.
 pub fn counted(disturbance: Disturbance) -> Option<String> {
-    let windows = |part: Option<(usize, f64)>| part.map_or(0, |(windows, _)| windows);
-    let stopped = windows(disturbance.overlong);
-    let starved = windows(disturbance.starved);
-    let parts = [(stopped, "much longer than asked"), (starved, "without the CPUs of their slots")];
-    let parts = parts.into_iter().filter(|(windows, _)| *windows > 0);
-    let parts: Vec<String> = parts.map(|(windows, how)| format!("{windows} {how}")).collect();
+    let Disturbance { overlong, stopped, starved, lacking, throttled } = disturbance;
+    let longest = stopped.map_or(0.0, |(_, seconds)| seconds);
+    let share = throttled.map_or(0.0, |(_, share)| share * 100.0);
+    let parts = [
+        (overlong, "much longer than asked".to_owned()),
+        (stopped, format!("stopped for up to {longest:.2} s")),
+        (starved, "without the CPUs of their slots".to_owned()),
+        (lacking, "with fewer CPUs than slots".to_owned()),
+        (throttled, format!("stopped by a CPU quota for up to {share:.0} % of the CPUs' time")),
+    ];
+    let part = |(windows, how): (Windows, String)| Some(format!("{} {how}", windows?.0));
+    let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
     (!parts.is_empty())
         .then(|| format!("disturbed windows, no figures of a lock: {}", parts.join(", ")))
+}
+
+/// What disturbed the windows of a point, a note for each kind.
+pub fn notes(point: &PointStudy) -> Vec<String> {
+    let Disturbance { overlong, stopped, starved, lacking, throttled } = point.disturbance;
+    let asked = point.point.duration.as_secs_f64();
+    let note = |windows: Windows, what: &dyn Fn(f64) -> String| {
+        let (windows, most) = windows?;
+        let windows = count(windows, "window");
+        Some(format!("{windows} {}; its rate is no figure of the lock", what(most)))
+    };
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let all = [
+        note(overlong, &|most| {
+            format!("of up to {most:.2} s instead of {asked} s: something stopped the cell")
+        }),
+        note(stopped, &|most| format!("in which something stopped the cell for up to {most:.2} s")),
+        note(starved, &|most| {
+            let most = percent(most);
+            format!(
+                "in which a vCPU waited for the CPU of its slot for up to {most} of the time: other programs ran there"
+            )
+        }),
+        note(lacking, &|most| {
+            let slots = count(point.point.slots, "CPU");
+            format!("in which up to {most} of {slots} were taken away (cpuset, hotplug)")
+        }),
+        note(throttled, &|most| {
+            format!("in which a CPU quota took up to {} of the CPUs' time", percent(most))
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The least CPU quota under which something was measured, if it allowed less than the CPUs of its run.
+pub fn quota(study: &Study) -> Option<String> {
+    let measured = study.runs.iter().filter(|run| !spec::is_simulated(&run.run.spec));
+    let mut concerns = measured.filter_map(|run| {
+        let hosts = run.sessions.iter().map(|session| &session.host);
+        let least = hosts.min_by(|a, b| {
+            let [a, b] = [a, b].map(|host| host.cpu_quota.unwrap_or(f64::INFINITY));
+            a.total_cmp(&b)
+        });
+        least?.quota_concern(run.run.cpus.len())
+    });
+    concerns.next()
 }
 
 /// All disturbed windows of a study, with their points.
@@ -28,11 +78,7 @@ pub fn in_words(study: &Study) -> Option<String> {
     let is_disturbed = |point: &&PointStudy| !point.disturbance.is_none();
     let all: Vec<&PointStudy> = study.points.iter().filter(is_disturbed).collect();
     let counted = counted(all.iter().map(|point| point.disturbance).sum())?;
-    let named = all.iter().take(NAMED).map(|point| names::whole(study, &point.point));
-    let more = all.len().saturating_sub(NAMED);
-    let more = (more > 0).then(|| count(more, "other point").to_string());
-    let names: Vec<String> = named.chain(more).collect();
-    Some(format!("{counted} ({})", names.join("; ")))
+    Some(format!("{counted} ({})", names::some(study, all.iter().map(|point| &point.point))))
 }
 
 #[cfg(test)]

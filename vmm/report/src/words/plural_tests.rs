@@ -42,6 +42,21 @@ fn texts(run: &RunRecord) -> Vec<String> {
     ]
 }
 
+/// Regression (D3, D4): the command of a run stood below each of its figures, and each CPU of a host had a number of its
+/// own.
+#[test]
+fn a_command_is_told_once_and_cpus_are_ranges() {
+    let mut run = record(&Fixture::default());
+    run.contents.run.cpus = (0..128).chain(256..384).collect();
+    for text in texts(&run) {
+        let commands = text.matches(" --dir again").count();
+        let distinct: std::collections::BTreeSet<&str> =
+            text.lines().filter(|line| line.contains(" --dir again")).collect();
+        assert_eq!(commands, distinct.len(), "{text}");
+        assert!(!text.contains("126, 127") && !text.contains("126,127"), "{text}");
+    }
+}
+
 /// Regression: `1 vCPUs on 2 CPUs`, `1 cells of 1 points`, `no ratios in 1 comparisons`.
 #[test]
 fn one_is_no_plural() {

@@ -35,7 +35,7 @@ fn made() -> Reproduction {
         stand_in: vec![long.into(), long.into()],
         model: vec![long.into()],
         command: Some("pvticket report pvticket-reproduce/measured-dbench".into()),
-        disturbance: Disturbance { overlong: Some((2, 0.9)), starved: None },
+        disturbance: Disturbance { overlong: Some((2, 0.9)), ..Disturbance::default() },
         entries: vec![
             entry("PV at 2x", 1.17, Ok(1.5)),
             entry("base, 2x by 1x", 0.1, Ok(1.5)),

@@ -210,8 +210,13 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             agree(study.done(), "has", "have")
         )));
     }
-    let disturbed = disturbed::in_words(study);
-    all.extend(disturbed.map(|windows| caution(format!("{}.", first_large(&windows)))));
+    let disturbed = [disturbed::quota(study), disturbed::in_words(study)];
+    all.extend(
+        disturbed
+            .into_iter()
+            .flatten()
+            .map(|windows| caution(format!("{}.", first_large(&windows)))),
+    );
     all.extend(replayed::not_repeated(study).map(bad));
     all.extend(apart(study).map(caution));
     all.extend(nodes::unlike(study).into_iter().map(caution));

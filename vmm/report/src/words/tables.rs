@@ -11,9 +11,11 @@ use super::{
     titles,
 };
 use crate::words::{extensions, moved, nodes, sentences, simulated};
+use base::units::CpuList;
 use study::{
     findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
+    spec,
     stats::{self, Estimate},
 };
 
@@ -399,8 +401,12 @@ pub fn hosts(study: &Study) -> Vec<Table> {
             for (name, value) in diff::facts(&session.host) {
                 table.cells([name, value]);
             }
-            let cpus: Vec<String> = run.run.cpus.iter().map(usize::to_string).collect();
-            table.cells(["CPUs of the vCPUs".to_owned(), cpus.join(", ")]);
+            let of_vcpus = if spec::is_simulated(&run.run.spec) {
+                "simulated CPUs"
+            } else {
+                "CPUs of the vCPUs"
+            };
+            table.cells([of_vcpus.to_owned(), CpuList::ranges(&run.run.cpus)]);
             tables.extend(table.filled());
             described.push(lasting.clone());
             last = Some(lasting);

@@ -66,12 +66,13 @@ pub fn render(study: &Study, width: usize) -> String {
     printable(&text)
 }
 
-/// Figures, each with the command that measures its points.
+/// Figures with the commands that measure their points: one for figures of the same points, below the last of them.
 pub(super) fn figures_of(all: &[Figure], width: usize) -> String {
     let mut text = String::new();
-    for figure in all {
+    for (ix, figure) in all.iter().enumerate() {
         text += &format!("\n{}", characters::figure(figure, width));
-        for line in figure.command.lines() {
+        let next = all.get(ix + 1).map(|next| &next.command);
+        for line in figure.command.lines().filter(|_| next != Some(&figure.command)) {
             text += &format!("  $ {line}\n");
         }
     }

@@ -14,7 +14,7 @@ use super::{
     host::{HostKernelArgs, modes},
     print,
     results::ResultFile,
-    run::KernelArgs,
+    run::{KernelArgs, Retry},
     say,
     schedule::{DRIVER_HELP, ScheduleArgs, write_record},
     trace,
@@ -67,6 +67,10 @@ pub struct CompareArgs {
         "noise",
     ])]
     resume: Option<PathBuf>,
+
+    /// With --resume: measure cells again that failed. A BROKEN one stays
+    #[arg(long, value_name = "WHAT")]
+    retry: Option<Retry>,
 
     /// Write the results to this file, as `pvticket export --json` does
     #[arg(long, value_name = "F")]
@@ -262,8 +266,9 @@ impl OutputFiles {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
+    let retry = Retry::of(args.retry, args.resume.as_deref())?;
     let plan = match &args.resume {
-        Some(dir) => plan::resumed(dir)?,
+        Some(dir) => plan::resumed(dir, retry)?,
         None => options::plan(args, &lab::host::topology())?,
     };
     let files = OutputFiles::new(args)?;

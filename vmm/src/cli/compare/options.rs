@@ -50,13 +50,11 @@ impl ComparisonArgs {
     fn check(&self) -> Result<(), Usage> {
         self.schedule.check()?;
         check_record(&self.driver, self.schedule.record.is_some())?;
-        let is_payload = self.guest == ComparedGuest::Payload;
-        for (option, is_given) in
-            [("--latency", self.latency), ("--sum-every", self.sum_every.is_some())]
-        {
-            if !is_payload && is_given {
-                return Err(Usage(format!("{option} is only for --guest payload")));
-            }
+        if self.sum_every.is_some() && self.guest != ComparedGuest::Payload {
+            return Err(Usage("--sum-every is only for --guest payload".into()));
+        }
+        if self.latency && self.guest == ComparedGuest::Linux {
+            return Err(Usage("--latency is only for --guest payload and sim".into()));
         }
         if self.guest != ComparedGuest::Sim && self.machine.is_some() {
             return Err(Usage("--machine is only for --guest sim".into()));

@@ -51,6 +51,22 @@ fn options_make_points() {
     assert_eq!(names(all), locks.map(|lock| format!("{lock} 2")));
 }
 
+/// Regression (D1): waits for simulated locks were refused.
+#[test]
+fn latency_is_of_guests_that_time_their_waits() {
+    let is_refused = |words: &str| {
+        Line::try_parse_from(["compare"].into_iter().chain(words.split(' ')))
+            .unwrap()
+            .args
+            .what
+            .check()
+            .is_err()
+    };
+    assert!(!is_refused("--guest payload --latency") && is_refused("--guest linux --latency"));
+    assert!(!is_refused("--guest sim --machine westmere-80 --latency"));
+    assert!(is_refused("--guest sim --machine westmere-80 --sum-every 3"));
+}
+
 #[test]
 fn every_option_reaches_the_points() {
     let words = "--vcpus 3 --seconds 0.25 --runs 7 --critical 1 --think 2 --sum-every 3 --latency \

@@ -1,5 +1,6 @@
 //! Compares one study with another.
 
+use base::units::CpuList;
 use serde_json::Value;
 
 use super::{
@@ -34,6 +35,21 @@ impl Both {
     /// Is its direction, which is that of the ranks, not that of its ratio of medians?
     pub fn is_contrary(&self) -> bool {
         stats::is_contrary(&self.verdict, self.ratio)
+    }
+
+    /// How many repetitions there are, and how many could be enough for one of so many points.
+    fn too_few(&self, points: usize) -> Gap {
+        let (after, before) = stats::total(&self.places);
+        let of_each = stats::samples_in_blocks_for(points, self.places.len());
+        let beside = |side: fn(&(usize, usize)) -> usize| {
+            stats::samples_beside(&self.places.iter().map(side).collect::<Vec<_>>(), points)
+        };
+        let need = match () {
+            () if before >= of_each => (before, beside(|place| place.1)),
+            () if after >= of_each => (beside(|place| place.0), after),
+            () => (of_each, of_each),
+        };
+        Gap::Few { have: (before, after), need }
     }
 }
 
@@ -113,31 +129,24 @@ impl<'a> Regression<'a> {
     }
 }
 
-/// Why no regression can be found, however large.
+/// Why nothing can be found at a point, however much worse the second run is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unjudged {
-    /// No point has figures in both runs.
-    NothingInCommon,
-    /// No point was measured by both runs on the same node.
-    NoNodeInCommon,
+pub enum Gap {
+    /// The first run has no figures of it.
+    First,
+    /// The second run has none, and no failures either.
+    Second,
+    /// Its lock failed in the first run: its figures are of no lock.
+    Broken,
+    /// No node has figures of both runs.
+    Apart,
     /// No test could be significant with so few repetitions.
-    TooFew {
-        /// The most repetitions of both runs that a point has in the same places.
-        most: usize,
-        /// Points that are compared.
-        points: usize,
-        /// Repetitions in each run that could be enough.
-        needed: usize,
+    Few {
+        /// Repetitions of the first and the second run, on the nodes that have both.
+        have: (usize, usize),
+        /// How many could be enough: of a run that has enough, those it has.
+        need: (usize, usize),
     },
-}
-
-/// Points of both runs at which no difference can be found, however large, beside others at which one can.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct NotJudged {
-    /// Those that no node has of both runs.
-    pub apart: usize,
-    /// Those with too few repetitions on the nodes of both runs.
-    pub few: usize,
 }
 
 impl Diff {
@@ -164,31 +173,46 @@ impl Diff {
         broken.chain(failed).chain(less).collect()
     }
 
-    /// Why [`Diff::both`] cannot have a significant difference; None if it can.
-    pub fn unjudged(&self) -> Option<Unjudged> {
-        let NotJudged { apart, few } = self.not_judged();
-        let points = self.both.len() - apart;
-        if self.both.is_empty() {
-            return Some(Unjudged::NothingInCommon);
-        }
-        if points == 0 {
-            return Some(Unjudged::NoNodeInCommon);
-        }
-        let of_both =
-            |point: &Both| point.places.iter().map(|(after, before)| after.min(before)).sum();
-        let most = self.both.iter().map(of_both).max();
-        let places = self.both.iter().map(|point| point.places.len()).max();
-        (few == points).then(|| Unjudged::TooFew {
-            most: most.unwrap_or(0),
-            points,
-            needed: stats::samples_in_blocks_for(points, places.unwrap_or(1)),
-        })
+    /// The points of either run that cannot be judged, with the reason. None of them is among [`Self::regressions`].
+    pub fn gaps(&self) -> Vec<(&Point, Gap)> {
+        let worse = self.regressions();
+        let is_worse =
+            |point: &Point| worse.iter().any(|regression| regression.point().is_like(point));
+        let before = &self.before.points;
+        let is_new = |is: &&PointStudy| !before.iter().any(|was| was.point.is_like(&is.point));
+        let points = before.iter().chain(self.after.points.iter().filter(is_new));
+        let points: Vec<&Point> = points.map(|study| &study.point).collect();
+        let judged = |point: &&Point| !is_worse(point);
+        let gap = |point: &'_ Point| self.gap(point, points.len());
+        points
+            .iter()
+            .copied()
+            .filter(judged)
+            .filter_map(|point| Some((point, gap(point)?)))
+            .collect()
     }
 
-    /// Points of both runs about which nothing can be found.
-    pub fn not_judged(&self) -> NotJudged {
-        let count = |outcome| self.both.iter().filter(|both| self.outcome(both) == outcome).count();
-        NotJudged { apart: count(Outcome::Apart), few: count(Outcome::TooFew) }
+    /// Why nothing can be found at this one of so many points.
+    fn gap(&self, point: &Point, points: usize) -> Option<Gap> {
+        let of = |study: &Study| measured(study).any(|(other, _)| other.point.is_like(point));
+        let is_broken = |study: &PointStudy| {
+            study.point.is_like(point) && (study.violations > 0.0 || study.disorder > 0.0)
+        };
+        match self.both.iter().find(|both| both.point.is_like(point)) {
+            _ if self.before.points.iter().any(is_broken) => Some(Gap::Broken),
+            _ if !of(&self.before) => Some(Gap::First),
+            None => Some(Gap::Second),
+            Some(both) => match self.outcome(both) {
+                Outcome::Apart => Some(Gap::Apart),
+                Outcome::TooFew => Some(both.too_few(points)),
+                Outcome::More | Outcome::Less | Outcome::Unclear => None,
+            },
+        }
+    }
+
+    /// How many of [`Self::both`] have this outcome.
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.both.iter().filter(|both| self.outcome(both) == outcome).count()
     }
 
     /// The direction of the difference at one of [`Diff::both`].
@@ -302,8 +326,8 @@ fn differs(before: &Study, after: &Study) -> Vec<Differs> {
     let mut is = host(after);
     let run = |study: &Study| study.runs.first().map(|run| run.run.clone());
     if let (Some(a), Some(b)) = (run(before), run(after)) {
-        was.extend([("vCPUs' CPUs".to_owned(), format!("{:?}", a.cpus)), ("spec".into(), a.spec)]);
-        is.extend([("vCPUs' CPUs".to_owned(), format!("{:?}", b.cpus)), ("spec".into(), b.spec)]);
+        was.extend([("vCPUs' CPUs".to_owned(), CpuList::ranges(&a.cpus)), ("spec".into(), a.spec)]);
+        is.extend([("vCPUs' CPUs".to_owned(), CpuList::ranges(&b.cpus)), ("spec".into(), b.spec)]);
     }
     let value = |all: &[(String, String)], name: &str| {
         let found = all.iter().find(|(other, _)| other == name);

@@ -18,7 +18,7 @@ pub mod repetition;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 pub use crate::axis::{Axis, OF_LOCKS};
 pub use compare::{Comparison, SeriesComparison};
@@ -35,7 +35,7 @@ use repetition::{Hosts, MeasuredCell};
 use super::{
     point::Point,
     spec,
-    store::record::{CellLine, Figures, Outcome, RunLine, SessionLine},
+    store::record::{CellLine, Outcome, RunLine, SessionLine},
 };
 
 /// A cell without figures.
@@ -135,33 +135,17 @@ impl Study {
 }
 
 fn facts(record: &RunRecord) -> RunFacts {
-    let done = last_of_each(record).values().filter(|cell| figures(cell).is_some()).count();
     RunFacts {
         source: record.source.clone(),
         run: record.contents.run.clone(),
         sessions: record.contents.sessions.clone(),
-        done: u32::try_from(done).unwrap_or(u32::MAX),
+        done: record.contents.tally().done,
         torn: record.contents.torn.is_some(),
     }
 }
 
-/// The line that counts of each cell: the last one, as an aborted cell may have been run again.
-fn last_of_each(record: &RunRecord) -> BTreeMap<u32, &CellLine> {
-    record.contents.cells.iter().map(|cell| (cell.cell, cell)).collect()
-}
-
 /// What is said of a cell whose figures cannot be.
 pub(crate) const NONSENSE: &str = "its figures make no sense";
-
-/// The figures of a cell; None if it has none, if its rate is not a finite number, or if they are of no time.
-pub(crate) fn figures(cell: &CellLine) -> Option<&Figures> {
-    match &cell.outcome {
-        Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
-            Some(figures)
-        }
-        _ => None,
-    }
-}
 
 fn lost(source: &str, cell: &CellLine) -> LostCell {
     let (error, trace) = match &cell.outcome {
@@ -193,13 +177,13 @@ fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<LostCell>)
     let mut found: Vec<(&Point, Vec<MeasuredCell<'_>>)> = Vec::new();
     let mut without = Vec::new();
     for (run, record) in records.iter().enumerate() {
-        for cell in last_of_each(record).into_values() {
+        for cell in record.contents.last_of_each().into_values() {
             let at = found.iter().position(|(point, _)| point.is_like(&cell.point));
             let at = at.unwrap_or_else(|| {
                 found.push((&cell.point, Vec::new()));
                 found.len() - 1
             });
-            match figures(cell) {
+            match cell.figures() {
                 Some(figures) => {
                     let place = hosts.place(run, cell);
                     found[at].1.push(MeasuredCell { run, place, line: cell, figures });

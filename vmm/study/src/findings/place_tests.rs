@@ -7,7 +7,7 @@ use super::{
         testing::{Fixture, record},
     },
     compare::Outcome,
-    diff::Unjudged,
+    diff::Gap,
     *,
 };
 
@@ -134,7 +134,7 @@ fn simulations_are_the_same_on_every_node() {
     let by_lock = study(&[simulated(1, |lock, _| lock.to_owned())]);
     assert_eq!(by_lock.comparisons[0].outcome(), Outcome::More, "{:?}", by_lock.comparisons);
     let diff = Diff::new(by_lock, study(&[simulated(2, |_, round| format!("node-{round}"))]));
-    assert_eq!(diff.unjudged(), None);
+    assert_eq!(diff.gaps(), []);
     assert!(diff.both.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.both);
 }
 
@@ -178,7 +178,8 @@ fn a_difference_that_no_node_can_show_is_not_looked_for() {
         study(&[run])
     };
     let diff = Diff::new(run(|round| round < 7), run(|round| round < 1));
-    assert_eq!(diff.unjudged(), Some(Unjudged::TooFew { most: 2, points: 2, needed: 5 }));
+    let few = Gap::Few { have: (8, 8), need: (8, 4) };
+    assert!(diff.gaps().iter().all(|(_, gap)| *gap == few), "{:?}", diff.gaps());
 }
 
 /// Regression: one point on a node of both runs, and nothing was said of all the others.
@@ -192,6 +193,6 @@ fn points_that_cannot_be_judged_are_counted() {
         study(&[run])
     };
     let diff = Diff::new(run(|_| "a"), run(|lock| if lock == "ticket" { "a" } else { "b" }));
-    assert_eq!(diff.unjudged(), None);
-    assert_eq!(diff.not_judged(), diff::NotJudged { apart: 1, few: 0 });
+    let gaps: Vec<Gap> = diff.gaps().into_iter().map(|(_, gap)| gap).collect();
+    assert_eq!((gaps, diff.count(Outcome::Apart)), (vec![Gap::Apart], 1));
 }

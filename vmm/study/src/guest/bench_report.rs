@@ -31,6 +31,8 @@ pub struct BenchReport {
     pub violations: Option<u64>,
     /// By worker.
     pub operations: Vec<u64>,
+    /// CPUs that the guest found; the lock benchmark has a worker on each of them instead.
+    pub cpus: Option<usize>,
     /// The kernel's line about its spinlocks.
     pub spinlocks: Option<String>,
     /// Steal time of all vCPUs in the window.

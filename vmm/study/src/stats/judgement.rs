@@ -103,11 +103,27 @@ fn lowest_one_sided(a: usize, b: usize) -> f64 {
 /// comparisons, if the samples are spread as evenly as possible over `blocks` blocks.
 pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
     let can_be = |samples: &usize| {
-        let part = |ix| samples / blocks + usize::from(ix < samples % blocks);
+        let part = |ix| spread(*samples, blocks, ix);
         let sizes: Vec<_> = (0..blocks).map(|ix| (part(ix), part(ix))).collect();
         can_differ(&sizes, comparisons)
     };
     (1..).find(can_be).unwrap_or(usize::MAX)
+}
+
+/// As [`samples_in_blocks_for`], of one side, where the other one has so many in each block.
+pub fn samples_beside(others: &[usize], comparisons: usize) -> usize {
+    let can_be = |samples: &usize| {
+        let part = |ix| spread(*samples, others.len(), ix);
+        let sizes: Vec<_> =
+            others.iter().enumerate().map(|(ix, other)| (part(ix), *other)).collect();
+        can_differ(&sizes, comparisons)
+    };
+    (1..).find(can_be).unwrap_or(usize::MAX)
+}
+
+/// How many of `samples` are in block `ix` if they are spread as evenly as possible.
+const fn spread(samples: usize, blocks: usize, ix: usize) -> usize {
+    samples / blocks + (ix < samples % blocks) as usize
 }
 
 /// The least number of samples of each side, in `blocks` blocks, from which anything is said about one of `comparisons`
@@ -142,6 +158,15 @@ mod tests {
         assert_eq!(samples_in_blocks_for(8, 3), 7);
         assert!(lowest_p_in_blocks(&[(2, 2); 3]) * 8.0 > LEVEL);
         assert!(lowest_p_in_blocks(&[(3, 3), (2, 2), (2, 2)]) * 8.0 < LEVEL);
+    }
+
+    #[test]
+    fn one_side_needs_fewer_where_the_other_one_has_more() {
+        for (others, comparisons, least) in [(8, 1, 2), (8, 2, 3), (8, 16, 5), (4, 1, 4), (3, 1, 5)]
+        {
+            assert_eq!(samples_beside(&[others], comparisons), least, "{others}, {comparisons}");
+        }
+        assert_eq!(samples_beside(&[7, 1], 2), 4, "two in each block: 2/(36 * 3)");
     }
 
     const COMPARISONS: usize = 8;

@@ -20,7 +20,7 @@ mod tests;
 
 pub use judgement::{
     Blocks, LEVEL, Verdict, can_differ, is_contrary, judge, judge_in_blocks, least_samples,
-    lowest_p_in_blocks, samples_in_blocks_for, sizes, total,
+    lowest_p_in_blocks, samples_beside, samples_in_blocks_for, sizes, total,
 };
 pub use permutation::Direction;
 

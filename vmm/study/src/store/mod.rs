@@ -25,7 +25,7 @@ use thiserror::Error;
 use read::open_regular;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use read::read_from;
-pub use read::{Contents, Torn, read, read_head};
+pub use read::{Contents, Tally, Torn, read, read_head};
 use record::{Line, RunLine, SessionLine};
 use sweep::{
     Checksum,

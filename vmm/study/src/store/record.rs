@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
+        disturbance::HostWindow,
         host::HostFacts,
         point::{HostKernel, Point},
         sync_counters::WorkCounts,
@@ -156,6 +157,26 @@ impl CellLine {
     pub fn is_ended(&self) -> bool {
         self.outcome != Outcome::Aborted
     }
+
+    /// The figures; None if it has none, if its rate is not a finite number, or if they are of no time.
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
+                Some(figures)
+            }
+            _ => None,
+        }
+    }
+
+    /// Has a lock failed in it?
+    pub fn is_broken(&self) -> bool {
+        matches!(&self.outcome, Outcome::Done { figures } if figures.is_broken())
+    }
+
+    /// Has it ended without figures, for a reason that need not be the lock's? It may be measured again.
+    pub fn has_failed(&self) -> bool {
+        self.is_ended() && self.figures().is_none() && !self.is_broken()
+    }
 }
 
 /// How busy the host was, with the cell's own load included.
@@ -227,6 +248,9 @@ pub struct Figures {
     /// older stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostCounts>,
+    /// The host around the window; None for simulations, and in older stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<HostWindow>,
     /// Steal time in the window as the guests' kernels count it, of all vCPUs; None where the workload
     /// does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

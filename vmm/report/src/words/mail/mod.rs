@@ -17,7 +17,7 @@ use base::{plural::count, shown};
 use study::{
     findings::{
         Diff, League, Study,
-        diff::{Differs, NotJudged, Regression, Unjudged},
+        diff::{Differs, Gap, Regression},
     },
     point::Point,
 };
@@ -116,35 +116,41 @@ fn table_of_regressions(diff: &Diff) -> Option<Table> {
     )
 }
 
-/// How many points no regression can be found at, if there are others.
+/// The points of either run that cannot be judged, in one line; None: there is none.
 pub fn not_judged(diff: &Diff) -> Option<String> {
-    let NotJudged { apart, few } = diff.not_judged();
-    let points = diff.both.len();
-    (apart + few > 0 && diff.unjudged().is_none()).then(|| {
-        format!(
-            "{} of {} cannot be judged: no node in common ({apart}), too few repetitions ({few})",
-            apart + few,
-            count(points, "point")
-        )
-    })
+    let gaps = diff.gaps();
+    let mut reasons: Vec<(Gap, Vec<&Point>)> = Vec::new();
+    for (point, gap) in &gaps {
+        match reasons.iter_mut().find(|(reason, _)| reason == gap) {
+            Some((_, points)) => points.push(point),
+            None => reasons.push((*gap, vec![point])),
+        }
+    }
+    let reason = |(gap, points): &(Gap, Vec<&Point>)| {
+        let study = if *gap == Gap::First { &diff.after } else { &diff.before };
+        format!("{}: {}", cause(*gap), names::some(study, points.iter().copied()))
+    };
+    let reasons: Vec<String> = reasons.iter().map(reason).collect();
+    let nothing = if diff.both.is_empty() { "no point with figures in common: " } else { "" };
+    let text =
+        format!("{nothing}{} cannot be judged: {}", count(gaps.len(), "point"), reasons.join("; "));
+    (!gaps.is_empty()).then(|| shown::line(&text).into_owned())
 }
 
-/// Why a comparison can find no regression, whatever the second run did.
-pub fn unjudged(cause: Unjudged) -> String {
-    match cause {
-        Unjudged::NothingInCommon => {
-            "the two runs have no point with figures in common: there is nothing to judge"
-                .to_owned()
+fn cause(gap: Gap) -> String {
+    match gap {
+        Gap::First => "no figures in the first run".to_owned(),
+        Gap::Second => "no figures in the second run".to_owned(),
+        Gap::Broken => "BROKEN in the first run".to_owned(),
+        Gap::Apart => "no node in common".to_owned(),
+        Gap::Few { have, need } => {
+            let of = match (need.0 > have.0, need.1 > have.1) {
+                (false, true) => format!("{} in the second run", need.1),
+                (true, false) => format!("{} in the first run", need.0),
+                _ => format!("{} in each", need.0.max(need.1)),
+            };
+            format!("too few repetitions ({} and {}, measure {of})", have.0, have.1)
         }
-        Unjudged::NoNodeInCommon => {
-            "the two runs have no node in common: nodes differ, and there is nothing to judge"
-                .to_owned()
-        }
-        Unjudged::TooFew { most, points, needed } => format!(
-            "too few repetitions ({most}) to find a difference among {}, however large: measure {needed} of \
-             each",
-            count(points, "point")
-        ),
     }
 }
 

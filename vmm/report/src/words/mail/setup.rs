@@ -192,7 +192,7 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
     }
     lines.add("policy", &all.join("; "));
     for run in &study.runs {
-        let cpus = CpuList::new(&run.run.cpus).map(|list| list.to_string()).unwrap_or_default();
+        let cpus = CpuList::ranges(&run.run.cpus);
         let mut slots: Vec<u32> = study.points.iter().map(|point| point.point.slots).collect();
         slots.sort_unstable();
         slots.dedup();

@@ -112,7 +112,7 @@ fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
     let lines = regressions(&slow);
     assert!(less.len() > 4 && less.len() == lines.len(), "{lines:#?}");
     assert!(less.iter().all(|regression| matches!(regression, Regression::Less(_))), "{less:#?}");
-    assert_eq!(slow.unjudged(), None);
+    assert_eq!(slow.gaps(), []);
     for line in lines {
         assert!(line.contains(" .. ") && line.contains(", p ") && !line.contains('\n'), "{line}");
     }
@@ -151,11 +151,74 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     let few = Fixture { rounds: 2, ..Fixture::default() };
     let diff = Diff::new(study_of(&few), study_of(&Fixture { seed: 3, speed: 0.1, ..few }));
     assert_eq!(diff.regressions(), []);
-    let cause = diff.unjudged().unwrap();
-    assert_eq!(cause, Unjudged::TooFew { most: 2, points: 16, needed: 6 });
-    assert!(unjudged(cause).contains("measure 6 of each"));
-    let [a, b] = [vec![2], vec![3]].map(|vcpus| study_of(&Fixture { vcpus, ..Fixture::default() }));
-    assert_eq!(Diff::new(a, b).unjudged(), Some(Unjudged::NothingInCommon));
+    let line = not_judged(&diff).unwrap();
+    let expected = "16 points cannot be judged: too few repetitions (2 and 2, measure 6 in each): ";
+    assert!(line.starts_with(expected) && line.ends_with("; 13 other points"), "{line}");
+}
+
+/// Regression (G13): a second run without half of the first one's points passed without a line, and one of 2
+/// repetitions beside 8 was to measure 5 of each.
+#[test]
+fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
+    use study::store::record::CellLine;
+    type Change = fn(&mut Vec<CellLine>);
+    let pv = |cell: &CellLine| cell.point.lock.name() == "pv-ticket";
+    let run = |seed, change: Change| {
+        let small = Fixture { seed, vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
+        let mut run = record(&small);
+        let (mut of_pv, others): (Vec<_>, _) = run.contents.cells.into_iter().partition(pv);
+        change(&mut of_pv);
+        run.contents.cells = others.into_iter().chain(of_pv).collect();
+        Study::new(&[run])
+    };
+    let whole: Change = |_| {};
+    let absent: Change = Vec::clear;
+    let few: Change = |cells| cells.truncate(2);
+    let aborted: Change = |cells| cells.iter_mut().for_each(|cell| cell.outcome = Outcome::Aborted);
+    let failed: Change = |cells| {
+        let outcome = Outcome::Failed { error: "it died".into(), trace: String::new() };
+        cells.iter_mut().for_each(|cell| cell.outcome = outcome.clone());
+    };
+    let broken: Change = |cells| {
+        if let Outcome::Done { figures } = &mut cells[0].outcome {
+            figures.disorder = 1;
+        }
+    };
+    let beside = "too few repetitions (8 and 2, measure 3 in the second run)";
+    let under = "too few repetitions (2 and 8, measure 3 in the first run)";
+    let each = "too few repetitions (2 and 2, measure 5 in each)";
+    for (before, after, worse, reason) in [
+        (whole, whole, 0, ""),
+        (whole, absent, 0, "no figures in the second run"),
+        (whole, aborted, 0, "no figures in the second run"),
+        (whole, failed, 1, ""),
+        (whole, broken, 1, ""),
+        (whole, few, 0, beside),
+        (few, whole, 0, under),
+        (few, few, 0, each),
+        (absent, whole, 0, "no figures in the first run"),
+        (aborted, whole, 0, "no figures in the first run"),
+        (failed, whole, 0, "no figures in the first run"),
+        (failed, failed, 0, "no figures in the first run"),
+        (broken, whole, 0, "BROKEN in the first run"),
+        (broken, broken, 0, "BROKEN in the first run"),
+    ] {
+        let diff = Diff::new(run(1, before), run(2, after));
+        assert_eq!(diff.regressions().len(), worse, "{reason}: {:?}", diff.regressions());
+        let line = not_judged(&diff).unwrap_or_default();
+        let expected = match reason {
+            "" => String::new(),
+            reason => format!("1 point cannot be judged: {reason}: pv-ticket"),
+        };
+        assert!(line.starts_with(&expected) && line.is_empty() == reason.is_empty(), "{line}");
+    }
+    let nothing: Vec<Study> =
+        [2, 4].map(|vcpus| study_of(&Fixture { vcpus: vec![vcpus], ..Fixture::default() })).into();
+    let line = not_judged(&Diff::new(nothing[0].clone(), nothing[1].clone())).unwrap();
+    assert!(
+        line.starts_with("no point with figures in common: 8 points cannot be judged: "),
+        "{line}"
+    );
 }
 
 /// Regression: NOT REPEATED stood in `compare` and tables of schedules only.
@@ -208,7 +271,7 @@ fn points_that_cannot_be_judged_are_told() {
     let by_lock = |lock: &str| if lock == "ticket" { "a" } else { "b" };
     let some = Diff::new(run(|_| "a"), run(by_lock));
     let note = not_judged(&some).unwrap();
-    assert!(note.starts_with("1 of 2 points cannot be judged: no node in common (1)"), "{note}");
+    assert_eq!(note, "1 point cannot be judged: no node in common: pv-ticket");
     let text = whole(&diff(&some)).replace('\n', " ");
     assert!(text.contains("1 of 2 points is not judged: no node has both runs."), "{text}");
     assert!(text.contains("apart"), "{text}");
@@ -217,7 +280,9 @@ fn points_that_cannot_be_judged_are_told() {
         "a study tells, too"
     );
     let all = Diff::new(run(|_| "a"), run(|_| "b"));
-    assert_eq!((not_judged(&all), all.unjudged()), (None, Some(Unjudged::NoNodeInCommon)));
+    assert!(
+        not_judged(&all).unwrap().starts_with("2 points cannot be judged: no node in common: ")
+    );
 }
 
 mod properties {

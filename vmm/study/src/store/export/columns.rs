@@ -116,7 +116,7 @@ const FIGURES: &[Column] = &[
         Some(row.figures()?.operations.iter().fold(0, |all, count| all.saturating_add(*count)))
     }),
     number("rate", |row| Some(row.figures()?.rate())),
-    text("disturbed", |row| Some(row.disturbance()?.name().into())),
+    text("disturbed", |row| Some(row.disturbance()?.name())),
     number("jain", |row| row.jain()),
     count("slow", |row| row.figures()?.slow),
     count("long_waits", |row| row.figures()?.long_waits),

@@ -3,7 +3,7 @@
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
     disturbance::Disturbance,
-    findings::{self, NONSENSE, VcpuTimeShares, point::fairness_of},
+    findings::{NONSENSE, VcpuTimeShares, point::fairness_of},
     latencies::Percentiles,
     sync_counters::WorkCounts,
     timings::Timings,
@@ -51,7 +51,7 @@ impl<'a> CellRow<'a> {
     }
 
     pub fn figures(&self) -> Option<&'a Figures> {
-        findings::figures(self.cell)
+        self.cell.figures()
     }
 
     pub fn disturbance(&self) -> Option<Disturbance> {
