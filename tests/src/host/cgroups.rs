@@ -110,11 +110,10 @@ fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Resu
 /// A stop that ends before its window does makes that no longer than asked.
 fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Result<()> {
     need_kvm()?;
-    let version_1 =
-        || Ok((group_with("freezer", "freezer.state")?, "freezer.state", ["FROZEN", "THAWED"]));
-    let version_2 =
-        |_: anyhow::Error| Ok((group_with("", "cgroup.freeze")?, "cgroup.freeze", ["1", "0"]));
-    let (group, file, [freeze, thaw]) = version_1().or_else(version_2)?;
+    let (group, file, [freeze, thaw]) = match group_with("freezer", "freezer.state") {
+        Ok(group) => (group, "freezer.state", ["FROZEN", "THAWED"]),
+        Err(_) => (group_with("", "cgroup.freeze")?, "cgroup.freeze", ["1", "0"]),
+    };
     let folder = files::scratch()?;
     let dir = folder.path().join("run");
     let text = "host = \"direct\"\nlocks = \"ticket\"\nvcpus = 1\nrepetitions = 1\nseconds = 3\n";
