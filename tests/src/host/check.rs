@@ -133,7 +133,7 @@ fn freeze(process: Pid) -> anyhow::Result<()> {
         next += 1;
     }
     thread::sleep(Duration::from_secs(3));
-    all.iter().rev().for_each(|process| drop(kill_process(*process, Signal::CONT)));
+    all.iter().rev().for_each(|process| _ = kill_process(*process, Signal::CONT));
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use crate::{
 };
 use base::units::CpuList;
 use emulated::Pieces;
-use lab::host::{gather_facts, resolve_cpus, with_files};
+use lab::host::{allowed_cpus, gather_facts, with_files};
 use machine::clock;
 use os::streams::say;
 use report::perfetto;
@@ -110,7 +110,7 @@ impl Plan {
         let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let facts = if is_simulated {
-            gather_facts(&resolve_cpus(None)?)
+            gather_facts(&allowed_cpus()?)
         } else {
             with_note_of_quota(gather_facts(&cpus), &cpus)
         };
