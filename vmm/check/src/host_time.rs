@@ -201,7 +201,8 @@ impl Account {
         let time = &mut self.time;
         time.stolen = time.stolen.saturating_add(stolen.unwrap_or_default());
         time.suspended = time.suspended.saturating_add(away(&now).saturating_sub(away(before)));
-        if lost > step / 4 {
+        // Threads whose turns are over wait for up to two fifths of the time until they sleep (`study::disturbance`).
+        if lost > step / 2 {
             time.waited = time.waited.saturating_add(lost);
         }
         if now.is_held && before.is_held {

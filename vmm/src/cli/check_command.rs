@@ -40,7 +40,8 @@ const MEMORY: ByteSize = ByteSize::mib(512);
 
 /// Test the spinlocks of a kernel: mutual exclusion and wakeups while vCPUs are preempted, PV on and
 /// off, CPUs unplugged, rates; as KTAP. Exit status 0: all passed, 1: a test failed, 125: nothing can
-/// be said, so that `git bisect run pvticket check --quick` skips the commit
+/// be said, or the host took the time, so that `git bisect run pvticket check --quick` skips the
+/// commit
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage)
@@ -48,7 +49,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE|DIR")]
     kernel: Option<PathBuf>,
 
-    /// Do not build the tree: test its arch/x86/boot/bzImage as it is
+    /// Do not build the tree: test its arch/x86/boot/bzImage, or that in KBUILD_OUTPUT, as it is
     #[arg(long)]
     as_built: bool,
 
@@ -56,8 +57,8 @@ pub struct CheckArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Reports of the kernel with this text are no failure, such as the file of a warning that all kernels of a bisection
-    /// have; may be repeated
+    /// Ignore bug reports of the kernel with this text, such as the source file of a warning that
+    /// all kernels of a bisection have; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     allow_warning: Vec<String>,
 
