@@ -231,7 +231,7 @@ fn the_status_is_that_of_the_store() -> anyhow::Result<()> {
         for (state, change, keeps, status) in states {
             let dir = changed_store(folder.path(), &format!("{state}-{ix}"), change)?;
             let ran = pvticket(words).args([&dir]).run()?;
-            // What failed is measured again if that is asked for; a BROKEN cell never is.
+            // Failed cells are measured again on request, BROKEN ones never.
             let status = if words.contains(&"--retry") && !keeps { 0 } else { status };
             ensure!(ran.status()? == status, "{words:?} {state}: not {status}\n{}", ran.show());
             let lines = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();

@@ -19,7 +19,7 @@ impl CpuQuota {
     }
 }
 
-/// For how long quotas have stopped these groups so far, on all CPUs together: the most of them.
+/// For how long quotas have stopped these groups so far, on all CPUs together: the longest time of any group.
 pub fn throttled(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Nanos {
     let times = group_dirs("cpu", &listed.groups, &listed.mounts).filter_map(|(version, dir)| {
         let (name, unit) = match version {

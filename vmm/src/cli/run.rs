@@ -118,8 +118,8 @@ pub(super) enum Retry {
 }
 
 impl Retry {
-    /// Are cells measured again? Only a run that is resumed has some. (clap forgets what an option requires where that
-    /// conflicts with another one.)
+    /// Are cells measured again? Only a run that is resumed has some. (clap skips `requires` where the required
+    /// option conflicts with a given one.)
     pub(super) fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
         match (option, resume) {
             (Some(Self::Failed), None) => Err(Usage("--retry: add --resume DIR".into())),
@@ -249,7 +249,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     finish(&dir, summary.stopped)
 }
 
-/// Reports the run in `dir`, or how to resume it. The status is that of its whole store, whichever sessions measured it.
+/// Reports the run in `dir`, or how to resume it. The status covers the whole store.
 fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
     let record = RunRecord::read(dir)?;
     let tally = record.contents.tally();

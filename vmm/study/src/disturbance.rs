@@ -1,15 +1,15 @@
-//! What makes a window no figure of its lock: something stopped its cell, ran on the CPUs of its slots, or took them or their
-//! time away. The host is looked at before and after each window, whatever schedules the vCPUs; the marks follow from both.
+//! Marks on windows that give no figure of their lock: something stopped the cell, ran on the CPUs of its slots, or took CPUs or
+//! their time away. The host is looked at before and after each window under every policy; the marks follow from both.
 
 use std::iter::Sum;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     point::{GuestKind, Point},
     store::record::Figures,
 };
-use base::{host_counts::ThreadTimes, units::Nanos};
+use base::host_counts::ThreadTimes;
 
 /// The most that a window may be longer than asked: a part of it up to so many seconds,
 const LATE_PART: f64 = 0.2;
@@ -22,33 +22,6 @@ const STARVED_SHARE: f64 = 0.1;
 const STARVED_LEAST: f64 = 0.05;
 /// What a change of threads on a CPU takes, in seconds: a schedule changes them thousands of times a second.
 const CHANGE: f64 = 20e-6;
-
-/// The most of the CPUs' time that a quota may take: it stops vCPUs with locks for milliseconds.
-const THROTTLED_SHARE: f64 = 0.01;
-/// A suspension that two clocks, read one after the other, show for certain.
-const SUSPENDED_LEAST: Nanos = Nanos::millis(10);
-
-/// A cell's host at one moment.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostMoment {
-    /// How many of the cell's CPUs it might use: on line, in its cpuset, and allowed to its threads.
-    pub cpus: u32,
-    /// For how long quotas have stopped its control groups so far, on all CPUs together.
-    pub throttled: Nanos,
-    /// For how long the host has been suspended since its boot.
-    pub suspended: Nanos,
-}
-
-/// A cell's host around a window.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostWindow {
-    /// Just before.
-    pub before: HostMoment,
-    /// Just after.
-    pub after: HostMoment,
-    /// The longest time for which the thread that looks after the window was not woken when it should have been.
-    pub pause: Nanos,
-}
 
 /// Windows that something disturbed, and how much it did in the worst of them.
 pub type Windows = Option<(usize, f64)>;
@@ -65,7 +38,7 @@ pub struct Disturbance {
     /// A vCPU waited long for the CPU of its slot: the share of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starved: Windows,
-    /// Not all CPUs were there (cpuset, hotplug): how many were missing.
+    /// Fewer CPUs than slots (cpuset, hotplug): how many were missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacking: Windows,
     /// Stopped by a CPU quota: the share of the CPUs' time.
@@ -87,13 +60,18 @@ impl Disturbance {
         let once = |value: f64| (1, value);
         let overlong = point.is_overlong(figures.seconds).then_some(figures.seconds).map(once);
         let around = figures.around.as_ref();
-        let stopped = around.and_then(|around| around.stop(point)).filter(|_| overlong.is_none());
+        let lacking = around.and_then(|around| around.missing(point)).map(once);
+        let throttled = around.and_then(|around| around.throttled(point, figures)).map(once);
+        // Else it is known what vCPUs waited for.
+        let starved = starved(point, figures).filter(|_| lacking.or(throttled).is_none());
+        let stopped =
+            around.and_then(|around| around.stop(point, figures)).filter(|_| overlong.is_none());
         Self {
             overlong,
             stopped: stopped.map(once),
-            starved: starved(point, figures).map(once),
-            lacking: around.and_then(|around| around.missing(point)).map(once),
-            throttled: around.and_then(|around| around.throttled(point, figures)).map(once),
+            starved: starved.map(once),
+            lacking,
+            throttled,
         }
     }
 
@@ -142,30 +120,6 @@ fn both(seen: Windows, other: Windows) -> Windows {
     }
 }
 
-impl HostWindow {
-    /// For how many seconds it was stopped, if that is too much: as much as makes a window too long, wherever it lies in it.
-    fn stop(&self, point: &Point) -> Option<f64> {
-        let suspended = self.after.suspended.since(self.before.suspended);
-        let pause = self.pause.seconds();
-        let is_long = point.is_overlong(point.duration.as_secs_f64() + pause);
-        let stop = pause.max(suspended.seconds());
-        (is_long || suspended >= SUSPENDED_LEAST).then_some(stop)
-    }
-
-    /// How many CPUs of the point's slots were missing at one end.
-    fn missing(&self, point: &Point) -> Option<f64> {
-        let least = self.before.cpus.min(self.after.cpus);
-        Some(point.slots.saturating_sub(least)).filter(|missing| *missing > 0).map(f64::from)
-    }
-
-    /// The share of the CPUs' time that quotas took.
-    fn throttled(&self, point: &Point, figures: &Figures) -> Option<f64> {
-        let time = self.after.throttled.since(self.before.throttled).seconds();
-        let share = (time / (figures.seconds * f64::from(point.slots))).min(1.0);
-        (time > 0.0 && share > THROTTLED_SHARE).then_some(share)
-    }
-}
-
 /// Is a window of `seconds` longer than `asked` by so much that it is no figure of the lock? Then the host stood still,
 /// or something stopped the cell (job control, a frozen control group, a suspended VM).
 pub(super) fn is_overlong(asked: f64, seconds: f64) -> bool {
@@ -197,6 +151,7 @@ fn starved(point: &Point, figures: &Figures) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::{
+        host_window::{HostMoment, HostWindow},
         point::HostKind,
         testing::{Fixture, record},
     };
@@ -341,6 +296,48 @@ mod tests {
                 assert_eq!(disturbance.is_of_a_stop(), mark.starts_with("stopped"), "{what}");
             }
         }
+    }
+
+    /// Seen with 128 vCPUs on two busy CPUs: the thread that looks after the window waited behind them for 0.26 s.
+    #[test]
+    fn a_pause_in_which_vcpus_ran_is_no_stop() {
+        let point = point("host");
+        let mark = |ran: u64| {
+            let mut figures = window(0, 0);
+            figures.host[0].vcpus.iter_mut().for_each(|times| times.ran = Nanos::millis(ran));
+            let moment = HostMoment { cpus: 2, ..HostMoment::default() };
+            let pause = Nanos::millis(260);
+            figures.around = Some(HostWindow { before: moment, after: moment, pause });
+            Disturbance::new(&point, [figures].iter()).name()
+        };
+        assert_eq!((mark(480), mark(300)), (String::new(), String::new()));
+        assert_eq!((mark(240), mark(0)), ("stopped".to_owned(), "stopped".to_owned()));
+    }
+
+    /// An emulated host does not see the host below.
+    #[test]
+    fn the_host_below_an_emulated_one_is_looked_at_too() {
+        let point = point("host");
+        let at = |cpus, throttled, suspended| {
+            let [throttled, suspended] = [throttled, suspended].map(Nanos::millis);
+            HostMoment { cpus, throttled, suspended }
+        };
+        let mark = |all, before, after| {
+            let inner = at(2, 5, 7);
+            let mut around = HostWindow { before: inner, after: inner, pause: Nanos::ZERO };
+            let span = HostWindow { before, after, pause: Nanos::ZERO };
+            around.add_below(&span, all, &point, (0.5, 20.0));
+            let figures = Figures { seconds: 0.5, around: Some(around), ..Figures::default() };
+            Disturbance::new(&point, [&figures].into_iter()).name()
+        };
+        let quiet = at(2, 0, 0);
+        assert_eq!(mark(2, quiet, quiet), "");
+        assert_eq!(mark(2, quiet, at(1, 0, 0)), "short of CPUs");
+        assert_eq!(mark(64, at(64, 0, 0), at(63, 0, 0)), "", "it uses three");
+        assert_eq!(mark(64, at(64, 0, 0), at(2, 0, 0)), "short of CPUs");
+        assert_eq!(mark(2, quiet, at(2, 100, 0)), "", "0.1 of 20 s");
+        assert_eq!(mark(2, quiet, at(2, 15_000, 0)), "throttled");
+        assert_eq!(mark(2, quiet, at(2, 0, 4_000)), "stopped");
     }
 
     #[test]

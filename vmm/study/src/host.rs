@@ -81,7 +81,7 @@ impl HostFacts {
         format!("{cpu}, {kvm} KVM, Linux {}", known(kernel, "of an unknown version"))
     }
 
-    /// Says so if a CPU quota allows less time than a run on so many CPUs takes.
+    /// A note if a CPU quota allows less time than a run on `cpus` CPUs takes.
     pub fn quota_concern(&self, cpus: usize) -> Option<String> {
         let quota = self.cpu_quota.filter(|quota| *quota < cpus as f64)?;
         Some(format!(

@@ -14,6 +14,7 @@ pub mod disturbance;
 pub mod findings;
 pub mod guest;
 pub mod host;
+pub mod host_window;
 pub mod latencies;
 pub mod live;
 pub mod plan;

@@ -25,7 +25,7 @@ tests![
 /// (T2): however its tasks are started, and when it is resumed.
 fn a_sweep_with_a_failed_cell_ends_with_its_status() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    // The machine has 80 CPUs, so that one of two cells fails.
+    // The machine has 80 CPUs: the cell with 100 slots fails.
     let text = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 100]\nvcpus = 2\nlocks = \"ticket\"\n\
                 repetitions = 1\nseconds = 0.001\n";
     let spec = spec(folder.path(), text)?;

@@ -198,7 +198,7 @@ impl Request {
     }
 }
 
-/// As many CPUs as any machine has: whether one has as many as a cell wants is found out by that cell.
+/// The most CPUs of any machine. A cell that wants more than its machine has fails.
 fn simulated_cpus() -> Result<CpuList, Usage> {
     Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS))?)
 }

@@ -115,7 +115,7 @@ fn guests_of_a_stored_spec_keep_their_kernel() {
     assert_eq!(kernel_of(Some("6.12")), GuestKernel::Linux6_12);
 }
 
-/// Regression (D3): it had 1024 CPUs in its store, whatever its machine has, and jobs need one each.
+/// Regression (D3): its store listed 1024 CPUs for a machine of 80.
 #[test]
 fn a_simulated_run_has_the_cpus_of_its_slots() {
     let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";

@@ -137,7 +137,7 @@ mod tests {
         assert!(matches!(error, CellError::Spinlocks { asked: System::NativeTicket, .. }));
     }
 
-    /// A guest without ACPI found one of its CPUs, and its rate counted as that of all.
+    /// A guest without ACPI found one of its CPUs, and its rate counted as the rate of all.
     #[test]
     fn a_guest_that_did_not_find_all_its_cpus_has_no_figures() {
         let of = |vcpus, result: &str| of_vcpus(vcpus, result, System::PvTicket, PvBackend::Vmm);

@@ -1,4 +1,4 @@
-//! Looks at the host before, after and within a window, whatever schedules the vCPUs.
+//! Looks at the host before, after and within a window, under every policy.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use os::{
     groups::{Listed, Version, group_dirs},
 };
 use study::{
-    disturbance::{HostMoment, HostWindow},
+    host_window::{HostMoment, HostWindow},
     point::Point,
 };
 
@@ -27,7 +27,7 @@ const ON_LINE: &str = "/sys/devices/system/cpu/online";
 #[derive(Debug)]
 pub struct HostWatch<'a> {
     cpus: &'a CpuList,
-    /// This thread is kept off the cell's CPUs, so that those that it may use say nothing.
+    /// This thread is kept off the cell's CPUs: its affinity does not count.
     is_aside: bool,
     begin: Option<HostMoment>,
     end: HostMoment,
@@ -40,8 +40,13 @@ impl<'a> HostWatch<'a> {
     /// For a cell of this point on these CPUs.
     pub fn new(point: &Point, cpus: &'a CpuList) -> Self {
         let is_aside = !point.policy.is_host() && !point.driver.is_user();
+        Self { is_aside, ..Self::below(cpus) }
+    }
+
+    /// For the host below an emulated one, which has these CPUs.
+    pub fn below(cpus: &'a CpuList) -> Self {
         let end = HostMoment::default();
-        Self { cpus, is_aside, begin: None, end, last: None, pause: Duration::ZERO }
+        Self { cpus, is_aside: false, begin: None, end, last: None, pause: Duration::ZERO }
     }
 
     /// To be called when a window begins, every [`LOOK_EVERY`] while it is open, and when it has ended.
@@ -58,13 +63,14 @@ impl<'a> HostWatch<'a> {
         }
     }
 
-    /// What it has seen of windows that have ended; None: no window was open at a look.
+    /// The host around the windows that have ended; None: no window was open at a look.
     pub fn seen(&self) -> Option<HostWindow> {
         let pause = Nanos(u64::try_from(self.pause.as_nanos()).unwrap_or(u64::MAX));
         self.begin.map(|before| HostWindow { before, after: self.end, pause })
     }
 
-    fn moment(&self) -> HostMoment {
+    /// The host now.
+    pub fn moment(&self) -> HostMoment {
         let text = |file: &Path| fs::read_to_string(file).ok();
         let listed = Listed::own();
         let own = (!self.is_aside).then(signal::allowed_cpus);
@@ -90,11 +96,11 @@ fn usable(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Vec<CpuLis
         })
     });
     let files = [ON_LINE.into()].into_iter().chain(sets);
-    // What cannot be read, or has more CPUs than this program counts, limits nothing.
+    // A file that cannot be read, or lists more CPUs than this program counts, limits nothing.
     files.filter_map(|file| text(&file)?.parse().ok()).collect()
 }
 
-/// For how long the host has been suspended: CLOCK_MONOTONIC stands meanwhile (clock_gettime(2)).
+/// For how long the host has been suspended: CLOCK_MONOTONIC does not count that time (clock_gettime(2)).
 fn suspended() -> Nanos {
     let monotonic = clock::monotonic();
     clock::since_boot().since(monotonic)
@@ -127,7 +133,7 @@ mod tests {
         assert_eq!(count(&[(ON_LINE, "0-3"), ("/v1/x/cpuset.effective_cpus", "1")]), 1);
         assert_eq!(count(&[(ON_LINE, "0-3"), ("/v2/a/b/cpuset.cpus.effective", "0-1")]), 2);
         assert_eq!(count(&[("/v2/a/cpuset.cpus.effective", "3"), (ON_LINE, "0-3")]), 1);
-        assert_eq!(count(&[("/v1/x/cpuset.effective_cpus", "")]), 4, "not told");
+        assert_eq!(count(&[("/v1/x/cpuset.effective_cpus", "")]), 4, "an empty file");
     }
 
     #[test]

@@ -15,9 +15,12 @@ use super::{
     job::{Ended, Job, WorkerMessage},
     worker_handle::{Reports, WorkerHandle, WorkerReport},
 };
+use crate::host::{around::HostWatch, resolve_cpus};
+use base::units::{CpuList, Nanos};
 use machine::clock;
 use study::{
-    point::HostKind,
+    host_window::{HostMoment, HostWindow},
+    point::{HostKind, Point},
     spec::{Experiment, PlannedCell},
     store::{
         Store,
@@ -54,6 +57,7 @@ pub async fn run(
         paused: false,
         stopping: None,
         summary: Summary::default(),
+        own_cpus: resolve_cpus(None).ok(),
     };
     for host in [HostKind::Direct, HostKind::Emulated] {
         let is_on_host = |cell: &&PlannedCell| experiment.points[cell.point].host == host;
@@ -74,6 +78,8 @@ struct RunLoop<'a> {
     /// When the run gives up waiting for its workers; set by [`Order::Stop`].
     stopping: Option<Instant>,
     summary: Summary,
+    /// The CPUs of this host that the run has had at its begin.
+    own_cpus: Option<CpuList>,
 }
 
 /// One of the workers that run side by side, started or not.
@@ -84,6 +90,8 @@ struct WorkerSlot {
     cell: Option<(PlannedCell, u32)>,
     /// The worker has reported the cell's begin.
     begun: bool,
+    /// This host when the cell was given to an emulated one.
+    below: Option<HostMoment>,
     /// A cell to run again because its worker died, with the number of deaths.
     again: Option<(PlannedCell, u32)>,
 }
@@ -157,6 +165,7 @@ impl RunLoop<'_> {
             bench.hand = Some(WorkerHandle::start(command, number, reports.clone())?);
         }
         (bench.cell, bench.begun) = (Some((cell, deaths)), false);
+        bench.below = self.moment().filter(|_| host == HostKind::Emulated);
         let cpus = self.workers.cpus(host, number);
         let point = &self.experiment.points[cell.point];
         let method = self.experiment.method;
@@ -200,7 +209,10 @@ impl RunLoop<'_> {
                 bench.begun |= bench.cell.is_some_and(|(cell, _)| cell.cell == begun);
                 Ok(())
             }
-            WorkerReport::WorkerMessage(WorkerMessage::Ended(ended)) => {
+            WorkerReport::WorkerMessage(WorkerMessage::Ended(mut ended)) => {
+                if let Some((cell, _)) = &bench.cell {
+                    self.add_below(bench.below, &self.experiment.points[cell.point], &mut ended);
+                }
                 if let Some((cell, _)) = bench.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
                     self.keep(&cell, *ended)?;
                 }
@@ -228,6 +240,24 @@ impl RunLoop<'_> {
                 let outcome = Outcome::Failed { error: reason, trace: String::new() };
                 self.keep(&cell, nothing(&cell, outcome))
             }
+        }
+    }
+
+    /// This host now.
+    fn moment(&self) -> Option<HostMoment> {
+        self.own_cpus.as_ref().map(|cpus| HostWatch::below(cpus).moment())
+    }
+
+    /// Adds what this host did while a cell ran in an emulated one.
+    fn add_below(&self, before: Option<HostMoment>, point: &Point, ended: &mut Ended) {
+        let Outcome::Done { figures } = &mut ended.outcome else { return };
+        let seconds = figures.seconds;
+        if let Some((before, after)) = before.zip(self.moment())
+            && let Some(around) = &mut figures.around
+        {
+            let span = HostWindow { before, after, pause: Nanos::ZERO };
+            let all = self.own_cpus.as_ref().map_or(0, |cpus| cpus.cpus().len() as u32);
+            around.add_below(&span, all, point, (seconds, ended.took));
         }
     }
 

@@ -27,7 +27,7 @@ pub fn counted(disturbance: Disturbance) -> Option<String> {
         .then(|| format!("disturbed windows, no figures of a lock: {}", parts.join(", ")))
 }
 
-/// What disturbed the windows of a point, a note for each kind.
+/// A note on each kind of disturbance of a point's windows.
 pub fn notes(point: &PointStudy) -> Vec<String> {
     let Disturbance { overlong, stopped, starved, lacking, throttled } = point.disturbance;
     let asked = point.point.duration.as_secs_f64();

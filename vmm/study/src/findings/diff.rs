@@ -37,7 +37,7 @@ impl Both {
         stats::is_contrary(&self.verdict, self.ratio)
     }
 
-    /// How many repetitions there are, and how many could be enough for one of so many points.
+    /// The number of repetitions, and how many could be enough for one of `points` points.
     fn too_few(&self, points: usize) -> Gap {
         let (after, before) = stats::total(&self.places);
         let of_each = stats::samples_in_blocks_for(points, self.places.len());
@@ -129,7 +129,7 @@ impl<'a> Regression<'a> {
     }
 }
 
-/// Why nothing can be found at a point, however much worse the second run is there.
+/// The reason why a point cannot be judged, however much worse the second run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gap {
     /// The first run has no figures of it.
@@ -192,7 +192,7 @@ impl Diff {
             .collect()
     }
 
-    /// Why nothing can be found at this one of so many points.
+    /// The reason why this one of `points` points cannot be judged.
     fn gap(&self, point: &Point, points: usize) -> Option<Gap> {
         let of = |study: &Study| measured(study).any(|(other, _)| other.point.is_like(point));
         let is_broken = |study: &PointStudy| {

@@ -110,7 +110,8 @@ pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
     (1..).find(can_be).unwrap_or(usize::MAX)
 }
 
-/// As [`samples_in_blocks_for`], of one side, where the other one has so many in each block.
+/// The least number of samples of one side with which a difference can be significant, where `others` are the samples of the
+/// second side in each block.
 pub fn samples_beside(others: &[usize], comparisons: usize) -> usize {
     let can_be = |samples: &usize| {
         let part = |ix| spread(*samples, others.len(), ix);

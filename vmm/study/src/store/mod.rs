@@ -8,6 +8,7 @@ pub mod export;
 mod read;
 pub mod record;
 pub mod sweep;
+mod tally;
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -25,12 +26,13 @@ use thiserror::Error;
 use read::open_regular;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use read::read_from;
-pub use read::{Contents, Tally, Torn, read, read_head};
+pub use read::{Contents, Torn, read, read_head};
 use record::{Line, RunLine, SessionLine};
 use sweep::{
     Checksum,
     record::{SweepLine, Unit, UnitLine},
 };
+pub use tally::Tally;
 
 use base::{files::FileError, io_errors::without_path};
 

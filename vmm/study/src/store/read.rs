@@ -1,7 +1,7 @@
 //! Reads a store, whose last line may be torn.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     fs::File,
     io::{self, BufRead, BufReader, Read},
     path::Path,
@@ -48,42 +48,11 @@ pub struct Torn {
     pub bytes: u64,
 }
 
-/// The cells of a run, by how they ended. A cell that was measured again counts as it ended then.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
-    /// With figures.
-    pub done: u32,
-    /// Without.
-    pub failed: u32,
-    /// With a lock that violated mutual exclusion or its order, which is a bug. They may have figures.
-    pub broken: u32,
-    /// Not measured yet, or aborted.
-    pub left: u32,
-}
-
 impl Contents {
-    /// The line that counts of each cell: the last one, as a cell may have been run again.
-    pub fn last_of_each(&self) -> BTreeMap<u32, &CellLine> {
-        self.cells.iter().map(|cell| (cell.cell, cell)).collect()
-    }
-
-    /// The cells by how they ended.
-    pub fn tally(&self) -> Tally {
-        let last = self.last_of_each();
-        let number =
-            |is: fn(&CellLine) -> bool| last.values().filter(|cell| is(cell)).count() as u32;
-        let ended = number(CellLine::is_ended);
-        Tally {
-            done: number(|cell| cell.figures().is_some()),
-            failed: number(CellLine::has_failed),
-            broken: number(CellLine::is_broken),
-            left: self.run.cells.saturating_sub(ended),
-        }
-    }
-
     /// Numbers of the cells that need not be run again: those done and those failed.
     pub fn finished(&self) -> HashSet<u32> {
-        self.cells.iter().filter(|cell| cell.is_ended()).map(|cell| cell.cell).collect()
+        let last = self.last_of_each().into_values();
+        last.filter(|cell| cell.is_ended()).map(|cell| cell.cell).collect()
     }
 }
 
@@ -185,7 +154,7 @@ struct StoreReading {
     sessions: Vec<SessionLine>,
     cells: Vec<CellLine>,
     finished: HashSet<u32>,
-    /// Those of them that may have been measured again.
+    /// Cells that may be measured again.
     failed: HashSet<u32>,
     torn: Option<Torn>,
 }
@@ -214,11 +183,14 @@ impl StoreReading {
                 if cell.cell >= run.cells {
                     return Err("the run has no cell of that number");
                 }
-                let is_again = cell.is_ended() && !self.finished.insert(cell.cell);
-                if is_again && !self.failed.remove(&cell.cell) {
+                let may_come_again = self.failed.remove(&cell.cell);
+                if self.finished.contains(&cell.cell) && !may_come_again {
                     return Err("the cell is there already");
                 }
-                if cell.has_failed() {
+                if cell.is_ended() {
+                    self.finished.insert(cell.cell);
+                }
+                if !cell.is_ended() || cell.has_failed() {
                     self.failed.insert(cell.cell);
                 }
                 self.cells.push(*cell);

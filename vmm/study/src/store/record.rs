@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        disturbance::HostWindow,
         host::HostFacts,
+        host_window::HostWindow,
         point::{HostKernel, Point},
         sync_counters::WorkCounts,
         timings::Timings,
@@ -156,26 +156,6 @@ impl CellLine {
     /// Has figures or has failed, and need not be run again.
     pub fn is_ended(&self) -> bool {
         self.outcome != Outcome::Aborted
-    }
-
-    /// The figures; None if it has none, if its rate is not a finite number, or if they are of no time.
-    pub fn figures(&self) -> Option<&Figures> {
-        match &self.outcome {
-            Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
-                Some(figures)
-            }
-            _ => None,
-        }
-    }
-
-    /// Has a lock failed in it?
-    pub fn is_broken(&self) -> bool {
-        matches!(&self.outcome, Outcome::Done { figures } if figures.is_broken())
-    }
-
-    /// Has it ended without figures, for a reason that need not be the lock's? It may be measured again.
-    pub fn has_failed(&self) -> bool {
-        self.is_ended() && self.figures().is_none() && !self.is_broken()
     }
 }
 

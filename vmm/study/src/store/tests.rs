@@ -246,3 +246,38 @@ fn counts_of_failures_are_not_added() {
     );
     assert!(!figures(0, 0).is_broken());
 }
+
+/// A cell that failed may be measured again, by a session that may be ended early; one that is done, or BROKEN, may not.
+#[test]
+fn only_a_failed_cell_is_there_twice() {
+    let broken = || match done() {
+        Outcome::Done { mut figures } => {
+            figures.disorder = 1;
+            Outcome::Done { figures }
+        }
+        other => other,
+    };
+    let counts = |name: &str, outcomes: Vec<Outcome>| {
+        let dir = dir(name);
+        let mut store = Store::create(&dir, run()).unwrap();
+        outcomes.into_iter().for_each(|outcome| store.append(&cell(2, outcome)).unwrap());
+        let read = read(&dir);
+        fs::remove_dir_all(dir).unwrap();
+        let contents = read.ok()?;
+        let Tally { done, failed, broken, .. } = contents.tally();
+        Some((done, failed, broken, contents.finished().contains(&2)))
+    };
+    let once = |outcome| counts("once", vec![outcome]);
+    assert_eq!(once(failure()), Some((0, 1, 0, true)));
+    assert_eq!(once(broken()), Some((1, 0, 1, true)));
+    assert_eq!(once(Outcome::Aborted), Some((0, 0, 0, false)));
+    let again = |outcomes| counts("again", outcomes);
+    assert_eq!(again(vec![failure(), done()]), Some((1, 0, 0, true)));
+    assert_eq!(again(vec![failure(), Outcome::Aborted]), Some((0, 0, 0, false)));
+    assert_eq!(again(vec![failure(), Outcome::Aborted, failure(), done()]), Some((1, 0, 0, true)));
+    for first in [done(), broken()] {
+        for second in [done(), failure(), Outcome::Aborted] {
+            assert_eq!(again(vec![first.clone(), second]), None);
+        }
+    }
+}

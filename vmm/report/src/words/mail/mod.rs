@@ -116,7 +116,7 @@ fn table_of_regressions(diff: &Diff) -> Option<Table> {
     )
 }
 
-/// The points of either run that cannot be judged, in one line; None: there is none.
+/// The points of either run that cannot be judged, in one line; None if all can.
 pub fn not_judged(diff: &Diff) -> Option<String> {
     let gaps = diff.gaps();
     let mut reasons: Vec<(Gap, Vec<&Point>)> = Vec::new();

@@ -156,8 +156,8 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     assert!(line.starts_with(expected) && line.ends_with("; 13 other points"), "{line}");
 }
 
-/// Regression (G13): a second run without half of the first one's points passed without a line, and one of 2
-/// repetitions beside 8 was to measure 5 of each.
+/// Regression (G13): a second run without half of the first one's points passed without a line, and 2
+/// repetitions against 8 asked for 5 of each.
 #[test]
 fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
     use study::store::record::CellLine;
