@@ -15,7 +15,7 @@ use super::{
     job::{Ended, Job, WorkerMessage},
     worker_handle::{Reports, WorkerHandle, WorkerReport},
 };
-use crate::host::{around::HostWatch, resolve_cpus};
+use crate::host::{allowed_cpus, around::HostWatch};
 use base::units::{CpuList, Nanos};
 use machine::clock;
 use study::{
@@ -57,7 +57,7 @@ pub async fn run(
         paused: false,
         stopping: None,
         summary: Summary::default(),
-        own_cpus: resolve_cpus(None).ok(),
+        own_cpus: allowed_cpus().ok(),
     };
     for host in [HostKind::Direct, HostKind::Emulated] {
         let is_on_host = |cell: &&PlannedCell| experiment.points[cell.point].host == host;
