@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[global_allocator]
+static HEAP: pvticket::cli::Heap = pvticket::cli::Heap;
+
 fn main() -> std::process::ExitCode {
     pvticket::cli::main()
 }

@@ -33,6 +33,7 @@ use os::{
 use study::{
     findings::{RunRecord, Study},
     spec::Only,
+    store,
 };
 
 /// The directory of a store.
@@ -62,6 +63,16 @@ impl Folder {
         match self {
             Self::Named(dir) => dir,
             Self::Temporary(dir) => dir.path(),
+        }
+    }
+
+    /// Is there anything in it to go on with? A temporary store without a cell is nothing.
+    pub fn is_worth_keeping(&self) -> bool {
+        match self {
+            Self::Named(dir) => dir.join(store::FILE).exists(),
+            Self::Temporary(dir) => {
+                store::read(dir.path()).is_ok_and(|store| !store.cells.is_empty())
+            }
         }
     }
 

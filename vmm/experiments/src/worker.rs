@@ -23,6 +23,7 @@ use crate::{
 use base::{sched_features, text, units::ByteSize};
 use confine::{Class, Files, Needs};
 use emulated::StdinMode;
+use kvm::sys::fatal;
 use lab::{
     Interrupt,
     host::{
@@ -178,6 +179,7 @@ impl Default for Setup {
 /// Measures the cells that come on stdin, one line of JSON per cell, and returns the exit status. What confines this
 /// process has been chosen.
 pub fn run(setup: Setup) -> anyhow::Result<u8> {
+    fatal::end_at_once();
     match setup.host {
         HostKind::Direct if setup.changes == Changes::InChildren => in_children(setup),
         HostKind::Direct => direct(&setup),

@@ -1,44 +1,92 @@
-//! Limits of this process that an error may come from: open files and threads.
+//! Limits of this process: what it does about them at its start, and where an error comes from one.
 
-use rustix::{
-    io::Errno,
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What to do about an error, and the words for it of a program that does not print its number, as QEMU.
-const ADVICE: [(Errno, &str, &str); 2] = [
-    (Errno::MFILE, "Too many open files", "allow more with ulimit -n"),
+use kvm::sys::fatal;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Advice for an error whose text has one of these words: from Rust, or from a program that does not print the
+/// number, as QEMU.
+const ADVICE: [(&[&str], &str); 4] = [
+    (&["os error 24)", "Too many open files"], "allow more with ulimit -n"),
     (
-        Errno::AGAIN,
-        "Resource temporarily unavailable",
-        "if no thread could be started, allow more with ulimit -u, or with pids.max of the control group",
+        &["os error 11)", "Resource temporarily unavailable"],
+        "if no thread could be started, allow more with ulimit -u, or with pids.max of the control group; \
+         if no timer, with ulimit -i",
     ),
+    (&["os error 27)", "File too large"], "allow more with ulimit -f"),
+    // A child that the limit has ended.
+    (&["(SIGXCPU)"], "allow more with ulimit -t"),
 ];
 
-/// Raises the soft limit of open files to the hard one, which needs no privilege: 128 vCPUs with
-/// `--stats` need more than the usual 1024.
-pub fn raise() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        // Most commands work with the lower limit, too.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+/// The words of an error for lack of memory.
+const NO_MEMORY: [&str; 2] = ["os error 12)", "Cannot allocate memory"];
+
+/// There is a limit of memory. Confined threads may not ask.
+static MEMORY_IS_LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// The least stack of the main thread, in bytes: parsing the command line takes most of it.
+const LEAST_STACK: u64 = 1 << 20;
+
+/// Prepares for the limits, before anything else; fails, with the reason, if nothing can be done within them.
+pub fn prepare() -> Result<(), String> {
+    fatal::expect_limits();
+    raise();
+    leave_time_to_end();
+    let is_limited = |resource| getrlimit(resource).current.is_some();
+    MEMORY_IS_LIMITED.store([Resource::As, Resource::Data].into_iter().any(is_limited), Relaxed);
+    let stack = getrlimit(Resource::Stack).current;
+    match stack.filter(|stack| *stack < LEAST_STACK) {
+        Some(stack) => Err(format!(
+            "the stack may have no more than {} KiB: allow {} KiB with ulimit -s",
+            stack >> 10,
+            LEAST_STACK >> 10
+        )),
+        None => Ok(()),
     }
 }
 
-/// Adds advice to an error text that says EMFILE or EAGAIN.
-pub fn advised(text: String) -> String {
-    let is_named = |errno: Errno, words: &str| {
-        text.contains(&format!("os error {})", errno.raw_os_error())) || text.contains(words)
-    };
-    match ADVICE.iter().find(|(errno, words, _)| is_named(*errno, words)) {
-        Some((_, _, advice)) => format!("{text}; {advice}"),
-        None => text,
+/// Raises soft limits to the hard ones, which needs no privilege: open files, as 128 vCPUs with `--stats` need
+/// more than the usual 1024, and the stack, if it is too small.
+fn raise() {
+    for resource in [Resource::Nofile, Resource::Stack] {
+        let limit = getrlimit(resource);
+        let is_enough = resource == Resource::Stack
+            && limit.current.is_none_or(|current| current >= LEAST_STACK);
+        if limit.current != limit.maximum && !is_enough {
+            // Most commands work with the lower limit, too.
+            let _ = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
+        }
     }
+}
+
+/// At the hard limit of CPU time the kernel ends a process without a word; `ulimit -t` sets both.
+fn leave_time_to_end() {
+    let limit = getrlimit(Resource::Cpu);
+    if let Some(most) = limit.maximum.filter(|most| *most > 1 && limit.current == Some(*most)) {
+        // A refusal leaves an end without a word.
+        let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(most - 1), ..limit });
+    }
+}
+
+/// Adds advice to the text of an error that a limit causes.
+pub fn advised(text: String) -> String {
+    let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    let advice = match ADVICE.iter().find(|(words, _)| has(words)) {
+        Some((_, advice)) => advice,
+        None if has(&NO_MEMORY) && MEMORY_IS_LIMITED.load(Relaxed) => {
+            "there is a limit: ulimit -v, ulimit -d"
+        }
+        None => return text,
+    };
+    format!("{text}; {advice}")
 }
 
 #[cfg(test)]
 mod tests {
     use std::io;
+
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -49,6 +97,9 @@ mod tests {
         assert!(text(Errno::AGAIN).contains("(os error 11); if no thread could be started"));
         let qemu = "the emulator exited unexpectedly: qemu_thread_create: Resource temporarily unavailable";
         assert!(advised(qemu.into()).contains("or with pids.max of the control group"));
+        assert!(text(Errno::FBIG).ends_with("(os error 27); allow more with ulimit -f"));
+        let ended = "the worker ended with signal: 24 (SIGXCPU)";
+        assert_eq!(advised(ended.into()), format!("{ended}; allow more with ulimit -t"));
         assert!(text(Errno::NOTUNIQ).ends_with("(os error 76)"));
         // One of which the number of another is a part.
         assert!(text(Errno::NODEV).ends_with("(os error 19)"));

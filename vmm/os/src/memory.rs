@@ -2,7 +2,10 @@
 
 use std::{fmt, path::Path};
 
-use rustix::system::sysinfo;
+use rustix::{
+    process::{Resource, getrlimit},
+    system::sysinfo,
+};
 
 use crate::groups::{Listed, Version, group_dirs, number_in};
 use base::units::ByteSize;
@@ -70,7 +73,9 @@ impl Memory {
 
     /// Why a process was killed that nobody here has killed.
     pub fn probably_lacking(self) -> String {
-        format!("probably out of memory: {self}")
+        let of_time =
+            getrlimit(Resource::Cpu).maximum.map_or("", |_| " or of CPU time (ulimit -t)");
+        format!("probably out of memory{of_time}: {self}")
     }
 }
 

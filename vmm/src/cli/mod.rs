@@ -45,9 +45,13 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use emulated::agent;
 use experiments::{FAILURE, Usage};
-use kvm::{signal, sys::inherited};
+pub use kvm::sys::heap::Heap;
+use kvm::{
+    signal,
+    sys::{fatal, inherited},
+};
 use os::{
-    limits,
+    limits, signals,
     streams::{self, print, say},
 };
 
@@ -108,6 +112,10 @@ pub fn main() -> ExitCode {
     if agent::is_wanted() {
         agent::run();
     }
+    if let Err(reason) = limits::prepare() {
+        say(format_args!("pvticket: {reason}"));
+        return ExitCode::from(FAILURE);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
@@ -117,7 +125,6 @@ pub fn main() -> ExitCode {
         Err(_) => return print_help(),
     };
     inherited::note();
-    limits::raise();
     streams::input_is_terminal();
     let result = prepare().and_then(|()| dispatch(cli.command));
     // Said for every status, which may be due to the input that was lacking.
@@ -125,6 +132,10 @@ pub fn main() -> ExitCode {
         .map(|error| say(format_args!("pvticket: cannot read stdin: {error}")))
         .is_some();
     match result {
+        _ if signals::is_out_of_time() => {
+            say(format_args!("{}", fatal::OUT_OF_TIME));
+            ExitCode::from(FAILURE)
+        }
         Ok(0) if let Some(error) = streams::failure() => unwritten(error),
         Ok(0) if is_unread => ExitCode::from(FAILURE),
         Ok(status) => ExitCode::from(status),

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod disposition;
 pub mod fatal;
 pub mod fpu;
+pub mod heap;
 pub mod inherited;
 pub mod landlock;
 pub mod overlay;

@@ -3,7 +3,8 @@
 //! The first SIGINT, SIGTERM or SIGHUP asks for an orderly end: it raises the [`Interrupt`] of
 //! [`catch`]. A second one restores the terminal and takes its default action: the process ends at
 //! once, whatever it is doing. A signal that was ignored when the process started stays ignored, as
-//! nohup(1) and background jobs of scripts expect. SIGTSTP restores the terminal's mode, SIGCONT
+//! nohup(1) and background jobs of scripts expect. The limit of CPU time ends it in order, too, with status 1:
+//! its signal comes again each second, and the hard limit ends the process at once. SIGTSTP restores the terminal's mode, SIGCONT
 //! sets it again, by what [`around_stops`] was given.
 
 mod interrupt;
@@ -19,7 +20,7 @@ use std::{
 };
 
 use signal_hook::{
-    consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP},
+    consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGXCPU},
     iterator::Signals,
     low_level::emulate_default_handler,
 };
@@ -27,10 +28,10 @@ use signal_hook::{
 pub use interrupt::Interrupt;
 
 use confine::Class;
-use kvm::sys::disposition::is_ignored;
+use kvm::sys::{disposition::is_ignored, fatal};
 
 /// Signals that end the program.
-const ENDING: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGTERM, SIGXCPU];
 
 /// Two signals this close count as one: timeout(1) signals its child and then the child's group,
 /// and a terminal that hangs up may signal twice, too.
@@ -81,6 +82,7 @@ pub fn catch() -> io::Result<Interrupt> {
     let interrupt = Interrupt::with_bell()?;
     let wanted = ENDING.into_iter().chain([SIGTSTP, SIGCONT]).filter(|signal| !is_ignored(*signal));
     let signals = Signals::new(wanted)?;
+    fatal::watch_time();
     let raised = interrupt.clone();
     thread::Builder::new()
         .name("signals".into())
@@ -106,9 +108,14 @@ pub fn exit_status() -> u8 {
     }
 }
 
-/// Exit status of an end by this signal.
+/// Exit status of an end by this signal. The limit of CPU time is an error, as any other limit.
 pub fn status_of(signal: i32) -> u8 {
-    128 + (signal as u8 & 0x7f)
+    if signal == SIGXCPU { 1 } else { 128 + (signal as u8 & 0x7f) }
+}
+
+/// Did the limit of CPU time ask for the end?
+pub fn is_out_of_time() -> bool {
+    first() == Some(SIGXCPU)
 }
 
 /// The first signal that asked for the end.
@@ -132,6 +139,7 @@ fn attend(mut signals: Signals, interrupt: &Interrupt) {
                 take_again();
             }
             SIGCONT => take_again(),
+            SIGXCPU if SINCE.get().is_some() => {}
             _ => match SINCE.get() {
                 None => {
                     FIRST.store(signal, SeqCst);

@@ -276,7 +276,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     match compare(plan, &folder, &args.kernels.files(), &files) {
         Ok(0) => Ok(0),
         other => {
-            if folder.path().join(store::FILE).exists() {
+            if folder.is_worth_keeping() {
                 let dir = folder.keep();
                 let dir = quoted(&dir.display().to_string());
                 say(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
