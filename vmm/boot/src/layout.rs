@@ -8,6 +8,7 @@
 //! 0x0009_fc00  end of the low RAM that e820 reports
 //! 0x000d_0000  telemetry lines of the contract
 //! 0x000e_0000  ACPI: RSDP first, the tables behind it
+//! 0x000f_fff0  what a PC's firmware has at its reset vector: a reset
 //! 0x0010_0000  1 MiB: kernels, payload images
 //!              ... initrd at the top of RAM below the hole
 //! 0xc000_0000  3 GiB: MMIO hole (IOAPIC, local APIC, KVM's own pages)
@@ -64,6 +65,9 @@ pub const ACPI: Gpa = Gpa(0xe_0000);
 
 /// First address above the ACPI tables; the end of the first MiB.
 pub const ACPI_END: Gpa = Gpa(0x10_0000);
+
+/// Where a processor begins in real mode after a reset, and where kernels jump to for one (`reboot=b`).
+pub const RESET_VECTOR: Gpa = Gpa(0xf_fff0);
 
 /// First address for kernels: no boot data is at or above it.
 pub const HIGH_RAM: Gpa = Gpa(0x10_0000);
@@ -127,6 +131,7 @@ const _: () = {
     assert!(CMDLINE.0 + CMDLINE_SPACE <= LOW_RAM_END.0);
     assert!(LOW_RAM_END.0 <= TELEMETRY.0 && TELEMETRY_END.0 <= ACPI.0);
     assert!(TELEMETRY.0.is_multiple_of(PAGE_SIZE));
+    assert!(RESET_VECTOR.0 > ACPI.0 && RESET_VECTOR.0 < ACPI_END.0);
     assert!(ACPI_END.0 <= HIGH_RAM.0);
     assert!(HOLE_START.0 <= IOAPIC.0 && KVM_PAGES_END.0 <= HOLE_END.0);
     assert!(KVM_IDENTITY_MAP.0 + PAGE_SIZE == KVM_TSS.0);

@@ -4,7 +4,7 @@ use std::io::Seek;
 use std::ops::Range;
 
 use kvm_bindings::{kvm_regs, kvm_sregs};
-use vm_memory::{GuestMemoryMmap, ReadVolatile, bitmap::Bitmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, ReadVolatile, bitmap::Bitmap};
 
 use super::error::{BootError, ImageError};
 use super::image::Image;
@@ -17,6 +17,10 @@ use base::units::{Gpa, VcpuCount};
 
 /// RFLAGS at entry: only the bit that is always set. Interrupts are off.
 const RFLAGS: u64 = 0x2;
+
+/// At the reset vector, in real mode: `mov al, 0xfe; out 0x64, al`, a reset by the keyboard controller; `hlt; jmp` back
+/// to it.
+const RESET: [u8; 7] = [0xb0, 0xfe, 0xe6, 0x64, 0xf4, 0xeb, 0xfd];
 
 /// The format of a kernel file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,7 @@ pub fn load_linux(
     paging::write(memory, kernel.end, MappingAccess::Kernel)?;
     Ring::Kernel.write_gdt(memory)?;
     acpi::write(memory, vcpus)?;
+    memory.write_slice(&RESET, GuestAddress(layout::RESET_VECTOR.0))?;
     Ok(LinuxEntry { format: kernel.format, entry: kernel.entry, kernel_end: kernel.end, initrd })
 }
 

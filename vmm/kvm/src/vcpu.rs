@@ -75,6 +75,28 @@ pub struct KernelRegisters {
     pub gs_base: u64,
 }
 
+/// Where a vCPU is, outside the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VcpuState {
+    /// Its activity once it is entered.
+    pub activity: Activity,
+    /// The instruction pointer.
+    pub rip: u64,
+    /// Interrupts are on (RFLAGS.IF).
+    pub takes_interrupts: bool,
+}
+
+/// The activity of a vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// It waits for its guest to start it.
+    NotStarted,
+    /// It is in HLT.
+    Halted,
+    /// Neither.
+    Runs,
+}
+
 /// One vCPU. `run` must be called only by the thread that called [`Vcpu::arm_kick`].
 #[derive(Debug)]
 pub struct Vcpu {
@@ -194,6 +216,18 @@ impl Vcpu {
     /// pending interrupt takes effect only when the vCPU is entered again.)
     pub fn is_halted(&self) -> bool {
         self.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
+    }
+
+    /// Where the vCPU is.
+    pub fn state(&self) -> Result<VcpuState, KvmError> {
+        const IF: u64 = 1 << 9;
+        let regs = self.regs()?;
+        let activity = match self.fd.get_mp_state().map(|state| state.mp_state) {
+            Ok(KVM_MP_STATE_UNINITIALIZED) => Activity::NotStarted,
+            Ok(KVM_MP_STATE_HALTED) => Activity::Halted,
+            _ => Activity::Runs,
+        };
+        Ok(VcpuState { activity, rip: regs.rip, takes_interrupts: regs.rflags & IF != 0 })
     }
 
     /// The registers of a vCPU that is in ring 0; None if it is in ring 3.

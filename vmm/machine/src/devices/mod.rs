@@ -4,8 +4,8 @@
 pub mod bench;
 pub mod channel;
 pub mod hypercall;
+pub mod last_words;
 pub mod output;
-pub mod panic;
 pub mod power;
 pub mod serial;
 
@@ -18,8 +18,8 @@ use vmm_sys_util::eventfd::EventFd;
 
 use bench::Bench;
 use channel::{Closing, StdinChannel};
+use last_words::LastWords;
 use output::{Output, WaitRunner};
-use panic::PanicWatch;
 use power::PowerRequest;
 use serial::SerialPort;
 
@@ -52,8 +52,8 @@ pub struct Devices {
     pub misuse: FirstMisuse,
     /// The guest's lifecycle events.
     pub events: EventLog,
-    /// What is known of a panic of the guest's kernel.
-    pub panic: Arc<PanicWatch>,
+    /// The last lines of the guest's kernel.
+    pub words: Arc<LastWords>,
     /// Receives the steps of the guest's benchmark, if it is measured from outside.
     pub bench: Option<Arc<dyn Bench>>,
 }

@@ -10,8 +10,8 @@ use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
+    last_words::LastWords,
     output::{Locked, Output, Sink, WaitRunner},
-    panic::PanicWatch,
 };
 
 /// Bytes of input kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more input
@@ -57,7 +57,7 @@ pub struct SerialPort {
     /// Locked before the port itself, so that output keeps its order.
     out: Output,
     /// Is shown the output, if this is the console of a guest's kernel.
-    panic: Option<Arc<PanicWatch>>,
+    words: Option<Arc<LastWords>>,
 }
 
 impl fmt::Debug for SerialPort {
@@ -72,12 +72,12 @@ impl SerialPort {
     pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Sink>) -> Self {
         let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
         let inner = Mutex::new(BufferedUart { uart, backlog: VecDeque::new() });
-        Self { inner, out: Output::new(out), panic: None }
+        Self { inner, out: Output::new(out), words: None }
     }
 
     /// This port, as the console of a guest's kernel.
-    pub fn watched(self, panic: Arc<PanicWatch>) -> Self {
-        Self { panic: Some(panic), ..self }
+    pub fn watched(self, words: Arc<LastWords>) -> Self {
+        Self { words: Some(words), ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, BufferedUart> {
@@ -109,8 +109,8 @@ impl SerialPort {
         // The buffer is handed back, so that the next write allocates nothing.
         let mut sent = mem::take(inner.uart.writer_mut());
         drop(inner);
-        if let Some(panic) = &self.panic {
-            panic.look(&sent);
+        if let Some(words) = &self.words {
+            words.look(&sent);
         }
         let written = out.write(&sent, aside);
         sent.clear();

@@ -1,6 +1,7 @@
 //! Kernel parameters and memory layout of Linux guests.
 
 use base::units::Gpa;
+use kvm::vcpu::TscClock;
 
 /// Kernel parameters of every boot. `reboot=k` resets through the keyboard controller's port, which
 /// ends the machine; `panic=-1` does so at once after a panic; COM2 carries the wake byte of the
@@ -12,6 +13,13 @@ pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 
 /// A panic before the console driver is registered says why; otherwise such a guest resets and
 /// prints nothing. It prints from here on, so `quiet` goes before it.
 pub const EARLY_CONSOLE: &str = "earlycon=uart8250,io,0x3f8";
+
+/// The parameter that names the rate of the time stamp counter; None: it is not known. A kernel without KVM's clock
+/// (`no-kvmclock`, `nopv`, without CONFIG_PARAVIRT) has no other way to it on this machine, which has no clock to
+/// calibrate by, and would wait for the first tick of its timer for ever. KVM's clock has the same rate.
+pub fn clock_parameter(clock: TscClock) -> Option<String> {
+    (clock.khz > 0).then(|| format!("tsc_early_khz={}", clock.khz))
+}
 
 /// Virtual address of the kernel's image (`__START_KERNEL_map`, x86/x86_64/mm.rst).
 const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
@@ -106,6 +114,12 @@ mod tests {
         for word in ["maxcpus=0x1", "maxcpus=10", "maxcpus=", "nr_cpus=0", "acpi=on", "lapic"] {
             assert_eq!(turns_the_io_apic_off(word), None, "{word}");
         }
+    }
+
+    #[test]
+    fn the_rate_of_the_clock_is_a_parameter() {
+        let of = |khz| clock_parameter(TscClock { offset: 7, khz });
+        assert_eq!((of(2_445_424), of(0)), (Some("tsc_early_khz=2445424".into()), None));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{
     fault::Dice,
     host_view::HostView,
     observed::ObservedKernel,
+    probe::Probe,
     recorder::{History, Recorder},
 };
 use crate::{devices::Devices, guest::kernel_symbols::KernelSymbols};
@@ -31,6 +32,8 @@ pub struct Board<H = KvmHost> {
     pub life: Lifecycle,
     /// What the host's kernel counts of it.
     pub host: HostView,
+    /// Questions to the vCPUs.
+    pub probe: Probe,
     /// What is known of a Linux guest's kernel, for the times when that does not say what it does with locks.
     pub kernel: ObservedKernel,
     at_counters_read: Mutex<Option<Box<[Counts]>>>,
@@ -116,6 +119,7 @@ impl<H: MachineHost> Board<H> {
             kicks: Kicks::new(host, vcpus, Recorder::new(vcpus, traced), dice),
             life: Lifecycle::new(vcpus, ended),
             host: counted,
+            probe: Probe::new(vcpus),
             kernel: ObservedKernel::new(vcpus, symbols),
             at_counters_read: Mutex::new(None),
         }

@@ -21,6 +21,8 @@ pub struct Lifecycle {
     running: AtomicU32,
     /// By vCPU: its guest code is done.
     done: Box<[AtomicBool]>,
+    /// vCPUs that the guest had started, of those that have ended.
+    started: AtomicU32,
     end: Mutex<Option<(End, Moment)>>,
     ended: EventFd,
 }
@@ -31,6 +33,7 @@ impl Lifecycle {
         Self {
             running: AtomicU32::new(vcpus.get()),
             done: vcpus.ids().map(|_| AtomicBool::new(false)).collect(),
+            started: AtomicU32::new(0),
             end: Mutex::new(None),
             ended,
         }
@@ -64,6 +67,16 @@ impl Lifecycle {
         if status != 0 || left == 0 {
             self.finish(End::Done(status));
         }
+    }
+
+    /// The thread of a vCPU ends that the guest has started.
+    pub fn had_started(&self) {
+        self.started.fetch_add(1, Relaxed);
+    }
+
+    /// How many vCPUs the guest had started, once their threads have ended.
+    pub fn started(&self) -> u32 {
+        self.started.load(Relaxed)
     }
 
     /// Is the guest code of this vCPU done?

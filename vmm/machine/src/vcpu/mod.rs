@@ -11,6 +11,7 @@ pub mod lifecycle;
 pub mod nurse;
 pub mod observed;
 pub mod overdue;
+pub mod probe;
 pub mod recorder;
 pub mod scheduler;
 pub mod step;
@@ -42,6 +43,13 @@ pub enum End {
     Panicked(String),
     /// The guest powered off.
     PowerOff,
+    /// All vCPUs are halted with interrupts off.
+    Halted {
+        /// The guest's user space ordered it.
+        ordered: bool,
+    },
+    /// The machine may run no longer; what its vCPUs did, in words.
+    TimedOut(String),
     /// The host requested the end.
     Stopped,
     /// The reader of the guest's output has closed it.

@@ -19,6 +19,7 @@ use crate::{
         bench::BenchStep,
         channel::Wake,
         hypercall::{self, Hypercall, Misuse, PageBytes, Query},
+        last_words::Order,
         output::Output,
         power::PowerRequest,
     },
@@ -72,6 +73,10 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
             board.vcpu_done(id, 0);
             Next::Leave
         }
+        // How some kernels restart (`reboot=t`).
+        Exit::TripleFault if board.devices.words.order() == Some(Order::Restart) => {
+            power(board, PowerRequest::Reset)
+        }
         Exit::TripleFault => Next::Fail(Cause::TripleFault),
         Exit::CannotEmulate(bytes) => Next::Fail(Cause::CannotEmulate(bytes)),
         Exit::InternalError(suberror) => Next::Fail(Cause::InternalError(suberror)),
@@ -83,7 +88,7 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
 fn power<H: MachineHost>(board: &Board<H>, request: PowerRequest) -> Next {
     Next::End(match request {
         PowerRequest::PowerOff => End::PowerOff,
-        PowerRequest::Reset => board.devices.panic.reason().map_or(End::Reset, End::Panicked),
+        PowerRequest::Reset => board.devices.words.panic().map_or(End::Reset, End::Panicked),
     })
 }
 
@@ -234,7 +239,7 @@ fn note<H: MachineHost>(board: &Board<H>, event: GuestEvent) {
         GuestEvent::BenchReady => note_bench(board, BenchStep::Ready),
         GuestEvent::WindowBegins => note_bench(board, BenchStep::Begins),
         GuestEvent::WindowEnds => note_bench(board, BenchStep::Ends),
-        GuestEvent::Panicked => board.devices.panic.told(),
+        GuestEvent::Panicked => board.devices.words.told(),
         GuestEvent::StdinWanted => {
             if board.devices.stdin.want() == Wake::Guest {
                 board.devices.wake_for_stdin();

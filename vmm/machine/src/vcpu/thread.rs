@@ -55,6 +55,9 @@ fn run(mut vcpu: Vcpu, board: &Board, place: &ThreadPlacement) {
             // Not before: the first vCPU of a schedule starts its idle watchers.
             confine::enter(Class::Vcpu);
             drive(&mut vcpu, board);
+            if !vcpu.awaits_start() {
+                board.life.had_started();
+            }
         }
         Err(cause) => fail(&vcpu, board, cause),
     }
@@ -101,9 +104,11 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
                 next
             }
         };
-        if let (Next::Interrupted | Next::NotStarted, Some(scheduler)) = (&next, board.scheduler())
-        {
-            scheduler.interrupted(id, &InterruptedVcpu { vcpu, board });
+        if matches!(next, Next::Interrupted | Next::NotStarted) {
+            board.probe.answer(id, || vcpu.state().ok());
+            if let Some(scheduler) = board.scheduler() {
+                scheduler.interrupted(id, &InterruptedVcpu { vcpu, board });
+            }
         }
         match next {
             Next::Resume | Next::Interrupted | Next::NotStarted => {}

@@ -13,15 +13,16 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use super::{
     Console, GuestSpec, MachineSpec, Running, VmError,
     input::{Pump, Subscriber},
-    loaded::{LoadedGuest, map_memory},
+    loaded::{LoadedGuest, map_memory, wiring},
+    lookout::Lookout,
     watchdog::{self, Watchdog},
 };
 use crate::{
     devices::{
         Devices, EventLog, FirstMisuse,
         channel::StdinChannel,
+        last_words::LastWords,
         output::{Output, Sink},
-        panic::PanicWatch,
         serial::SerialPort,
     },
     driver::{LineUpkeep, TelemetryView, Translate},
@@ -78,11 +79,10 @@ impl<'a> Vm<'a> {
     }
 
     fn build_in(spec: &'a MachineSpec, memory: Ram) -> Result<Self, VmError> {
-        // The guest first: a bad image is the most likely error, and is found without KVM.
-        let guest = LoadedGuest::load(spec, &memory)?;
         // The interrupt controllers have to exist before the vCPUs, which get their local APICs at
         // creation (kvm/api.rst, 4.24).
-        let vm = KvmVm::new(memory, guest.wiring(), layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
+        let wiring = wiring(&spec.guest);
+        let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
         let supported = vm.supported_cpuid()?;
         let cpuid_spec = CpuidSpec {
             vcpus: spec.vcpus,
@@ -96,18 +96,17 @@ impl<'a> Vm<'a> {
             doorbell: spec.pv == PvBackend::Doorbell,
             telemetry: spec.oversight.telemetry(),
         };
-        let vcpus = spec
-            .vcpus
-            .ids()
-            .map(|id| {
-                let vcpu = vm.create_vcpu(id)?;
-                // CPUID before MSRs: KVM checks MSRs against CPUID.
-                let mut table = cpuid::table(&supported, &cpuid_spec, id);
-                vcpu.set_cpuid(&table)?;
-                guest.set_registers(&vcpu, cpuid::extended_state(&mut table))?;
-                Ok(vcpu)
-            })
-            .collect::<Result<_, VmError>>()?;
+        let vcpus = spec.vcpus.ids().map(|id| vm.create_vcpu(id));
+        let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
+        // The rate of the clock is known by vCPUs only.
+        let clock = vcpus.first().map(Vcpu::tsc_clock).transpose()?.unwrap_or_default();
+        let guest = LoadedGuest::load(spec, vm.memory(), Some(clock))?;
+        for vcpu in &vcpus {
+            // CPUID before MSRs: KVM checks MSRs against CPUID.
+            let mut table = cpuid::table(&supported, &cpuid_spec, vcpu.id());
+            vcpu.set_cpuid(&table)?;
+            guest.set_registers(vcpu, cpuid::extended_state(&mut table))?;
+        }
         Ok(Self { spec, vm, vcpus })
     }
 
@@ -196,9 +195,9 @@ impl<'a> Vm<'a> {
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing, bench } =
             console;
         let signals = Signals::new()?;
-        let panic = Arc::<PanicWatch>::default();
+        let words = Arc::<LastWords>::default();
         let devices = Devices {
-            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?.watched(panic.clone()),
+            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?.watched(words.clone()),
             com2: serial(&vm, layout::COM2_IRQ, &signals, Box::new(io::sink()))?,
             stdin: StdinChannel::new(copy(&signals.drained)?),
             stdout: Output::new(stdout),
@@ -207,7 +206,7 @@ impl<'a> Vm<'a> {
             output_page: AtomicU32::new(0),
             misuse: FirstMisuse::new(),
             events: EventLog::new(copy(&signals.shell)?),
-            panic,
+            words,
             bench,
         };
         let kvm_stats = if spec.kvm_stats {
@@ -252,7 +251,10 @@ impl<'a> Vm<'a> {
             .map(Pending::open)
             .collect::<Result<_, _>>()
             .map_err(|error| VmError::SetUp("a descriptor of a vCPU", error))?;
-        let mut running = Running::new(board, subscribers, kvm_stats, clocks);
+        // A late kick may end a halt that nothing in the machine would end.
+        let lookout = spec.lookout.filter(|_| spec.faults.is_none());
+        let lookout = lookout.map(|spec| Lookout::new(spec, board.clone()));
+        let mut running = Running::new(board, subscribers, kvm_stats, clocks, lookout);
         if parks {
             running.help(|board| nurse::start(board, pending))?;
         }
@@ -281,7 +283,7 @@ const fn lines_at(guest: &GuestSpec) -> Gpa {
 /// Loads the guest into memory that is then discarded: checks its files without KVM.
 pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
     let memory = map_memory(spec)?;
-    LoadedGuest::load(spec, &memory).map(drop)
+    LoadedGuest::load(spec, &memory, None).map(drop)
 }
 
 /// The event descriptors with which devices and threads wake the event loop.

@@ -10,11 +10,12 @@ use super::{
 };
 use crate::guest::{
     initrd::InitrdSource,
+    linux,
     payload::{PAYLOAD_ELF, SharedView},
 };
 use base::units::{Gpa, VcpuId};
 use boot::{self, BootError, InitrdPart, LinuxEntry, Ring, lapic, msrs};
-use kvm::{Vcpu, Wiring, sys::ram::Ram};
+use kvm::{Vcpu, Wiring, sys::ram::Ram, vcpu::TscClock};
 
 /// Memory for this machine.
 pub(super) fn map_memory(spec: &MachineSpec) -> Result<Ram, VmError> {
@@ -31,15 +32,37 @@ pub(super) enum LoadedGuest {
     Payload(Gpa, Ring),
 }
 
+/// The in-kernel devices that a guest needs.
+pub(super) fn wiring(guest: &GuestSpec) -> Wiring {
+    match guest {
+        GuestSpec::Payload(payload) if !payload.needs_ring_0() => Wiring::Bare,
+        GuestSpec::Linux { .. } | GuestSpec::Payload(_) => Wiring::Full,
+    }
+}
+
 impl LoadedGuest {
-    pub(super) fn load(spec: &MachineSpec, memory: &Ram) -> Result<Self, VmError> {
+    /// Loads a guest whose vCPUs have this clock; None: there is no vCPU.
+    pub(super) fn load(
+        spec: &MachineSpec,
+        memory: &Ram,
+        clock: Option<TscClock>,
+    ) -> Result<Self, VmError> {
         match &spec.guest {
             GuestSpec::Linux { kernel, initrd, cmdline } => {
                 let mut file = open(kernel)?;
                 let mut files = initrd.iter().map(OpenPart::open).collect::<Result<Vec<_>, _>>()?;
                 let mut parts: Vec<InitrdPart<'_>> =
                     files.iter_mut().map(OpenPart::as_part).collect();
-                let entry = boot::load_linux(memory, &mut file, &mut parts, cmdline, spec.vcpus);
+                let clock = clock.and_then(linux::clock_parameter);
+                let timed = clock.map(|clock| format!("{clock} {cmdline}"));
+                let mut load = |cmdline: &str| {
+                    boot::load_linux(memory, &mut file, &mut parts, cmdline, spec.vcpus)
+                };
+                let entry = match load(timed.as_ref().unwrap_or(cmdline)) {
+                    // The user's own parameters come first.
+                    Err(BootError::CmdlineTooLong { .. }) if timed.is_some() => load(cmdline),
+                    loaded => loaded,
+                };
                 let entry = entry.map_err(|error| match error {
                     BootError::Kernel(cause) => VmError::Kernel(kernel.clone(), cause),
                     other => other.into(),
@@ -57,13 +80,6 @@ impl LoadedGuest {
                 )?;
                 Ok(Self::Payload(entry, ring))
             }
-        }
-    }
-
-    pub(super) fn wiring(&self) -> Wiring {
-        match self {
-            Self::Linux(_) | Self::Payload(_, Ring::Kernel) => Wiring::Full,
-            Self::Payload(_, Ring::User) => Wiring::Bare,
         }
     }
 
@@ -92,7 +108,7 @@ impl LoadedGuest {
                 let regs = boot::payload_registers(&mut sregs, vcpu.id(), *entry, *ring);
                 vcpu.set_sregs(&sregs)?;
                 vcpu.set_regs(&regs)?;
-                if self.wiring().has_halt() {
+                if *ring == Ring::Kernel {
                     let mut apic = vcpu.lapic()?;
                     lapic::enable(&mut apic);
                     vcpu.set_lapic(&apic)?;

@@ -10,7 +10,7 @@ use std::{
 
 use event_manager::{EventManager, SubscriberOps};
 
-use super::{VmError, input::Subscriber, left_behind, watchdog::Watchdog};
+use super::{VmError, input::Subscriber, left_behind, lookout::Lookout, watchdog::Watchdog};
 use crate::{
     clock::Moment,
     devices::hypercall::Misuse,
@@ -49,6 +49,7 @@ pub struct Running {
     /// Threads that do not belong to a vCPU.
     helpers: Vec<JoinHandle<()>>,
     watchdog: Option<Arc<Watchdog>>,
+    lookout: Option<Lookout>,
     /// By vCPU: its time stamp counter, where they were asked for.
     clocks: Box<[TscClock]>,
     started: Moment,
@@ -84,6 +85,8 @@ pub struct Report {
     pub kvm: BTreeMap<String, u64>,
     /// The guest's first misuse of a hypercall port.
     pub misuse: Option<Misuse>,
+    /// vCPUs that the guest has started.
+    pub started: u32,
     /// The faults injected, if any were asked for.
     pub faults: Option<FaultCounts>,
     /// Everything that the vCPUs did, if the machine was traced.
@@ -123,6 +126,7 @@ impl Running {
         subscribers: Vec<Subscriber>,
         kvm_stats: Vec<VcpuStats>,
         clocks: Box<[TscClock]>,
+        lookout: Option<Lookout>,
     ) -> Self {
         Self {
             board,
@@ -131,6 +135,7 @@ impl Running {
             kvm_stats,
             helpers: Vec::new(),
             watchdog: None,
+            lookout,
             clocks,
             started: Moment::now(),
         }
@@ -234,6 +239,7 @@ impl Running {
             at_counters_read: self.board.at_counters_read(),
             kvm,
             misuse: self.board.devices.misuse.get().copied(),
+            started: self.board.life.started(),
             faults: self.board.kicks.fault_counts(),
             history: self.board.history(),
         })
@@ -246,9 +252,17 @@ impl Running {
         }
         let mut trim = Trim::new();
         while !self.board.life.has_ended() {
-            let timeout = trim.due_in().map_or(-1, |due| due.as_millis() as i32);
+            let looks = self.lookout.as_ref().map(Lookout::due_in);
+            let due = trim.due_in().into_iter().chain(looks).min();
+            // Rounded up: before its time a look sees nothing.
+            let timeout = due.map_or(-1, |due| due.as_micros().div_ceil(1000) as i32);
             match manager.run_with_timeout(timeout) {
-                Ok(_) => trim.look(),
+                Ok(_) => {
+                    trim.look();
+                    if let Some(lookout) = &mut self.lookout {
+                        lookout.look(&self.threads);
+                    }
+                }
                 Err(event_manager::Error::Epoll(error)) if error.errno() == libc::EINTR => {}
                 Err(error) => return Err(VmError::EventLoop(error)),
             }

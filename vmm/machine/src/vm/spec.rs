@@ -4,7 +4,7 @@ use std::{fs::File, path::PathBuf, sync::Arc};
 
 use hypercalls::payload::{MEMORY, Workload};
 
-use super::Oversight;
+use super::{LookoutSpec, Oversight};
 use crate::{
     guest::{initrd::InitrdSource, kernel_symbols::KernelSymbols, payload::PayloadSpec},
     vcpu::{ThreadPlacement, fault::FaultPlan},
@@ -53,6 +53,8 @@ pub struct MachineSpec {
     pub cgroups: Vec<Arc<File>>,
     /// Telemetry of the guest's locks, and the watchdog.
     pub oversight: Oversight,
+    /// How a user's guest is looked after; None: it is measured, and what measures it has its own limits.
+    pub lookout: Option<LookoutSpec>,
     /// The symbols of the kernel, if they are known.
     pub symbols: Option<KernelSymbols>,
     /// Include KVM's own counters in the report.
@@ -78,6 +80,7 @@ impl MachineSpec {
             pinned: false,
             cgroups: Vec::new(),
             oversight: Oversight::NONE,
+            lookout: None,
             symbols: None,
             kvm_stats: false,
             host_counts: false,

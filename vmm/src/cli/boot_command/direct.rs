@@ -10,7 +10,7 @@ use super::{
     schedule::{self, ScheduleSummary},
 };
 use crate::cli::{confinement, results::ResultFile, say};
-use base::counters::sum;
+use base::{counters::sum, plural::count};
 use confine::{Class, Files, Needs};
 use experiments::{
     host::{self, GuestClass},
@@ -35,6 +35,9 @@ use os::{
 
 /// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
 const OUTPUT_CLOSED: u8 = 141;
+
+/// Exit status when the machine may run no longer, as with timeout(1).
+const TIMED_OUT: u8 = 124;
 
 /// Boots, waits for the end and returns the exit status.
 pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
@@ -86,7 +89,9 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     if let Some(file) = &stats {
         write_stats(file, &reports, account.as_ref())?;
     }
-    for complaint in reports.iter().filter_map(Report::complaint) {
+    for complaint in
+        reports.iter().flat_map(|report| [report.complaint(), too_few(report)]).flatten()
+    {
         say(format_args!("pvticket: {complaint}"));
     }
     for faults in reports.iter().filter_map(|report| report.faults.as_ref()) {
@@ -204,7 +209,15 @@ fn input(plan: &Plan, vm: usize) -> io::Result<Option<InputSource>> {
 fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     match end {
         End::Exit(status) => Ok(status),
-        End::PowerOff => Ok(0),
+        End::PowerOff | End::Halted { ordered: true } => Ok(0),
+        End::Halted { ordered: false } => bail!(
+            "the guest has ended: all its vCPUs are halted with interrupts off; see its console above"
+        ),
+        End::TimedOut(doing) => {
+            let time = plan.timeout.unwrap_or_default().as_secs_f64();
+            say(format_args!("pvticket: the guest was ended after {time} s (--timeout): {doing}"));
+            Ok(TIMED_OUT)
+        }
         End::Reset if plan.mode == InitMode::Command => bail!(
             "the guest reset before the command returned its exit status; see its console above"
         ),
@@ -221,6 +234,17 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
             bail!("{failure}")
         }
     }
+}
+
+/// One line about a guest that came to its end by itself, with fewer vCPUs than it was given.
+fn too_few(report: &Report) -> Option<String> {
+    let is_up = match report.end {
+        End::Exit(_) | End::PowerOff | End::Reset | End::Halted { ordered: true } => true,
+        _ => report.init_at.is_some(),
+    };
+    let asked = report.counts.len() as u32;
+    (is_up && report.started < asked)
+        .then(|| format!("the guest started {} of {}", report.started, count(asked, "vCPU")))
 }
 
 fn panicked(reason: &str) -> String {

@@ -31,6 +31,7 @@ use experiments::{
 };
 use kvm::KvmKind;
 use sched::driver::DriverKind;
+use study::plan::Seconds;
 
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;
@@ -120,6 +121,10 @@ pub struct BootArgs {
     /// an initrd of your own, the console gets no input
     #[arg(short = 'n', long)]
     no_stdin: bool,
+
+    /// End the machine after this time, with status 124 and a line about its vCPUs
+    #[arg(long, value_name = "S")]
+    timeout: Option<Seconds>,
 
     /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (pvticket setup guest-disk)
     #[arg(last = true, value_name = "CMD")]

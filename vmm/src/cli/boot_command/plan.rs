@@ -9,6 +9,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,10 +33,11 @@ use machine::{
         linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, asks_for_one_cpu, turns_the_io_apic_off},
     },
     vcpu::fault::FaultPlan,
-    vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
+    vm::{GuestSpec, InputTarget, LookoutSpec, MachineSpec, Oversight, Purpose},
 };
 use os::{artifacts, memory::Memory};
 use sched::driver::DriverKind;
+use study::plan::Seconds;
 
 /// What runs as the guest's init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +71,7 @@ pub(in crate::cli) struct Plan {
     pub(super) handoff: HandoffSpec,
     pub(super) stats: Option<PathBuf>,
     pub(super) output_limit: Option<ByteSize>,
+    pub(super) timeout: Option<Duration>,
     /// Stdin is read.
     pub(super) stdin: bool,
     /// Stdin is a terminal, at which a person types.
@@ -140,6 +143,7 @@ impl Plan {
             handoff: args.handoff,
             stats: args.stats,
             output_limit: args.output_limit,
+            timeout: args.timeout.map(|Seconds(time)| time),
             stdin: !args.no_stdin,
             typed: io::stdin().is_terminal(),
         };
@@ -213,6 +217,10 @@ impl Plan {
             pv: self.pv,
             oversight: Oversight::of(Purpose::Boot, self.pv, is_disturbed),
             symbols: self.symbols.clone(),
+            lookout: Some(LookoutSpec {
+                notify: |line| say(format_args!("pvticket: {line}")),
+                timeout: self.timeout,
+            }),
             kvm_stats: self.stats.is_some(),
             faults: self.faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
             ..MachineSpec::new(self.cpus, self.mem, guest)
@@ -334,7 +342,7 @@ mod tests {
         let words = "boot --kernel /proc/self/exe --initrd /proc/self/exe --cpus 3 \
                      --append -x=1 --pv doorbell --handoff adapt+queue:3 --policy lhp:0.5,20ms \
                      --slots 1 --slice 50001ns --seed 9 --vms 2 --record r --stats s \
-                     --fault kick-delay:1001ns,kick-dup:0.1 --output-limit 20K -n -- sh";
+                     --fault kick-delay:1001ns,kick-dup:0.1 --output-limit 20K --timeout 0.5 -n -- sh";
         let words = words.split_whitespace().map(OsString::from);
         let odd = OsString::from_vec(vec![0xff, b'"', b'\n']);
         let command = Command::try_parse_from(words.chain([odd])).unwrap();

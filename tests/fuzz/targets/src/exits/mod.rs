@@ -25,8 +25,8 @@ use kvm_bindings::{
 };
 use machine::{
     devices::{
-        Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel, output::Output,
-        panic::PanicWatch, serial::SerialPort,
+        Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel, last_words::LastWords,
+        output::Output, serial::SerialPort,
     },
     vcpu::{
         Board,
@@ -66,9 +66,9 @@ fn board(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<Board<MockHost>
     let flags = input.byte();
     let has = |flag: u8| flags & flag != 0;
     let sink = || Box::new(Said { bytes: printed.clone(), room });
-    let panic = Arc::<PanicWatch>::default();
+    let words = Arc::<LastWords>::default();
     let devices = Devices {
-        com1: SerialPort::new(event(), event(), sink()).watched(panic.clone()),
+        com1: SerialPort::new(event(), event(), sink()).watched(words.clone()),
         com2: SerialPort::new(event(), event(), sink()),
         stdin: StdinChannel::new(event()),
         stdout: Output::new(sink()),
@@ -77,7 +77,7 @@ fn board(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<Board<MockHost>
         output_page: AtomicU32::new(0),
         misuse: FirstMisuse::new(),
         events: EventLog::new(event()),
-        panic,
+        words,
         bench: has(BENCH).then(|| Arc::new(MockBench::default()) as Arc<dyn Bench>),
     };
     let _ = devices.stdin.push(b"input");
