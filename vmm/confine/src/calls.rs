@@ -79,6 +79,8 @@ pub enum Rule {
     OurProcess,
     /// None of these bits of an argument (counted from 0) is set.
     Without(u8, u32),
+    /// An fcntl with this command, whose flags have no other bits than these.
+    Flags(u32, u32),
     /// All of these bits of the first argument are set.
     With(u32),
 }
@@ -126,6 +128,11 @@ impl Call {
     /// Memory that is not executable.
     pub(crate) const fn no_code(number: i64, reason: &'static str) -> Self {
         Self::new(number, Rule::Without(2, libc::PROT_EXEC as u32), reason)
+    }
+
+    /// An fcntl that sets no other flags than these.
+    pub(crate) const fn flags(command: i32, bits: i32, reason: &'static str) -> Self {
+        Self::new(libc::SYS_fcntl, Rule::Flags(command as u32, bits as u32), reason)
     }
 
     pub(crate) const fn with(number: i64, bits: u32, reason: &'static str) -> Self {

@@ -68,6 +68,10 @@ fn rule(call: &Call) -> Result<Option<SeccompRule>, BackendError> {
         Rule::Request(fd, request) => {
             vec![equal(1, Dword, request.into())?, equal(0, Dword, fd as u64)?]
         }
+        Rule::Flags(command, bits) => {
+            let no_others = SeccompCmpOp::MaskedEq((!bits).into());
+            vec![equal(1, Dword, command.into())?, SeccompCondition::new(2, Dword, no_others, 0)?]
+        }
         Rule::OurProcess => vec![equal(0, Dword, process::id().into())?],
         Rule::With(bits) => {
             let all_of = SeccompCmpOp::MaskedEq(bits.into());
@@ -252,19 +256,29 @@ mod tests {
     }
 
     /// Regression: main threads and workers could let a descriptor signal any process of the user (F_SETOWN, F_SETSIG), take
-    /// leases and locks, and watch directories.
+    /// leases and locks, watch directories, and have a terminal signal its foreground group (O_ASYNC).
     #[test]
     fn descriptors_are_copied_and_wait_or_not_and_nothing_else() {
-        let of_starts = [libc::F_DUPFD_CLOEXEC, libc::F_GETFL, libc::F_SETFL];
+        // Commands of the main threads alone, and the permitted bits of the third argument.
+        let any = u32::MAX;
+        let kinds = (libc::O_ACCMODE | libc::O_LARGEFILE | libc::O_NONBLOCK) as u32;
+        let of_starts =
+            [(libc::F_DUPFD_CLOEXEC, any), (libc::F_GETFL, any), (libc::F_SETFL, kinds)];
         for class in Class::ALL {
             let program = program(class, FilterMode::Lists, Needs::ALL).unwrap();
             // Those below 64 and those of Linux alone, from 1024 on (include/uapi/linux/fcntl.h).
             for command in (0..64).chain(1024..1088).chain([-1]) {
-                let mut data = data(X86_64, libc::SYS_fcntl as u32, command as u32);
-                (data[4], data[8]) = (3, 4711);
-                let passes = run(&program, &data).0 == ALLOW;
-                let starts = class.is_first() && of_starts.contains(&command);
-                assert_eq!(passes, starts || command == libc::F_GETFD, "{class} {command}");
+                let bits = (0..32).map(|bit| 1 << bit);
+                for value in bits.chain([0, kinds, 4711, u32::MAX]) {
+                    let mut data = data(X86_64, libc::SYS_fcntl as u32, command as u32);
+                    (data[4], data[8]) = (3, value);
+                    let passes = run(&program, &data).0 == ALLOW;
+                    let is_listed =
+                        |(listed, bits): &(i32, u32)| *listed == command && value & !bits == 0;
+                    let starts = class.is_first() && of_starts.iter().any(is_listed);
+                    let is_asked = command == libc::F_GETFD;
+                    assert_eq!(passes, starts || is_asked, "{class} {command} {value:#x}");
+                }
             }
         }
     }

@@ -222,7 +222,7 @@ pub const STARTS: &[Call] = &[
     Call::any(SYS_timerfd_create, "wakes event loops later"),
     Call::only(SYS_fcntl, 1, F_DUPFD_CLOEXEC, "copies descriptors"),
     Call::only(SYS_fcntl, 1, F_GETFL, "do descriptors wait?"),
-    Call::only(SYS_fcntl, 1, F_SETFL, "makes descriptors wait or not"),
+    Call::flags(F_SETFL, O_ACCMODE | O_LARGEFILE | O_NONBLOCK, "makes descriptors wait or not"),
     Call::any(SYS_openat, "files that Landlock permits"),
     Call::any(SYS_statx, "the sizes and kinds of files"),
     Call::any(SYS_lseek, "reads files from the start"),
