@@ -1,6 +1,9 @@
 //! Errors in a kernel, an initrd or a command line.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use thiserror::Error;
 use vm_memory::GuestMemoryError;
@@ -24,8 +27,10 @@ pub enum BootError {
     #[error("initrd: {0} is truncated")]
     InitrdTruncated(PathBuf),
     /// Kernel and initrd together do not fit into memory.
-    #[error("initrd: {size} do not fit beside the kernel; give the machine more memory")]
+    #[error("initrd: {size} do not fit beside the kernel{}: give the machine more with --mem", of_which(.largest.as_deref()))]
     InitrdTooLarge {
+        /// The largest of the files that it is made of.
+        largest: Option<PathBuf>,
         /// Size of all parts together.
         size: ByteSize,
     },
@@ -92,6 +97,10 @@ pub enum ImageError {
     /// The image wants addresses that are reserved for boot data.
     #[error("it wants to be loaded below {0:#x}, where boot data lies")]
     TooLow(u64),
+}
+
+fn of_which(file: Option<&Path>) -> String {
+    file.map_or_else(String::new, |file| format!(" (the largest file: {})", file.display()))
 }
 
 impl ImageError {

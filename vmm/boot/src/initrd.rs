@@ -29,6 +29,13 @@ pub enum InitrdPart<'a> {
 }
 
 impl InitrdPart<'_> {
+    fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(_, name) => Some(name),
+            Self::Bytes(_) => None,
+        }
+    }
+
     fn len(&mut self) -> Result<u64, BootError> {
         match self {
             Self::File(file, name) => {
@@ -73,7 +80,9 @@ pub(super) fn load(
     if total == 0 {
         return Ok(None);
     }
-    let too_large = BootError::InitrdTooLarge { size: ByteSize(total) };
+    let largest = parts.iter().zip(&lengths).filter_map(|(part, len)| Some((len, part.file()?)));
+    let largest = largest.max_by_key(|(len, _)| **len).map(|(_, file)| file.to_owned());
+    let too_large = BootError::InitrdTooLarge { size: ByteSize(total), largest };
     let start = match room.end.0.checked_sub(total) {
         Some(start) if start / PAGE_SIZE * PAGE_SIZE >= room.start.0 => {
             start / PAGE_SIZE * PAGE_SIZE

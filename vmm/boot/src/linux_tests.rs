@@ -147,7 +147,10 @@ fn an_initrd_fits_beside_the_kernel_to_the_page() {
     let at = boot_with(&memory, &[&initrd]).unwrap().initrd.unwrap();
     assert_eq!(at.start, Gpa(KERNEL_AT + INIT_SIZE));
     let error = boot_with(&memory, &[&initrd, b"x"]).unwrap_err();
-    assert!(matches!(error, BootError::InitrdTooLarge { size } if size.0 == room + 4), "{error}");
+    assert!(
+        matches!(error, BootError::InitrdTooLarge { size, .. } if size.0 == room + 4),
+        "{error}"
+    );
 }
 
 #[test]
