@@ -252,6 +252,11 @@ impl Boot {
         self.option("--record", file.as_ref())
     }
 
+    /// `--timeout`.
+    pub fn timeout(self, seconds: &str) -> Self {
+        self.option("--timeout", seconds)
+    }
+
     /// `--append`.
     pub fn append(self, parameters: &str) -> Self {
         self.option("--append", parameters)

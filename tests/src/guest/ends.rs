@@ -16,7 +16,10 @@ tests![
     panic_without_init,
     panic_of_a_stock_kernel,
     panic_before_there_is_a_console,
-    triple_fault,
+    ordered_by_a_triple_fault,
+    ordered_in_every_other_way => Long("12 s: four boots; by a triple fault in make test"),
+    halt_of_all_cpus,
+    its_time_is_up => Long("25 s; without a Linux guest in make test"),
     reboot_with_a_deaf_waiter_of_vmm,
     reboot_with_a_deaf_waiter_of_doorbell => Long("5 s; with another backend in make test"),
     reboot_with_a_deaf_waiter_of_kvm => Long("5 s; with another backend in make test"),
@@ -62,9 +65,30 @@ fn panic_before_there_is_a_console() -> anyhow::Result<()> {
     running.wait()?.exits(143).map(drop)
 }
 
-fn triple_fault() -> anyhow::Result<()> {
-    let ran = Boot::direct().append("reboot=t").command(["reboot", "-f"]).run()?;
-    ran.exits(1)?.complains(&["pvticket: vCPU", "triple fault"]).map(drop)
+/// The kernel loads an empty table of interrupts, and faults.
+fn ordered_by_a_triple_fault() -> anyhow::Result<()> {
+    ordered_by("reboot=t")
+}
+
+/// By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
+fn ordered_in_every_other_way() -> anyhow::Result<()> {
+    ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by)
+}
+
+fn ordered_by(parameter: &str) -> anyhow::Result<()> {
+    let ran = Boot::direct().append(parameter).command(["reboot", "-f"]).run()?.exits(1)?;
+    ran.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
+}
+
+/// No device sees that.
+fn halt_of_all_cpus() -> anyhow::Result<()> {
+    Boot::direct().cpus(2).command(["halt", "-f"]).run()?.exits(0).map(drop)
+}
+
+fn its_time_is_up() -> anyhow::Result<()> {
+    let boot = Boot::direct().cpus(1).timeout("20").script("echo up; sleep 600");
+    let ran = boot.run()?.exits(124)?.says("up\n")?;
+    ran.one_line(&["after 20 s (--timeout): vCPU 0 "]).map(drop)
 }
 
 /// One CPU holds a lock; another halts for it with interrupts off, so that only an NMI reaches it,

@@ -19,6 +19,9 @@ tests![
     without_an_io_apic,
     one_cpu_by_nosmp => Long("2 s; without an I/O APIC in make test"),
     one_cpu_by_maxcpus_0 => Long("2 s; without an I/O APIC in make test"),
+    without_kvms_clock,
+    without_any_paravirtual_clock => Long("3 s; without KVM's clock in make test"),
+    without_acpi,
     as_many_cpus_as_can_be => Quiet("13 to 70 s alone, beyond its limit beside others: 32 CPUs on two"),
 ];
 
@@ -116,6 +119,27 @@ fn one_cpu_by_nosmp() -> anyhow::Result<()> {
 
 fn one_cpu_by_maxcpus_0() -> anyhow::Result<()> {
     one_cpu_by("maxcpus=0")
+}
+
+/// There is no other clock to calibrate by: such a kernel printed nothing, for ever.
+fn boots_with(parameter: &str) -> anyhow::Result<()> {
+    let script = "grep -o tsc_early_khz= /proc/cmdline";
+    let ran = Boot::direct().cpus(1).append(parameter).script(script).run()?.exits(0)?;
+    ran.says("tsc_early_khz=\n").map(drop)
+}
+
+fn without_kvms_clock() -> anyhow::Result<()> {
+    boots_with("no-kvmclock")
+}
+
+fn without_any_paravirtual_clock() -> anyhow::Result<()> {
+    boots_with("nopv")
+}
+
+/// Without ACPI our kernel finds one CPU; a line names it.
+fn without_acpi() -> anyhow::Result<()> {
+    let ran = Boot::direct().cpus(2).append("acpi=off").command(["nproc"]).run()?.exits(0)?;
+    ran.says("1\n")?.one_line(&["the guest started 1 of 2 vCPUs"]).map(drop)
 }
 
 /// The largest number of CPUs. In an emulated host the last ones would take many minutes.

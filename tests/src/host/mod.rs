@@ -16,6 +16,7 @@ mod check;
 mod confinement;
 mod control;
 mod emulated;
+mod ends;
 mod examples;
 mod faults;
 mod features;
@@ -81,6 +82,7 @@ pub fn tests() -> Vec<Test> {
         signals::TESTS,
         signals::background::TESTS,
         limits::TESTS,
+        ends::TESTS,
         league::TESTS,
         library::TESTS,
         unit_of_work::TESTS,

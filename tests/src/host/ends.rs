@@ -1,0 +1,191 @@
+//! Ways in which a guest ends, by what any device sees of it, and limits of the process: each ends in a stated status, in one
+//! line of the product's if it is a failure, and leaves nothing behind.
+
+use std::{fs, path::PathBuf, thread};
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use crate::{
+    facts::need_kvm,
+    files::{self, code},
+    host::tiny,
+    process::Program,
+    product::pvticket,
+    ran::Ran,
+    terminal::Terminal,
+    tests,
+};
+
+tests![
+    every_way_to_end_has_its_status,
+    a_guest_that_panics_and_goes_on_is_said => Long("12 s: a kernel has ten to reset"),
+    every_limit_ends_every_command_in_one_line,
+    a_limit_gives_the_terminal_back,
+];
+
+/// `cli; hlt; jmp` back to the `hlt`.
+const HALT: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];
+
+/// `mov dx, port; mov al, value; out dx, al`, and no end.
+fn out_byte(port: u16, value: u8) -> Vec<u8> {
+    let [low, high] = port.to_le_bytes();
+    [&[0x66, 0xba, low, high, 0xb0, value, 0xee], code::SPIN].concat()
+}
+
+/// Prints this, and goes on with the code.
+fn says(text: &str, then: &[u8]) -> Vec<u8> {
+    let mut code = code::hello(text);
+    code.truncate(code.len() - 6); // the reset, and a loop
+    [&code, then].concat()
+}
+
+/// The end, the guest's code, the status, and what a line says; empty: there is none.
+type Row = (&'static str, Vec<u8>, i32, &'static str);
+
+fn rows() -> Vec<Row> {
+    let crash = "triple fault";
+    let halted = "all its vCPUs are halted with interrupts off";
+    let [restart, off] = ["reboot: Restarting system\r\n", "reboot: System halted\r\n"];
+    let no_power = "reboot: Power off not available: System halted instead\r\n";
+    vec![
+        ("the keyboard controller", out_byte(0x64, 0xfe), 0, ""),
+        ("the reset register of ACPI", out_byte(0x682, 1), 0, ""),
+        ("the reset control register", out_byte(0xcf9, 6), 0, ""),
+        ("system control port A", out_byte(0x92, 1), 0, ""),
+        ("the sleep control register", out_byte(0x680, 5 << 2 | 1 << 5), 0, ""),
+        ("a triple fault that was ordered", says(restart, code::TRIPLE_FAULT), 0, ""),
+        ("a triple fault", code::TRIPLE_FAULT.to_vec(), 1, crash),
+        (
+            "a triple fault after other text",
+            says("Restarting system\r\n", code::TRIPLE_FAULT),
+            1,
+            crash,
+        ),
+        ("a halt that was ordered", says(off, HALT), 0, ""),
+        ("a power-off without a device", says(no_power, HALT), 0, ""),
+        ("a halt", HALT.to_vec(), 1, halted),
+        ("a halt of the decompressor", says(" -- System halted", HALT), 1, halted),
+        ("none", code::SPIN.to_vec(), 124, "after 2 s (--timeout): vCPU 0 runs at 0x1000000"),
+    ]
+}
+
+fn every_way_to_end_has_its_status() -> anyhow::Result<()> {
+    need_kvm()?;
+    let tried: Vec<anyhow::Result<()>> = thread::scope(|scope| {
+        let one = |(name, code, status, line): Row| {
+            move || ends(&code, status, line).with_context(|| name)
+        };
+        let threads: Vec<_> = rows().into_iter().map(|row| scope.spawn(one(row))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    ensure!(tried.len() == rows().len(), "a row's thread panicked");
+    tried.into_iter().collect()
+}
+
+fn ends(code: &[u8], status: i32, line: &str) -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let timeout = if status == 124 { "2" } else { "120" };
+    let ran = tiny::boot(&folder, code)?.args(["--timeout", timeout]).run()?;
+    if line.is_empty() {
+        let ran = ran.exits(status)?;
+        ensure!(ran.stderr.is_empty(), "{}", ran.show());
+        return Ok(());
+    }
+    ran.fails(status, &[line]).map(drop)
+}
+
+fn a_guest_that_panics_and_goes_on_is_said() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let code = says("Kernel panic - not syncing: why\r\n", code::SPIN);
+    let mut running = tiny::boot(&folder, &code)?.args(["--timeout", "60"]).start()?;
+    running.wait_for_stderr(
+        "pvticket: the guest's kernel panicked, and does not restart: vCPU 0 runs at ",
+    )?;
+    running.signal(rustix::process::Signal::TERM)?;
+    running.wait()?.exits(143).map(drop)
+}
+
+/// Limits of setrlimit(2) as the shell sets them. Some of them are no matter to some commands.
+const LIMITS: [&str; 15] = [
+    "ulimit -f 0",
+    "ulimit -f 1",
+    "ulimit -t 2",
+    "ulimit -n 6",
+    "ulimit -n 20",
+    "ulimit -v 60000",
+    "ulimit -d 4000",
+    "ulimit -d 20000",
+    "ulimit -l 0",
+    "ulimit -s 16",
+    "ulimit -s 512",
+    "prlimit --sigpending=0 --pid $$",
+    "prlimit --rtprio=0 --pid $$",
+    "prlimit --msgqueue=0 --pid $$",
+    "prlimit --nofile=12 --pid $$",
+];
+
+/// A command with its arguments, in a directory with a run.
+fn commands(folder: &TempDir) -> anyhow::Result<Vec<Program>> {
+    let short = "--host direct --vcpus 2 --runs 1 --seconds 0.05 --policy host,rr";
+    let compare = pvticket(["compare"]).args(short.split(' '));
+    let spec = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 1\nseconds = 0.05\n";
+    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
+    let [dir, new] = ["run", "new"].map(|name| folder.path().join(name));
+    let run = |dir: &PathBuf| pvticket(["run", "--host", "direct", "--dir"]).args([dir, &spec]);
+    run(&dir).run()?.exits(0)?;
+    let [html, csv] = ["page.html", "cells.csv"].map(|name| folder.path().join(name));
+    let tiny = tiny::boot(folder, &code::hello("hello\n"))?;
+    Ok(vec![
+        tiny.args(["--stats"]).args([folder.path().join("stats")]),
+        compare,
+        run(&new),
+        pvticket(["report"]).args([&dir]).args(["--html"]).args([html]),
+        pvticket(["export", "--csv"]).args([&csv, &dir]),
+    ])
+}
+
+fn every_limit_ends_every_command_in_one_line() -> anyhow::Result<()> {
+    need_kvm()?;
+    for limit in LIMITS {
+        let folder = files::scratch()?;
+        let place = files::scratch()?;
+        for program in commands(&folder)? {
+            let ran = program.env("TMPDIR", place.path()).behind(limit).run()?;
+            ends_in_one_line(&ran, &place).with_context(|| format!("{limit}\n{}", ran.show()))?;
+        }
+    }
+    Ok(())
+}
+
+/// No signal; a line of the product's if it failed; and nothing is left that no line names.
+fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
+    let (status, errors) = (ran.status()?, ran.errors());
+    ensure!(status <= 125, "status {status}");
+    // A run goes on after a cell, which its line names.
+    let is_one = |line: &str| line.starts_with("pvticket: ") || line.contains(": cannot ");
+    ensure!(status == 0 || errors.lines().any(is_one), "no line");
+    for entry in fs::read_dir(place.path())? {
+        let path = entry?.path();
+        ensure!(errors.contains(&*path.to_string_lossy()), "{} is left", path.display());
+        fs::remove_dir_all(path)?;
+    }
+    Ok(())
+}
+
+/// A shell's boot sets its terminal to raw mode.
+fn a_limit_gives_the_terminal_back() -> anyhow::Result<()> {
+    need_kvm()?;
+    for limit in ["ulimit -f 0", "ulimit -t 2"] {
+        let folder = files::scratch()?;
+        let terminal = Terminal::open()?;
+        let code = if limit.contains("-t") { code::SPIN.to_vec() } else { code::hello("up\n") };
+        let stats = folder.path().join("stats");
+        let boot = tiny::boot(&folder, &code)?.args(["--stats"]).args([stats]).behind(limit);
+        let ran = terminal.start(boot)?.wait()?;
+        terminal.is_restored().with_context(|| limit)?;
+        ensure!(ran.status()? == 1, "{limit}: {}", ran.show());
+    }
+    Ok(())
+}
