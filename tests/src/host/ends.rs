@@ -30,14 +30,14 @@ const HALT: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];
 /// `mov dx, port; mov al, value; out dx, al`, and no end.
 fn out_byte(port: u16, value: u8) -> Vec<u8> {
     let [low, high] = port.to_le_bytes();
-    [&[0x66, 0xba, low, high, 0xb0, value, 0xee], code::SPIN].concat()
+    [&[0x66, 0xba, low, high, 0xb0, value, 0xee][..], code::SPIN].concat()
 }
 
 /// Prints this, and goes on with the code.
 fn says(text: &str, then: &[u8]) -> Vec<u8> {
     let mut code = code::hello(text);
     code.truncate(code.len() - 6); // the reset, and a loop
-    [&code, then].concat()
+    [&code[..], then].concat()
 }
 
 /// The end, the guest's code, the status, and what a line says; empty: there is none.
