@@ -1,4 +1,4 @@
-# Functions for scripts that fetch Debian packages, most without installing them; they are sourced.
+# Functions for scripts that fill the cache, most from Debian packages, which they do not install; they are sourced.
 
 # Keeps the line that says why a script ends, and what to do, in the file $PVTICKET_FAILED: `make run` ends with it.
 keep_reason() {
@@ -14,6 +14,31 @@ is_full() {
 # What to do about the full disk of the folder $1.
 full_disk() {
     echo "the disk of $1 is full: make room, or name another folder in PVTICKET_CACHE, then run this again"
+}
+
+# Takes the folder $1 of the cache until this script and all that it has started have ended, and removes what scripts that
+# were killed have left there. Another script that works there is waited for; with --try as $2, the status is 75.
+take_folder() {
+    # What is in the cache is executed: not everybody may write there, whatever this user's umask.
+    umask o-w
+    # (A redirection of exec that fails ends the shell.)
+    mkdir -p "$1" && touch "$1/.lock" || return 1
+    exec 9>>"$1/.lock"
+    if ! flock -n 9; then
+        [ "${2:-}" != --try ] || return 75
+        say "another setup works in $1: waits for its end"
+        flock 9
+    fi
+    # (new.*: of earlier versions.)
+    for left in "$1"/.new-* "$1"/new.*; do remove_work "$left"; done
+}
+
+# Removes the temporary folder $1, and those that its file `elsewhere` names.
+remove_work() {
+    if [ -e "$1/elsewhere" ]; then
+        while read -r place; do rm -rf "$place"; done <"$1/elsewhere"
+    fi
+    rm -rf "$1"
 }
 
 # Why apt failed and what to do, from its output in the file $1.

@@ -17,8 +17,6 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pvticket}
-
 . "$root/guest-kernel-config/apt.sh"
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -212,24 +210,17 @@ print_cargo() {
 
 # ---- busybox -------------------------------------------------------------------------------
 
-# Why nothing can be written to the folder $1.
-no_place() {
-    if is_full "$cache"; then
-        full_disk "$cache"
-    else
-        echo "cannot write to $1: let this user write there, or name another folder in PVTICKET_CACHE"
-    fi
-}
-
 is_static() {
     [ -x "$1" ] && ! ldd "$1" >/dev/null 2>&1
 }
 
 set_up_busybox() {
-    place=$cache/busybox
-    if [ -x "$place/busybox" ] && [ -s "$place/applets" ]; then return; fi
-    mkdir -p "$place" && work=$(mktemp -d "$place/new.XXXXXX") || fail "no busybox" "$(no_place "$place")"
-    trap 'rm -rf "$work"' EXIT
+    name=busybox
+    . "$root/guest-kernel-config/host/cache.sh"
+    place=$cache
+    is_there() { [ -x "$place/busybox" ] && [ -s "$place/applets" ]; }
+    unless_there
+    begin_work
     for own in "$(command -v busybox || true)" /usr/bin/busybox /bin/busybox; do
         if [ -n "$own" ] && is_static "$own"; then
             cp "$own" "$work/busybox"

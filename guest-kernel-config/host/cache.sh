@@ -1,13 +1,24 @@
-# Functions shared by fetch.sh and qemu.sh, which source this file with $name set to the folder in
-# the cache. Each version is made in a separate folder next to its place and moved there in one
-# step.
+# Functions shared by scripts that fill one folder of the cache. They source this file and apt.sh, with $name set to that
+# folder, and define is_there, which says so if the part is there and is to stay. Each version is made in a separate folder
+# next to its place and moved there in one step.
 
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/$name
 
+# Ends the script if the part is there. What killed scripts have left is removed all the same.
+unless_there() {
+    is_there || return 0
+    [ ! -d "$cache" ] || take_folder "$cache" --try 2>/dev/null || true
+    exit 0
+}
+
 # Makes that folder, $work, which is removed at every exit.
 begin_work() {
-    mkdir -p "$cache" && work=$(mktemp -d "$cache/.new-XXXXXX") || cannot_write
+    take_folder "$cache" || cannot_write
+    # Another script may have made it meanwhile.
+    if is_there; then exit 0; fi
+    work=$(mktemp -d "$cache/.new-XXXXXX") || cannot_write
     trap 'end_work $?' EXIT
+    trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
 }
@@ -27,7 +38,7 @@ end_work() {
         keep_reason "$name: $(full_disk "$cache")"
         say "$(full_disk "$cache")" >&2
     fi
-    rm -rf "$work"
+    remove_work "$work"
 }
 
 # Moves $work/new into place as version $1 and makes it the current one.

@@ -182,11 +182,13 @@ unpack() {
     if [ -z "$version" ] || [ -z "$kernel" ]; then fail "no kernel in $*"; fi
 }
 
-if [ "${1:-}" != --refresh ] && [ -z "${HOST_DEB:-}" ] && [ -e "$cache/current/vmlinuz" ]; then
-    say "$(basename "$(readlink "$cache/current")") is in $cache"
-    exit 0
-fi
+refresh=${1:-}
+is_there() {
+    [ "$refresh" != --refresh ] && [ -z "${HOST_DEB:-}" ] && [ -e "$cache/current/vmlinuz" ] &&
+        say "$(basename "$(readlink "$cache/current")") is in $cache"
+}
 
+unless_there
 case ${HOST_DEB:-} in
 '' | /*) at_hand=${HOST_DEB:-} ;;
 *) at_hand=$PWD/$HOST_DEB ;;

@@ -53,10 +53,12 @@ if [ -n "$own" ] && at_least "$own"; then
     say "this system's own is $own"
     exit 0
 fi
-if [ "${1:-}" != --refresh ] && cached=$(version_of "$cache/current/bin/$program"); then
-    say "$cached is in $cache"
-    exit 0
-fi
+refresh=${1:-}
+is_there() {
+    [ "$refresh" != --refresh ] && cached=$(version_of "$cache/current/bin/$program") && say "$cached is in $cache"
+}
+
+unless_there
 # Its libraries are installed with the system's own QEMU, which setup.sh installs.
 case $(cat /etc/debian_version 2>/dev/null) in
 12*) ;;

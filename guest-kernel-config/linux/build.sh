@@ -34,7 +34,7 @@ options=
 source=
 works=()
 # Where lists of our own are made, and the process that tells of progress.
-lists=$cache/source/lists.$$
+lists=$kernels/.new-lists
 teller=
 # Was it said why the script ends?
 told=
@@ -179,9 +179,10 @@ expected_sum() {
     echo "$sum"
 }
 
-# Fails if the package does not match the sum in apt's lists.
-check_package() {
-    echo "$deb_sum  $deb" | sha256sum --check --status ||
+# Copies the package to the file $1, which no other user can change. Fails if it does not match the sum in apt's lists.
+take_package() {
+    cp "$deb" "$1"
+    echo "$deb_sum  $1" | sha256sum --check --status ||
         fail "$deb does not have the SHA-256 of apt's lists, $deb_sum: remove the file and run this again"
 }
 
@@ -228,15 +229,14 @@ fetch_package() {
     deb=$(cached_package)
 }
 
-# Fetches the package unless it is there, checks it, and keeps its sum for when apt's lists are
-# gone.
+# Fetches the package unless it is there, copies it to the file $1, and keeps its sum for when apt's lists are gone.
 provide_package() {
     fetch_package
-    check_package
+    take_package "$1"
     echo "$deb_sum  ${deb##*/}" >"$deb.sha256"
 }
 
-# Fills $1 with the needed part of the source, as a clean tree.
+# Fills $1 with the needed part of the source, as a clean tree: of KERNEL_SRC, or of the package $2.
 unpack_source() {
     mkdir -p "$1"
     if [ -n "${KERNEL_SRC:-}" ]; then
@@ -245,7 +245,7 @@ unpack_source() {
             --exclude='*/include/generated' -cf - . | tar -C "$1" -xf -
         return
     fi
-    dpkg --fsys-tarfile "$deb" | tar -xOf - "./usr/src/$package.tar.xz" | xz -dcT0 |
+    dpkg --fsys-tarfile "$2" | tar -xOf - "./usr/src/$package.tar.xz" | xz -dcT0 |
         tar -C "$1" --strip-components=1 --exclude-from="$here/source.excludes" -xf -
 }
 
@@ -313,7 +313,7 @@ compile() {
 # source, so that the next flavour finds it clean.
 prepare_source() {
     [ -n "$source" ] && return
-    unpack_source "$1" && add_ours "$1" && source=$1
+    unpack_source "$1" "$1.deb" && add_ours "$1" && source=$1
 }
 
 build_steps() {
@@ -342,8 +342,10 @@ tell_progress() {
 build() {
     local work=$kernels/.build-$hash began=$SECONDS failed=
     rm -rf "$work"
-    mkdir -p "$work"
     works+=("$work")
+    mkdir -p "$work"
+    [ -z "${KEEP_BUILD:-}" ] || touch "$work/kept"
+    [ -n "$source" ] || [ -n "${KERNEL_SRC:-}" ] || provide_package "$work/src.deb"
     say "building flavour $flavour of Linux $version (a few minutes; log: $work/build.log)"
     tell_progress "$work/build.log" 9>&- &
     teller=$!
@@ -386,7 +388,6 @@ make_flavour() {
         say "flavour $flavour is built: $kernels/$hash"
     else
         check_tools
-        [ -n "${KERNEL_SRC:-}" ] || provide_package
         build
     fi
     # Of a configuration of one's own, the path has been said.
@@ -401,12 +402,13 @@ make_flavour() {
 choose_version
 [ -z "$own_config" ] || [ -r "$own_config" ] || fail "KERNEL_CONFIG=$own_config: cannot be read"
 for name in "${flavours[@]}"; do choose_flavour "$name"; done
+take_folder "$kernels" || fail "cannot write to $kernels: let this user write there, or name another folder in PVTICKET_CACHE"
 trap 'clean_up $?' EXIT
+for left in "$kernels"/.build-*; do
+    [ -e "$left/kept" ] || rm -rf "$left"
+done
 command -v gcc >/dev/null || check_tools
 identify_source
-mkdir -p "$kernels"
-exec 9>"$kernels/.lock"
-flock 9
 for name in "${flavours[@]}"; do
     choose_flavour "$name"
     make_flavour

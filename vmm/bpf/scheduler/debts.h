@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * deferred: what machines owe each other, slot time that they had beyond their parts. The rules, the reasons and the
- * bound are those of sched/src/policy/debt.rs; constants have the same names there.
+ * What machines owe each other, slot time that they had beyond their parts, under each policy that listens to guests. The
+ * rules, the reasons and the bound are those of sched/src/policy/debt.rs; constants have the same names there.
  */
 #pragma once
 
@@ -18,6 +18,13 @@
 
 /* Twice what the kernel lets a thread wait: no product below overflows. Only debts that fade may be older. */
 #define MOST_PASSED (60 * 1000000000ULL)
+
+/* Do vCPUs go ahead of their turns, or keep their slots, because of what guests say or do? */
+INLINE bool has_debts(void)
+{
+	return settings.policy == POLICY_DEFERRED || settings.policy == POLICY_EXTEND ||
+	       settings.policy == POLICY_KICK_BOOST || settings.policy == POLICY_KICK_BOOST_LATER;
+}
 
 /* The next machine's debt. (Of a loop that counts by itself the verifier goes through all 64 rounds.) */
 INLINE struct debt *next_debt(struct debts *debts, struct bpf_iter_num *it)
@@ -154,7 +161,7 @@ INLINE s64 owes(const struct vcpu *vcpu)
 	u32 key = 0, machine = vcpu->seat.machine;
 	struct debts *debts = bpf_map_lookup_elem(&all_debts, &key);
 
-	if (settings.policy != POLICY_DEFERRED || !debts || machine >= MOST_MACHINES)
+	if (!has_debts() || !debts || machine >= MOST_MACHINES)
 		return 0;
 	return *(volatile s64 *)&debts->machine[machine].owes;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * extend: a holder whose slice is over goes on until it has released its lock, once a turn, for a bound at most. It is
- * asked to yield meanwhile. The rules are those of sched/src/policy/extend.rs.
+ * asked to yield meanwhile. The rules are those of sched/src/policy/extend.rs. A machine that owes the others slot time has
+ * a shorter bound, or none.
  */
 #pragma once
 
+#include "debts.h"
 #include "locks.h"
 
 /* Is its turn extended at this moment? */
@@ -20,6 +22,12 @@ INLINE void end_extension(struct state *state, u64 lasted)
 		state->extended_ns = lasted ? lasted : 1;
 }
 
+/* How long its turn may be extended. */
+INLINE u64 bound_of(const struct vcpu *vcpu)
+{
+	return grace_left(vcpu, settings.grace_ns);
+}
+
 /* A CPU's timer: the bound is over. Where it is no finer than the tick, that ends the extension. */
 static int end_at_bound(void *map, u32 *key, struct on_cpu *on)
 {
@@ -30,7 +38,7 @@ static int end_at_bound(void *map, u32 *key, struct on_cpu *on)
 	return 0;
 }
 
-INLINE void watch_bound(void)
+INLINE void watch_bound(u64 bound)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
@@ -43,7 +51,7 @@ INLINE void watch_bound(void)
 		bpf_timer_set_callback(&on->timer, end_at_bound);
 		on->is_ready = 1;
 	}
-	bpf_timer_start(&on->timer, settings.grace_ns, BPF_F_TIMER_CPU_PIN);
+	bpf_timer_start(&on->timer, bound, BPF_F_TIMER_CPU_PIN);
 }
 
 /* No other vCPU waits: the turn goes on, and an extension with it until its end. */
@@ -51,7 +59,7 @@ INLINE void settle_extension(const struct vcpu *vcpu, u64 now)
 {
 	u64 lasted = now - vcpu->state->due_ns;
 
-	if (lasted >= settings.grace_ns || !is_holder(vcpu))
+	if (lasted >= bound_of(vcpu) || !is_holder(vcpu))
 		end_extension(vcpu->state, lasted);
 }
 
@@ -59,18 +67,18 @@ INLINE void settle_extension(const struct vcpu *vcpu, u64 now)
 INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	struct state *state = vcpu->state;
-	u64 lasted = now - state->due_ns, bound = settings.grace_ns;
+	u64 lasted = now - state->due_ns, bound = bound_of(vcpu);
 	bool holds;
 
 	if (state->due_ns && state->extended_ns)
 		return 0;
 	holds = is_holder(vcpu);
 	if (!state->due_ns) {
-		if (!holds)
+		if (!holds || !bound)
 			return 0;
 		state->due_ns = now;
 		vcpu->line->yield_wanted = 1;
-		watch_bound();
+		watch_bound(bound);
 		scx_bpf_task_set_slice(p, bound);
 		return 1;
 	}

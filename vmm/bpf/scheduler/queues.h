@@ -67,7 +67,7 @@ INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
 		return 1;
 	if (!first_due(now, &since))
 		return 0;
-	return settings.policy != POLICY_DEFERRED || is_overdue(since, now) || is_passed_over(vcpu) ||
+	return !has_debts() || is_overdue(since, now) || is_passed_over(vcpu) ||
 	       find_unburdened(now, 0);
 }
 
@@ -106,7 +106,7 @@ INLINE void take_next(u64 now, u32 cpu)
 	}
 	if (!has_first)
 		return;
-	if (settings.policy == POLICY_DEFERRED && !is_overdue(since, now) && find_unburdened(now, 1))
+	if (has_debts() && !is_overdue(since, now) && find_unburdened(now, 1))
 		return;
 	scx_move_to_local(QUEUE, 0);
 }

@@ -14,10 +14,12 @@
  * is in the kicked vCPUs' queue for its next turn: another vCPU has been chosen for this slot by then, so
  * that one turn comes before. If it is forced off again it waits for its place in the round. A vCPU that
  * waits for its lock has no grace meanwhile: it would only spin. The next in line that halts keeps its slot
- * for what is left of its turn. A machine that has had more than its part pays for it: the more it owes, the shorter
- * are its turns and graces, none of its vCPUs goes ahead of its turn, and in the end others' go first (debts.h).
+ * for what is left of its turn.
  *
  * Under `extend` a holder's turn goes on until it has released its lock, once, for a bound at most (extend.h).
+ *
+ * Under these and `kick-boost` a machine that has had more than its part pays for it: the more it owes, the shorter are its
+ * turns, graces and bounds, none of its vCPUs goes ahead of its turn, and in the end others' go first (debts.h).
  *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
  * first for a round.
@@ -165,7 +167,7 @@ int enqueue(u64 *context)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return 0;
 	}
-	if (settings.policy == POLICY_DEFERRED)
+	if (has_debts())
 		change_slot(vcpu.state, vcpu.seat.machine, SLOT_WANTED, 0, now);
 	idle = pick_idle(p, now, &kept);
 	if (settings.policy == POLICY_FAIR)
@@ -210,7 +212,7 @@ int dispatch(u64 *context)
 	return 0;
 }
 
-/* deferred: the turn of a vCPU that runs again lasts so long, or what is left of the turn that it halted in. */
+/* The turn of a vCPU that runs again lasts so long, or what is left of the turn that it halted in. */
 INLINE void begin_turn(struct task_struct *p, struct vcpu *vcpu)
 {
 	u64 length = turn_length(vcpu);
@@ -236,15 +238,15 @@ int running(u64 *context)
 		return 0;
 	state = vcpu.state;
 	tell_off(&vcpu, 0);
-	if (settings.policy == POLICY_DEFERRED) {
+	if (has_debts())
 		change_slot(state, vcpu.seat.machine, SLOT_HELD, 0, now);
+	if (settings.policy == POLICY_DEFERRED)
 		end_keeping(on, now);
-	}
 	if (state->end != TURN_TAKEN) {
 		state->began_ns = now;
 		state->due_ns = 0;
 		state->extended_ns = 0;
-		if (settings.policy == POLICY_DEFERRED)
+		if (has_debts())
 			begin_turn(p, &vcpu);
 		tell(&vcpu, RECORD_BEGAN, now, 0);
 		if (memory.floor_ns < state->had_ns)
@@ -272,7 +274,7 @@ INLINE bool is_undecided(const struct state *state)
 	return state->end == TURN_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
 }
 
-/* deferred: a vCPU stops, and this is the slot that it has or wants now. A turn that was taken away goes on later. */
+/* A vCPU stops, and this is the slot that it has or wants now. A turn that was taken away goes on later. */
 INLINE void settle_stop(const struct vcpu *vcpu, u8 slot, u64 now)
 {
 	struct state *state = vcpu->state;
@@ -317,7 +319,7 @@ int stopping(u64 *context)
 		state->hold_ns = 0;
 		memory.injector.due_ns = now;
 	}
-	if (settings.policy == POLICY_DEFERRED)
+	if (has_debts())
 		settle_stop(&vcpu, slot, now);
 	if (settings.policy == POLICY_EXTEND && state->end != TURN_TAKEN)
 		end_extended_turn(&vcpu, now);

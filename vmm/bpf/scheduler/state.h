@@ -56,7 +56,7 @@ struct lines {
 _Static_assert(__builtin_offsetof(struct lines, critical_off) == PVTICKET_MACHINE + PVTICKET_MACHINE_CRITICAL_OFF,
 	       "the words are where the contract has them");
 
-/* deferred: whether a vCPU has or wants a slot. */
+/* Whether a vCPU has or wants a slot, where machines have debts. */
 enum slot {
 	SLOT_NONE = 0,
 	SLOT_WANTED = 1,
@@ -68,7 +68,7 @@ enum slot {
 /* What this scheduler knows of a vCPU. */
 struct state {
 	u64 began_ns;
-	/* deferred: how long its turn lasts if it is in no lock then. */
+	/* How long its turn lasts if nothing prolongs it, where machines have debts. */
 	u64 length_ns;
 	u64 due_ns;
 	/* extend: how long its turn was extended; 0: not, or it still is. */
@@ -123,7 +123,7 @@ struct critical_off {
 	u32 count;
 };
 
-/* deferred: what a machine owes the others, in the unit of debts.h; below zero: it is owed that, a slice at most. */
+/* What a machine owes the others, in the unit of debts.h; below zero: it is owed that, a slice at most. */
 struct debt {
 	s64 owes;
 	/* Its vCPUs that have a slot, and those that want one. */

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Two machines under the scheduler: machine 0 lies, machine 1 computes. Printed is what machine 1 has, of what the
- * slots give it in equal parts for all vCPUs. share.rs compiles and runs it.
+ * Two machines under the scheduler: machine 0 lies, machine 1 computes. Printed is for each lie what machine 1 has, of what
+ * the slots give it in equal parts for all vCPUs. share.rs compiles and runs it.
  *
- * Compiled with LIARS and HONEST, the machines' numbers of vCPUs, and SLOTS. Arguments: LIE, a tick in steps. Time
- * passes in steps, of which a slice has 20; at each tick of a CPU a slice that is over is noticed.
+ * Arguments: the policy's number, its graces for holders and waiters in ns, a tick in steps, LIARS and HONEST (the machines'
+ * numbers of vCPUs), and SLOTS. Time passes in steps, of which a slice has 20; at each tick of a CPU a slice that is over is
+ * noticed.
  */
 #include "kernel.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SLICES 1000
 /* Steps: a tenth of a second. */
 #define READ_EVERY 500
 
-_Static_assert(SLOTS < MOST_HERE && LIARS + HONEST <= MOST_TASKS, "room for all");
-
-enum lie { HOLDS, WAITS, NOTHING, YIELDS, HANDS_OVER, PARKS, LIES };
-static const char *const lies[LIES] = { "holds", "waits", "nothing", "yields", "hands-over", "parks" };
+/*
+ * The guest of machine 0 claims to hold a lock, to await one, to have to kick, or nothing; it yields all the time; its vCPUs
+ * kick each other and halt; one kicks the other all the time, which halts; they halt as the next in line, for whom a slot
+ * idles.
+ */
+enum lie { HOLDS, WAITS, CLAIMS_KICKS, NOTHING, YIELDS, HANDS_OVER, KICKS, PARKS, LIES };
+static const char *const lies[LIES] = { "holds", "waits", "claims kicks", "nothing",
+					"yields", "hands over", "kicks", "parks" };
 
 /* What guests do. */
 
@@ -49,6 +57,22 @@ static void hand_over(struct task *task, u32 vcpus)
 	sleeps(task);
 }
 
+/* A vCPU of the machine kicks the other, which halts as soon as it runs. */
+static void kick_again(struct task *task, u32 vcpus)
+{
+	struct task *other = halted_one(task);
+
+	if (vcpus < 2)
+		return;
+	if (other) {
+		claim_to_wait(task, PVTICKET_WAIT_KICKING, 2);
+		wakes(other);
+	} else {
+		claim_to_wait(task, PVTICKET_WAIT_HALTED, 2);
+		sleeps(task);
+	}
+}
+
 static void act(struct task *task, enum lie lie, u32 vcpus)
 {
 	u32 left_on = on;
@@ -58,6 +82,10 @@ static void act(struct task *task, enum lie lie, u32 vcpus)
 	task->line->held = lie == HOLDS || lie == YIELDS ? ~0U : 0;
 	if (lie == WAITS)
 		claim_to_wait(task, PVTICKET_WAIT_SPINNING, 2);
+	if (lie == CLAIMS_KICKS)
+		claim_to_wait(task, PVTICKET_WAIT_KICKING, 2);
+	if (lie == KICKS)
+		kick_again(task, vcpus);
 	if (lie == YIELDS) {
 		yield((u64[]){ (u64)&task->kernels, 0 });
 		here[on].is_kicked = 1;
@@ -112,24 +140,20 @@ static void step(enum lie lie, u32 vcpus, bool is_tick)
 	check(!here[on].runs, "a vCPU runs outside of the slots");
 }
 
-int main(int count, char **words)
+/* One machine lies for so many slices. In a process of its own: all state is the scheduler's. */
+static void contend(enum lie lie, u32 tick, u32 liars, u32 honest)
 {
-	u32 lie = 0, tick, ix;
 	u64 had[2] = { 0, 0 };
+	u32 ix;
 
-	check(count == 3, "LIE TICK");
-	while (lie < LIES && strcmp(words[1], lies[lie]))
-		lie++;
-	tick = atoi(words[2]);
-	check(lie < LIES && tick, "an argument is out of range");
 	described[0].ranges[0] = (struct range){ .guest = 64, .size = sizeof(word), .host = (u64)&word };
 	read_counter();
 	for (ix = 0; ix < slots; ix++)
 		here[ix].is_idle = here[ix].is_kicked = 1;
-	for (ix = 0; ix < LIARS + HONEST; ix++) {
+	for (ix = 0; ix < liars + honest; ix++) {
 		struct task *task = &tasks[tasks_count++];
 
-		task->seat.machine = ix >= LIARS;
+		task->seat.machine = ix >= liars;
 		task->seat.vcpu = ix;
 		task->kernels.cpus_ptr = &of_slots;
 		task->line = &page[task->seat.machine].vcpu[ix];
@@ -138,10 +162,43 @@ int main(int count, char **words)
 	for (ix = 0; ix < SLICES * SLICE / STEP; ix++) {
 		if (ix % READ_EVERY == 0)
 			read_counter();
-		step(lie, LIARS, ix % tick == 0);
+		step(lie, liars, ix % tick == 0);
 	}
 	for (ix = 0; ix < tasks_count; ix++)
 		had[tasks[ix].seat.machine] += tasks[ix].had;
-	printf("%.4f\n", (double)had[1] * (LIARS + HONEST) / ((double)slots * (now - 1) * HONEST));
+	printf("%s %.4f\n", lies[lie],
+	       (double)had[1] * (liars + honest) / ((double)slots * (now - 1) * honest));
+}
+
+int main(int count, char **words)
+{
+	u32 number[8], lie, ix;
+	int status;
+
+	check(count == 8, "POLICY GRACE WAITERS_GRACE TICK LIARS HONEST SLOTS");
+	for (ix = 1; ix < 8; ix++)
+		number[ix] = atoi(words[ix]);
+	slots = number[7];
+	check(number[4] && slots && slots < MOST_HERE && number[5] + number[6] <= MOST_TASKS,
+	      "an argument is out of range");
+	of_slots.bits[0] = (1UL << slots) - 1;
+	set((struct settings){
+		.slice_ns = SLICE,
+		.grace_ns = number[2],
+		.waiter_grace_ns = number[3],
+		.round_ns = (number[5] + number[6]) * SLICE,
+		.policy = number[1],
+		.slots = slots,
+		.cpu = { 0, 1, 2, 3 },
+	});
+	for (lie = 0; lie < LIES; lie++) {
+		fflush(stdout);
+		if (!fork()) {
+			contend(lie, number[4], number[5], number[6]);
+			exit(0);
+		}
+		wait(&status);
+		check(!status, lies[lie]);
+	}
 	return 0;
 }

@@ -21,6 +21,7 @@
 //! which a tenth of that is more.
 
 use super::Setup;
+use crate::event::VcpuIndex;
 use base::units::Nanos;
 
 /// A turn of a VM with debts lasts at least a slice divided by this.
@@ -41,6 +42,8 @@ pub(super) struct Debts {
     /// All is settled up to then.
     settled: Nanos,
     vms: Box<[VmDebt]>,
+    /// By vCPU.
+    vm_of: Box<[u32]>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -58,33 +61,43 @@ impl Debts {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let vms = setup.vms.iter().max().map_or(0, |most| *most as usize + 1);
         let (slice, settled) = (setup.slice, Nanos::ZERO);
-        Self { slice, settled, vms: vec![VmDebt::default(); vms].into() }
+        let vm_of = setup.vms.into();
+        Self { slice, settled, vms: vec![VmDebt::default(); vms].into(), vm_of }
     }
 
-    /// A vCPU of `vm` wants a slot.
-    pub(super) fn waits(&mut self, vm: u32, now: Nanos) {
-        self.settle(now);
-        self.vms[vm as usize].waiting += 1;
+    fn vm(&mut self, vcpu: VcpuIndex) -> &mut VmDebt {
+        &mut self.vms[self.vm_of[vcpu.ix()] as usize]
     }
 
-    /// A vCPU that waited has a slot.
-    pub(super) fn runs(&mut self, vm: u32, now: Nanos) {
+    fn owes(&self, vcpu: VcpuIndex) -> i128 {
+        self.vms[self.vm_of[vcpu.ix()] as usize].owes
+    }
+
+    /// `vcpu` wants a slot.
+    pub(super) fn waits(&mut self, vcpu: VcpuIndex, now: Nanos) {
         self.settle(now);
-        let vm = &mut self.vms[vm as usize];
+        self.vm(vcpu).waiting += 1;
+    }
+
+    /// `vcpu` waited and has a slot. Returns the length of its turn, which is `most` without debts.
+    pub(super) fn begins(&mut self, vcpu: VcpuIndex, most: Nanos, now: Nanos) -> Nanos {
+        self.settle(now);
+        let vm = self.vm(vcpu);
         vm.waiting -= 1;
         vm.running += 1;
+        self.turn(vcpu).min(most)
     }
 
-    /// A vCPU has no slot any more; this much of its turn was left.
-    pub(super) fn stops(&mut self, vm: u32, left: Nanos, now: Nanos) {
+    /// `vcpu` has no slot any more; this much of its turn was left.
+    pub(super) fn stops(&mut self, vcpu: VcpuIndex, left: Nanos, now: Nanos) {
         self.settle(now);
-        self.vms[vm as usize].running -= 1;
-        self.waive(vm, picos(left));
+        self.vm(vcpu).running -= 1;
+        self.waive(vcpu, picos(left));
     }
 
-    /// A vCPU that waited has left for good.
-    pub(super) fn gone(&mut self, vm: u32) {
-        self.vms[vm as usize].waiting -= 1;
+    /// `vcpu` waited and has left for good.
+    pub(super) fn gone(&mut self, vcpu: VcpuIndex) {
+        self.vm(vcpu).waiting -= 1;
     }
 
     /// Counts the time since the last change.
@@ -111,9 +124,9 @@ impl Debts {
         }
     }
 
-    /// `vm` waives so much of what it is owed; those that owe have the less to pay.
-    fn waive(&mut self, vm: u32, most: i128) {
-        let vm = &mut self.vms[vm as usize];
+    /// The vCPU's VM waives so much of what it is owed; those that owe have the less to pay.
+    fn waive(&mut self, vcpu: VcpuIndex, most: i128) {
+        let vm = self.vm(vcpu);
         let waived = most.min(-vm.owes).max(0);
         vm.owes += waived;
         let owed: i128 = self.vms.iter().map(|vm| vm.owes.max(0)).sum();
@@ -122,28 +135,28 @@ impl Debts {
         }
     }
 
-    /// Does it owe more than a slice?
-    pub(super) fn is_in_arrears(&self, vm: u32) -> bool {
-        self.vms[vm as usize].owes > picos(self.slice)
+    /// Does the vCPU's VM owe more than a slice?
+    pub(super) fn is_in_arrears(&self, vcpu: VcpuIndex) -> bool {
+        self.owes(vcpu) > picos(self.slice)
     }
 
-    /// Do vCPUs of other VMs go before its own?
-    pub(super) fn is_passed_over(&self, vm: u32) -> bool {
-        self.vms[vm as usize].owes > PASSED_OVER * picos(self.slice)
+    /// Do vCPUs of other VMs go before this one?
+    pub(super) fn is_passed_over(&self, vcpu: VcpuIndex) -> bool {
+        self.owes(vcpu) > PASSED_OVER * picos(self.slice)
     }
 
     /// The length of its next turn.
-    pub(super) fn turn(&self, vm: u32) -> Nanos {
-        let owes = self.vms[vm as usize].owes.max(0) / PICOS_A_NANO;
+    fn turn(&self, vcpu: VcpuIndex) -> Nanos {
+        let owes = self.owes(vcpu).max(0) / PICOS_A_NANO;
         let owes = Nanos(u64::try_from(owes).unwrap_or(u64::MAX));
         self.slice.since(owes).max(Nanos(self.slice.0 / SHORTEST_TURN))
     }
 
     /// What is left of a grace.
-    pub(super) fn grace(&self, vm: u32, grace: Nanos) -> Nanos {
+    pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
         match () {
-            () if self.is_passed_over(vm) => Nanos::ZERO,
-            () if self.is_in_arrears(vm) => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
+            () if self.is_passed_over(vcpu) => Nanos::ZERO,
+            () if self.is_in_arrears(vcpu) => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
             () => grace,
         }
     }

@@ -29,10 +29,10 @@
 //! contended turn lasts at most a slice and a GRACE. So each waits at most two slices and a GRACE
 //! per vCPU.
 //!
-//! Fairness: what a VM has beyond its part it owes to the others ([`Debts`]), so that over time no guest
+//! Fairness: what a VM has beyond its part it owes to the others ([`Rr::with_debts`]), so that over time no guest
 //! gains by what it claims.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, debt::Debts, queue::Queue, rr::Rr};
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
     event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
@@ -85,16 +85,11 @@ pub(super) struct Deferred {
     grace: Grace,
     slice: Nanos,
     turns: Box<[CurrentTurn]>,
-    debts: Debts,
-    /// By vCPU.
-    vms: Box<[u32]>,
 }
 
 /// What is known of a vCPU's current turn.
 #[derive(Debug, Default, Clone, Copy)]
 struct CurrentTurn {
-    /// How long it lasts if it is in no lock then.
-    length: Nanos,
     /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
     /// The grace counts from then: the turn itself may have been extended long before.
     due: Option<Nanos>,
@@ -111,7 +106,7 @@ struct CurrentTurn {
 impl Deferred {
     pub(super) fn new(setup: &Setup<'_>, way: EndDetection, grace: Option<Nanos>) -> Self {
         Self {
-            rr: Rr::new(setup),
+            rr: Rr::with_debts(setup),
             kicked: Queue::with_room(setup.vms.len()),
             stranded: Queue::with_room(setup.vms.len()),
             round_first: false,
@@ -119,36 +114,22 @@ impl Deferred {
             grace: Grace::new(grace, setup.slice),
             slice: setup.slice,
             turns: vec![CurrentTurn::default(); setup.vms.len()].into(),
-            debts: Debts::new(setup),
-            vms: setup.vms.into(),
         }
     }
 
     /// How long a turn of this vCPU may go on because of what it does with locks.
     fn grace(&self, vcpu: VcpuIndex, activity: &LockActivity) -> Nanos {
         let grace = if activity.is_holder() { self.grace.holder } else { self.grace.waiter };
-        self.debts.grace(self.vms[vcpu.ix()], grace)
-    }
-
-    /// Time left of its turn; zero at its end.
-    fn left(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
-        self.turns[vcpu.ix()].length.since(view.ran(vcpu))
+        self.rr.grace(vcpu, grace)
     }
 
     fn is_contended(&self) -> bool {
         self.rr.is_contended() || !self.kicked.is_empty() || !self.stranded.is_empty()
     }
 
-    /// `vcpu` is needed where a lock goes next: it is served before the round.
-    fn boost(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
-        self.rr.waits(vcpu, view);
-        self.kicked.push(vcpu);
-    }
-
     /// `vcpu` has lost its slot in a lock.
     fn strand(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.round_first |= self.stranded.is_empty();
-        self.rr.waits(vcpu, view);
         self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, other, view));
     }
 
@@ -204,7 +185,7 @@ impl Deferred {
             return None;
         }
         match lane {
-            Lane::Round => self.rr.gone(vcpu),
+            Lane::Round => self.rr.queue().remove(vcpu),
             Lane::Kicked => self.kicked.remove(vcpu),
             Lane::Stranded => self.stranded.remove(vcpu),
         }
@@ -224,9 +205,7 @@ impl Deferred {
             self.stranded.remove(vcpu);
             return Some((vcpu, Lane::Stranded));
         }
-        let (debts, vms) = (&self.debts, &self.vms);
-        let is_its_turn = |vcpu: VcpuIndex| !debts.is_passed_over(vms[vcpu.ix()]);
-        if let Some(vcpu) = self.rr.queue().take(is_its_turn).or_else(|| self.rr.queue().pop()) {
+        if let Some(vcpu) = self.rr.take_next(view) {
             return Some((vcpu, Lane::Round));
         }
         self.stranded.pop().map(|vcpu| (vcpu, Lane::Stranded))
@@ -270,24 +249,23 @@ fn keeps_waiting(vcpu: VcpuIndex, other: VcpuIndex, view: &View<'_>) -> bool {
 
 impl Policy for Deferred {
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
-        let vm = self.vms[vcpu.ix()];
-        self.debts.waits(vm, view.now);
+        self.rr.waits(vcpu, view);
         match cause {
-            _ if self.debts.is_in_arrears(vm) => self.rr.ready(vcpu, cause, view),
-            Ready::Kicked(_) => self.boost(vcpu, view),
+            _ if self.rr.is_in_arrears(vcpu) => self.rr.join(vcpu),
+            // It is needed where a lock goes next.
+            Ready::Kicked(_) => self.kicked.push(vcpu),
             // The vCPU took a lock before it could be called out of the guest.
-            Ready::Woken if view.last_seen(vcpu).is_holder() => self.boost(vcpu, view),
+            Ready::Woken if view.last_seen(vcpu).is_holder() => self.kicked.push(vcpu),
             Ready::Preempted
                 if view.last_seen(vcpu).is_involved() && !self.turns[vcpu.ix()].spent =>
             {
                 self.strand(vcpu, view);
             }
-            _ => self.rr.ready(vcpu, cause, view),
+            _ => self.rr.join(vcpu),
         }
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {
-        self.debts.gone(self.vms[vcpu.ix()]);
         self.kicked.remove(vcpu);
         self.stranded.remove(vcpu);
         self.rr.gone(vcpu);
@@ -297,14 +275,12 @@ impl Policy for Deferred {
         let (vcpu, lane) = self.pop(view)?;
         let ahead = lane == Lane::Stranded;
         let is_lost = ahead || self.turns[vcpu.ix()].spent;
-        let vm = self.vms[vcpu.ix()];
-        self.debts.runs(vm, view.now);
-        let length = self.debts.turn(vm);
-        self.turns[vcpu.ix()] = CurrentTurn { length, ahead, ..CurrentTurn::default() };
-        let end = view.now.after(length);
+        self.turns[vcpu.ix()] = CurrentTurn { ahead, ..CurrentTurn::default() };
+        let pick = self.rr.begin(vcpu, self.slice, view);
         if !is_lost && !self.has_lost(vcpu, view) {
-            return Some(Pick::new(vcpu, end));
+            return Some(pick);
         }
+        let end = pick.until;
         // The vCPU soon runs into the lock that a lost vCPU holds up, or is out of its own.
         let asked = is_lost && self.way == EndDetection::Ask && self.is_contended();
         let leaves = asked && !self.only_spins(vcpu, view.last_seen(vcpu), view);
@@ -314,10 +290,10 @@ impl Policy for Deferred {
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        let left = self.left(vcpu, view);
+        let left = self.rr.left(vcpu, view);
         if !self.is_contended() {
-            let CurrentTurn { length, ahead, .. } = self.turns[vcpu.ix()];
-            self.turns[vcpu.ix()] = CurrentTurn { length, ahead, ..CurrentTurn::default() };
+            let ahead = self.turns[vcpu.ix()].ahead;
+            self.turns[vcpu.ix()] = CurrentTurn { ahead, ..CurrentTurn::default() };
             return self.rr.stopped(vcpu, look, view);
         }
         if self.only_spins(vcpu, &look.activity, view) {
@@ -359,16 +335,15 @@ impl Policy for Deferred {
         let grace = self.grace(vcpu, &look.activity);
         let in_grace = |due: Nanos| view.now < due.after(grace);
         self.sleeps_in_line(look)
-            && (self.left(vcpu, view) > Nanos::ZERO
+            && (self.rr.left(vcpu, view) > Nanos::ZERO
                 || self.turns[vcpu.ix()].due.is_some_and(in_grace))
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos, view: &View<'_>) {
-        let vm = self.vms[vcpu.ix()];
-        self.debts.stops(vm, self.left(vcpu, view), view.now);
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
+        self.rr.turn_over(vcpu, end, ran, view);
         let is_forced = matches!(end, TurnEnd::Grace | TurnEnd::Slice);
         // In arrears, it does not go ahead of the round.
-        let stays = self.debts.is_in_arrears(vm) && view.last_seen(vcpu).is_involved();
+        let stays = self.rr.is_in_arrears(vcpu) && view.last_seen(vcpu).is_involved();
         let spent = self.turns[vcpu.ix()].ahead && end == TurnEnd::Grace || is_forced && stays;
         self.turns[vcpu.ix()] = CurrentTurn { spent, ..CurrentTurn::default() };
     }

@@ -3,11 +3,15 @@
 //! that has waited longest for a slot. After KVM's pause-loop exits and yield_to, with telemetry
 //! where KVM guesses. Right with native locks on CPUs without a better remedy: it shortens waits
 //! but prevents none. Waiting: slots are given in order again when the first of the round has
-//! waited for one slice per vCPU; so each waits at most two slices per vCPU of the schedule.
+//! waited for one slice per vCPU; so each waits at most two slices per vCPU of the schedule. A vCPU whose VM is in arrears
+//! ([`Rr::with_debts`]) has no choice: its slot goes to the next of the round.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
-use crate::event::{LockActivity, LockId, Observation, VcpuIndex};
-use base::units::SlotId;
+use crate::{
+    event::{LockActivity, LockId, Observation, VcpuIndex},
+    log::TurnEnd,
+};
+use base::units::{Nanos, SlotId};
 
 #[derive(Debug)]
 pub(super) struct DirectedYield {
@@ -20,7 +24,7 @@ impl DirectedYield {
     pub(super) const LOOKS: u32 = 2048;
 
     pub(super) fn new(setup: &Setup<'_>, looks: u32) -> Self {
-        Self { rr: Rr::new(setup), looks }
+        Self { rr: Rr::with_debts(setup), looks }
     }
 
     /// The ready vCPU that `spinner` most needs to run.
@@ -34,8 +38,11 @@ impl DirectedYield {
             return Some(overdue);
         }
         let &LockActivity::Waiting { lock, .. } = activity else {
-            return self.rr.queue().pop();
+            return self.rr.take_next(view);
         };
+        if self.rr.is_in_arrears(spinner) {
+            return self.rr.take_next(view);
+        }
         let vm = view.vm_of(spinner);
         let of_lock = |vcpu: VcpuIndex, fits: &dyn Fn(&LockActivity, LockId) -> bool| {
             view.vm_of(vcpu) == vm && fits(view.last_seen(vcpu), lock)
@@ -49,10 +56,10 @@ impl DirectedYield {
             _ => false,
         };
         let queue = self.rr.queue();
-        queue
+        let needed = queue
             .take(|vcpu| of_lock(vcpu, &holds))
-            .or_else(|| queue.take(|vcpu| of_lock(vcpu, &is_next)))
-            .or_else(|| queue.pop())
+            .or_else(|| queue.take(|vcpu| of_lock(vcpu, &is_next)));
+        needed.or_else(|| self.rr.take_next(view))
     }
 
     fn give(&mut self, spinner: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
@@ -80,6 +87,10 @@ impl Policy for DirectedYield {
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         self.rr.stopped(vcpu, look, view)
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
+        self.rr.turn_over(vcpu, end, ran, view);
     }
 
     fn halted(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) {

@@ -5,7 +5,8 @@
 //! between a guest and its VMM: the request is [`Line::held`](hypercalls::telemetry::Line::held), the
 //! grant is the request to yield. Right where sections are short, and holders on the CPU at all when
 //! their slices end; `deferred` also keeps waiters, and knows what to do with those that were forced.
-//! Waiting: at most a slice and BOUND per other vCPU.
+//! A VM whose guest claims locks for ever pays for its extensions ([`Rr::with_debts`]).
+//! Waiting: at most two slices and a BOUND per other vCPU.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
@@ -28,8 +29,8 @@ pub(super) struct Extend {
 struct CurrentTurn {
     /// It has been extended: not again.
     is_extended: bool,
-    /// When its slice was found to be over, while the extension lasts.
-    since: Option<Nanos>,
+    /// When its slice was found to be over, and how long it may go on, while the extension lasts.
+    extension: Option<(Nanos, Nanos)>,
 }
 
 impl Extend {
@@ -38,14 +39,14 @@ impl Extend {
 
     pub(super) fn new(setup: &Setup<'_>, bound: Nanos) -> Self {
         let turns = vec![CurrentTurn::default(); setup.vms.len()].into();
-        Self { rr: Rr::new(setup), bound, turns, extensions: Extensions::default() }
+        Self { rr: Rr::with_debts(setup), bound, turns, extensions: Extensions::default() }
     }
 
     /// The vCPU goes, or is in no lock any more: an extension that is under way has ended.
     fn end(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        if let Some(since) = self.turns[vcpu.ix()].since.take() {
+        if let Some((since, bound)) = self.turns[vcpu.ix()].extension.take() {
             let needed = now.since(since);
-            self.extensions.end(needed, needed <= self.bound);
+            self.extensions.end(needed, needed <= bound);
         }
     }
 
@@ -53,12 +54,12 @@ impl Extend {
     fn extended(
         &mut self,
         vcpu: VcpuIndex,
-        since: Nanos,
+        (since, bound): (Nanos, Nanos),
         look: &Observation,
         verdict: Verdict,
         view: &View<'_>,
     ) -> Verdict {
-        let end = since.after(self.bound);
+        let end = since.after(bound);
         if !look.activity.is_holder() {
             // It has released the lock, and not come to yield yet: at the bound at the latest.
             self.end(vcpu, view.now.min(end));
@@ -67,7 +68,7 @@ impl Extend {
         if view.now < end {
             return Verdict::Stay(end);
         }
-        self.turns[vcpu.ix()].since = None;
+        self.turns[vcpu.ix()].extension = None;
         self.extensions.end(view.now.since(since), false);
         match verdict {
             Verdict::Preempt(_) => Verdict::Preempt(Why::Grace),
@@ -93,22 +94,26 @@ impl Policy for Extend {
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let verdict = self.rr.stopped(vcpu, look, view);
-        let CurrentTurn { is_extended, since } = self.turns[vcpu.ix()];
-        if let Some(since) = since {
-            return self.extended(vcpu, since, look, verdict, view);
+        let CurrentTurn { is_extended, extension } = self.turns[vcpu.ix()];
+        if let Some(extension) = extension {
+            return self.extended(vcpu, extension, look, verdict, view);
         }
+        let bound = self.rr.grace(vcpu, self.bound);
+        let may_stay = look.activity.is_holder() && !is_extended && bound > Nanos::ZERO;
         match verdict {
-            Verdict::Preempt(_) if look.activity.is_holder() && !is_extended => {
-                self.turns[vcpu.ix()] = CurrentTurn { is_extended: true, since: Some(view.now) };
+            Verdict::Preempt(_) if may_stay => {
+                let extension = Some((view.now, bound));
+                self.turns[vcpu.ix()] = CurrentTurn { is_extended: true, extension };
                 self.extensions.grant();
-                Verdict::Ask(view.now.after(self.bound))
+                Verdict::Ask(view.now.after(bound))
             }
             verdict => verdict,
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, _: Nanos, view: &View<'_>) {
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
         self.end(vcpu, view.now);
+        self.rr.turn_over(vcpu, end, ran, view);
     }
 
     fn yielded(&mut self, vcpu: VcpuIndex, view: &View<'_>) -> Verdict {

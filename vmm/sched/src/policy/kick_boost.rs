@@ -4,10 +4,13 @@
 //! boost that KVM gives a kicked vCPU, published as +6/+70/+74 % at 1/2/3 VMs. Right with PV locks:
 //! the lock is handed to a vCPU that runs, on a warm CPU. Waiting: boosts stop when the first of
 //! the round has waited for one slice per vCPU; so each waits at most two slices per vCPU of the
-//! schedule.
+//! schedule. No kick boosts a vCPU whose VM is in arrears ([`Rr::with_debts`]).
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
-use crate::event::{LockActivity, Observation, VcpuIndex};
+use crate::{
+    event::{LockActivity, Observation, VcpuIndex},
+    log::TurnEnd,
+};
 use base::units::{Nanos, SlotId};
 
 #[derive(Debug)]
@@ -23,7 +26,7 @@ impl KickBoost {
     pub(super) fn new(setup: &Setup<'_>, later: bool) -> Self {
         let vcpus = setup.vms.len();
         Self {
-            rr: Rr::new(setup),
+            rr: Rr::with_debts(setup),
             later,
             boosted: Queue::with_room(vcpus),
             beside: vec![None; vcpus].into(),
@@ -33,13 +36,13 @@ impl KickBoost {
 
 impl Policy for KickBoost {
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
+        self.rr.waits(vcpu, view);
         match cause {
-            Ready::Kicked(by) => {
-                self.rr.waits(vcpu, view);
+            Ready::Kicked(by) if !self.rr.is_in_arrears(vcpu) => {
                 self.beside[vcpu.ix()] = by.and_then(|kicker| view.slot_of(kicker));
                 self.boosted.push(vcpu);
             }
-            _ => self.rr.ready(vcpu, cause, view),
+            _ => self.rr.join(vcpu),
         }
     }
 
@@ -60,7 +63,7 @@ impl Policy for KickBoost {
             .or_else(|| self.boosted.take(|vcpu| beside[vcpu.ix()] == Some(slot)))
             .or_else(|| self.boosted.pop());
         match ahead {
-            Some(vcpu) => Some(Pick::new(vcpu, self.rr.turn(view))),
+            Some(vcpu) => Some(self.rr.begin(vcpu, self.rr.slice(), view)),
             None => self.rr.pick(slot, view),
         }
     }
@@ -72,6 +75,10 @@ impl Policy for KickBoost {
         } else {
             self.rr.stopped(vcpu, look, view)
         }
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
+        self.rr.turn_over(vcpu, end, ran, view);
     }
 
     fn makes_way(

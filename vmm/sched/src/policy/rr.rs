@@ -4,8 +4,11 @@
 //! ([`Event::YieldsTo`](crate::Event::YieldsTo)) gives it what is left of its slice, so that no third one waits longer,
 //! and no VM gains by it; both are at the end of the round then. Waiting: at most one slice per other vCPU.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
-use crate::event::{Observation, VcpuIndex};
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, debt::Debts, queue::Queue};
+use crate::{
+    event::{Observation, VcpuIndex},
+    log::TurnEnd,
+};
 use base::units::{Nanos, SlotId};
 
 /// Round robin; other policies use it between their own decisions.
@@ -17,8 +20,10 @@ pub(super) struct Rr {
     since: Box<[Nanos]>,
     /// By slot: the vCPU that gets it next, and for how long.
     next: Box<[Option<(VcpuIndex, Nanos)>]>,
-    /// By vCPU: the length of its turn, if that was given to it.
-    given: Box<[Option<Nanos>]>,
+    /// By vCPU: the length of its turn.
+    lengths: Box<[Nanos]>,
+    /// For a policy that listens to its guests.
+    debts: Option<Debts>,
 }
 
 impl Rr {
@@ -29,8 +34,15 @@ impl Rr {
             slice: setup.slice,
             since: vec![Nanos::ZERO; vcpus].into(),
             next: vec![None; setup.slots].into(),
-            given: vec![None; vcpus].into(),
+            lengths: vec![setup.slice; vcpus].into(),
+            debts: None,
         }
+    }
+
+    /// For a policy that lets vCPUs keep their slots, or go ahead of their turns, because of what guests say or do: VMs owe
+    /// each other what they have beyond their parts ([`Debts`]).
+    pub(super) fn with_debts(setup: &Setup<'_>) -> Self {
+        Self { debts: Some(Debts::new(setup)), ..Self::new(setup) }
     }
 
     /// Is any vCPU waiting?
@@ -53,14 +65,48 @@ impl Rr {
         view.now.after(self.slice)
     }
 
-    /// Time left of its slice; zero at its end.
+    /// Time left of its turn; zero at its end.
     pub(super) fn left(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
-        self.given[vcpu.ix()].unwrap_or(self.slice).since(view.ran(vcpu))
+        self.lengths[vcpu.ix()].since(view.ran(vcpu))
     }
 
-    /// Notes that `vcpu` waits from now on, in a queue that the calling policy keeps.
+    /// Does its VM owe so much that it may not go ahead of its turn?
+    pub(super) fn is_in_arrears(&self, vcpu: VcpuIndex) -> bool {
+        self.debts.as_ref().is_some_and(|debts| debts.is_in_arrears(vcpu))
+    }
+
+    /// What the debts of its VM leave of a grace.
+    pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
+        self.debts.as_ref().map_or(grace, |debts| debts.grace(vcpu, grace))
+    }
+
+    /// Notes that `vcpu` waits from now on, in this queue ([`Rr::join`]) or in one that the calling policy keeps.
     pub(super) fn waits(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.since[vcpu.ix()] = view.now;
+        if let Some(debts) = &mut self.debts {
+            debts.waits(vcpu, view.now);
+        }
+    }
+
+    /// `vcpu`, which waits, is the last of the round.
+    pub(super) fn join(&mut self, vcpu: VcpuIndex) {
+        self.queue.push(vcpu);
+    }
+
+    /// The next of the round: the first whose VM is not passed over, unless the head is overdue.
+    pub(super) fn take_next(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
+        let debts = self.debts.as_ref().filter(|_| self.overdue(view).is_none());
+        let unburdened =
+            debts.and_then(|debts| self.queue.take(|vcpu| !debts.is_passed_over(vcpu)));
+        unburdened.or_else(|| self.queue.pop())
+    }
+
+    /// The turn of `vcpu`, which waited and is in no queue any more: it lasts for `most`, or what debts leave of that.
+    pub(super) fn begin(&mut self, vcpu: VcpuIndex, most: Nanos, view: &View<'_>) -> Pick {
+        let debts = self.debts.as_mut();
+        let length = debts.map_or(most, |debts| debts.begins(vcpu, most, view.now));
+        self.lengths[vcpu.ix()] = length;
+        Pick::new(vcpu, view.now.after(length))
     }
 
     /// When a waiting vCPU became ready.
@@ -107,23 +153,31 @@ impl Rr {
 impl Policy for Rr {
     fn ready(&mut self, vcpu: VcpuIndex, _: Ready, view: &View<'_>) {
         self.waits(vcpu, view);
-        self.queue.push(vcpu);
+        self.join(vcpu);
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {
+        if let Some(debts) = &mut self.debts {
+            debts.gone(vcpu);
+        }
         self.queue.remove(vcpu);
         let is_of = |next: &Option<(VcpuIndex, Nanos)>| next.is_some_and(|(next, _)| next == vcpu);
         self.next.iter_mut().filter(|next| is_of(next)).for_each(|next| *next = None);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        if let Some((vcpu, length)) = self.next[slot.0 as usize].take() {
-            self.given[vcpu.ix()] = Some(length);
-            return Some(Pick::new(vcpu, view.now.after(length)));
+        let (vcpu, most) = match self.next[slot.0 as usize].take() {
+            Some(next) => next,
+            None => (self.take_next(view)?, self.slice),
+        };
+        Some(self.begin(vcpu, most, view))
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, _: Nanos, view: &View<'_>) {
+        let left = self.left(vcpu, view);
+        if let Some(debts) = &mut self.debts {
+            debts.stops(vcpu, left, view.now);
         }
-        let vcpu = self.queue.pop()?;
-        self.given[vcpu.ix()] = None;
-        Some(Pick::new(vcpu, self.turn(view)))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {

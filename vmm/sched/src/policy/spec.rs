@@ -21,6 +21,9 @@ use super::{
 };
 use base::units::Nanos;
 
+/// No share is promised where the policy takes vCPUs their slots.
+const ON_PURPOSE: &str = "it takes time away on purpose";
+
 /// The default weight of a vCPU.
 const USUAL_WEIGHT: u32 = 1024;
 
@@ -37,6 +40,9 @@ pub struct Registered {
     pub slices: Option<u64>,
     /// The policy with each set of arguments that the tests use, as written on the command line.
     pub tested: &'static [&'static str],
+    /// The policy, as on the command line, with each set of arguments with which tests check that a VM keeps 90 % of its
+    /// share whatever the guests beside it do or claim; `SLICE` is the length of a slice. Or why there is no such promise.
+    pub shares: Result<&'static [&'static str], &'static str>,
     /// What the scheduler in the host's kernel implements of it (`--driver bpf`). `None`: nothing.
     pub in_kernel: Option<InKernel>,
     make: fn(&Setup<'_>, &Args) -> Made,
@@ -57,6 +63,7 @@ pub const POLICIES: &[Registered] = &[
         about: "leave it to the host's scheduler",
         slices: None,
         tested: &[],
+        shares: Err("the host's scheduler decides"),
         in_kernel: None,
         make: |_, _| Ok(None),
     },
@@ -66,6 +73,7 @@ pub const POLICIES: &[Registered] = &[
         about: "each vCPU in turn, blind to locks",
         slices: Some(1),
         tested: &["rr"],
+        shares: Ok(&["rr"]),
         in_kernel: Some(in_kernel::RR),
         make: |s, _| boxed(Rr::new(s)),
     },
@@ -75,6 +83,7 @@ pub const POLICIES: &[Registered] = &[
         about: "least CPU time first, by weight",
         slices: None,
         tested: &["fair"],
+        shares: Ok(&["fair"]),
         in_kernel: Some(in_kernel::FAIR),
         make: |s, args| {
             (0..args.0.len()).try_for_each(|ix| args.weight(ix).map(drop))?;
@@ -87,6 +96,7 @@ pub const POLICIES: &[Registered] = &[
         about: "all slots to one VM at a time",
         slices: None,
         tested: &["gang"],
+        shares: Ok(&["gang"]),
         in_kernel: None,
         make: |s, _| boxed(Gang::new(s)),
     },
@@ -96,6 +106,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a kicked vCPU runs next, on its kicker's CPU",
         slices: Some(2),
         tested: &["kick-boost", "kick-boost:later"],
+        shares: Ok(&["kick-boost", "kick-boost:later"]),
         in_kernel: Some(in_kernel::KICK_BOOST),
         make: |s, args| match args.word(0) {
             None => boxed(KickBoost::new(s, false)),
@@ -109,6 +120,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a spinner gives its slot to the vCPU it waits for",
         slices: Some(2),
         tested: &["directed-yield"],
+        shares: Ok(&["directed-yield"]),
         in_kernel: None,
         make: |s, args| boxed(DirectedYield::new(s, args.get(0, DirectedYield::LOOKS)?)),
     },
@@ -119,6 +131,7 @@ pub const POLICIES: &[Registered] = &[
         // Two, and a grace, which is four slices unless it is given.
         slices: Some(6),
         tested: &["deferred", "deferred:look"],
+        shares: Ok(&["deferred", "deferred:look", "deferred:ask,SLICE"]),
         in_kernel: Some(in_kernel::DEFERRED),
         make: |s, args| {
             let way = match args.word(0) {
@@ -136,9 +149,10 @@ pub const POLICIES: &[Registered] = &[
         name: "extend",
         usage: "extend[:BOUND]",
         about: "a holder's slice ends after its section, by BOUND later at most",
-        // One, and BOUND.
-        slices: Some(2),
+        // Two, and BOUND.
+        slices: Some(3),
         tested: &["extend:500ns"],
+        shares: Ok(&["extend", "extend:SLICE"]),
         in_kernel: Some(in_kernel::EXTEND),
         make: |s, args| boxed(Extend::new(s, args.get(0, Extend::BOUND)?)),
     },
@@ -148,6 +162,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt lock holders",
         slices: None,
         tested: &["lhp:100000,5us"],
+        shares: Err(ON_PURPOSE),
         in_kernel: Some(in_kernel::LHP),
         make: |s, args| inject(s, args, InjectionTarget::Holder),
     },
@@ -157,6 +172,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt the next in line",
         slices: None,
         tested: &["lwp:100000,5us"],
+        shares: Err(ON_PURPOSE),
         in_kernel: Some(in_kernel::LWP),
         make: |s, args| inject(s, args, InjectionTarget::Next),
     },
@@ -166,6 +182,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt at a named point",
         slices: None,
         tested: &["point:critical,100000,5us"],
+        shares: Err(ON_PURPOSE),
         in_kernel: None,
         make: |s, args| {
             let names = point::NAMES.map(|(name, _)| name);
@@ -183,6 +200,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a random vCPU for a random time, by the seed",
         slices: None,
         tested: &["random"],
+        shares: Err("it divides by chance"),
         in_kernel: None,
         make: |s, _| boxed(Random::new(s)),
     },
@@ -193,6 +211,7 @@ pub const POLICIES: &[Registered] = &[
         slices: Some(16),
         // Linux's settings for 8 or more CPUs, divided by 4000: its tick of 4 ms is one of 1 us here.
         tested: &["host-cfs:6us,750ns,1us", "host-cfs:kick-yield,6us,750ns,1us"],
+        shares: Err("a model of the host's scheduler, for simulations"),
         in_kernel: None,
         make: |s, args| {
             let first = args.yields_on_kick();
@@ -210,6 +229,7 @@ pub const POLICIES: &[Registered] = &[
         about: "for simulations: Linux's scheduler from 6.6",
         slices: Some(16),
         tested: &["host-eevdf:750ns", "host-eevdf:kick-yield,750ns"],
+        shares: Err("a model of the host's scheduler, for simulations"),
         in_kernel: None,
         make: |s, args| {
             let first = args.yields_on_kick();
@@ -227,6 +247,7 @@ pub const POLICIES: &[Registered] = &[
         about: "repeat the decisions of a recording",
         slices: None,
         tested: &["replay:none"],
+        shares: Err("it repeats what was recorded"),
         in_kernel: None,
         make: |s, args| {
             args.word(0).ok_or("the recording's file is missing")?;
