@@ -61,7 +61,8 @@ apt_reason() {
 # root, and changes nothing in the system. The arguments are further options.
 own_lists() {
     mkdir -p lists/partial archives/partial
-    options="-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD -o Debug::NoLocking=1 $*"
+    # (Or root's apt would give a folder to another user.)
+    options="-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD -o Debug::NoLocking=1 -o APT::Sandbox::User=root $*"
     # shellcheck disable=SC2086 # a list of options
     apt-get $options -qq update >apt.log 2>&1
 }
@@ -84,5 +85,5 @@ mirror() {
 lists_of_suite() {
     echo "deb [signed-by=$keys] $2 $1 main" >sources.list
     own_lists -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-        -o Acquire::Languages=none -o APT::Sandbox::User=root
+        -o Acquire::Languages=none
 }

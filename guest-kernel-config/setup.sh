@@ -244,7 +244,7 @@ unpack_busybox() {
     (
         cd "$work"
         apt-get -qq -o APT::Sandbox::User=root download busybox-static >apt.log 2>&1 ||
-            { own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root &&
+            { own_lists -o Acquire::Languages=none &&
                 apt-get $options -qq download busybox-static >apt.log 2>&1; } || {
             tail -n 5 apt.log >&2
             fail "cannot fetch busybox-static" "$(apt_reason apt.log)" "or put a static busybox at $place/busybox"

@@ -130,7 +130,7 @@ find_package() {
     mkdir -p "$lists"
     pushd "$lists" >/dev/null
     if [ -n "$package" ]; then
-        own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root || true
+        own_lists -o Acquire::Languages=none || true
         # Debian 13's own Linux is 6.12; Debian 12 has it among its security updates only.
         [ "$version" != 6.12 ] || [ -n "$(offered)" ] || lists_beside_own trixie || true
     else

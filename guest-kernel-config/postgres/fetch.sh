@@ -83,7 +83,7 @@ download() {
 
 # Lists of our own, where the system has none, or old ones that name packages that are gone.
 use_own_lists() {
-    own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root && identify
+    own_lists -o Acquire::Languages=none && identify
 }
 
 unpack() {

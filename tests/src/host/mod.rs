@@ -28,6 +28,7 @@ mod guest_kernels;
 pub mod hostile;
 pub mod hypercalls;
 mod instructions;
+mod interrupted_setup;
 mod keys;
 mod league;
 mod library;
@@ -112,6 +113,7 @@ pub fn tests() -> Vec<Test> {
         keys::TESTS,
         reports::TESTS,
         instructions::TESTS,
+        interrupted_setup::TESTS,
         supply::TESTS,
         first_run::TESTS,
         setup::TESTS,

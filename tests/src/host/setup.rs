@@ -24,6 +24,7 @@ tests![
     a_script_that_makes_nothing_is_found_out,
     scripts_are_beside_the_program,
     a_cache_of_everybody_is_refused,
+    a_folder_of_everybody_below_the_cache_is_refused,
     no_emulator_of_a_cache_of_everybody_is_started,
     a_signal_ends_the_scripts_in_order,
 ];
@@ -163,6 +164,41 @@ fn a_cache_of_everybody_is_refused() -> anyhow::Result<()> {
         told.show()
     );
     ensure!(!open.ran.exists(), "it was executed");
+    Ok(())
+}
+
+/// Wherever a part's script finds or puts something: folders, and files that it goes by.
+fn a_folder_of_everybody_below_the_cache_is_refused() -> anyhow::Result<()> {
+    const FETCH: &str = "guest-kernel-config/host/fetch.sh";
+    const DISK: &str = "guest-kernel-config/postgres/fetch.sh";
+    for (part, script, place) in [
+        ("busybox", BUSYBOX, "busybox"),
+        ("busybox", BUSYBOX, "busybox/busybox"),
+        ("host", FETCH, "host"),
+        ("host", FETCH, "qemu/8.2/bin"),
+        ("host-7", FETCH, "host-7"),
+        ("kernel", KERNEL, "kernel"),
+        ("kernel", KERNEL, "kernel/0123456789abcdef"),
+        ("kernel-stock-7", KERNEL, "source"),
+        ("kernel", KERNEL, "source/partial"),
+        ("kernel", KERNEL, "source/linux-source-6.12_1_all.deb.sha256"),
+        ("guest-disk", DISK, "guest-disk"),
+    ] {
+        let folder = files::scratch()?;
+        let [cache, ran] = ["cache", "ran"].map(|name| folder.path().join(name));
+        let open = cache.join(place);
+        fs::create_dir_all(open.parent().context("a folder")?)?;
+        if place.contains('.') && !place.ends_with("bin") || place == "busybox/busybox" {
+            fs::write(&open, "")?;
+        } else {
+            fs::create_dir(&open)?;
+        }
+        data(folder.path(), &[(BUSYBOX, ""), (script, &format!("touch {}", ran.display()))])?;
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777))?;
+        let refused = setup(&folder, &[part]).run()?;
+        refused.fails(1, &[&format!("everybody may write to {}", open.display())])?;
+        ensure!(!ran.exists(), "{part}: its script ran, whoever may write to {place}");
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use super::{FAILURE, print, say};
 use experiments::bar;
 use os::{
     artifacts,
-    owners::stranger,
+    owners::{Stranger, stranger, stranger_within},
     signals::{self, Interrupt},
 };
 use parts::CachePart;
@@ -52,7 +52,7 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     }
     let folder = data::folder()?;
     let cache = artifacts::cache_dir()?;
-    if let Some(who) = stranger(&cache) {
+    if let Some(who) = who_could_change(&cache, &parts) {
         bail!("nothing is put into the cache, as it would be executed from there: {who}");
     }
     let stop = Interrupt::on_signals().context("cannot catch signals")?;
@@ -73,6 +73,13 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     }
     say(format_args!("pvticket: without {}: see above; then run this again", failed.join(", ")));
     Ok(FAILURE)
+}
+
+/// Who could change what the scripts of these parts find in the cache, or put there.
+fn who_could_change(cache: &Path, parts: &[CachePart]) -> Option<Stranger> {
+    let folders = parts.iter().flat_map(|part| part.folders());
+    stranger(cache)
+        .or_else(|| folders.map(|name| cache.join(name)).find_map(|f| stranger_within(&f)))
 }
 
 /// Runs the scripts of one part, checks that its files are there, and prints their sums.

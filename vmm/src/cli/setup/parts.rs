@@ -129,6 +129,17 @@ impl CachePart {
         }
     }
 
+    /// The folders of the cache that its scripts use.
+    pub(super) fn folders(self) -> &'static [&'static str] {
+        match self {
+            Busybox => &["busybox"],
+            Host => &["host", "qemu"],
+            Host7 => &["host-7", "qemu"],
+            GuestDisk => &["guest-disk"],
+            _ => &["kernel", "source"],
+        }
+    }
+
     /// Is it there, with all that is needed to use it?
     pub(super) fn check(self) -> anyhow::Result<()> {
         let pieces = |kernel| Pieces::find(kernel).map(drop).context("not usable yet");
