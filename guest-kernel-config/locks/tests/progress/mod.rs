@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// How long nothing may happen. A busy machine delays each handoff by milliseconds, so that a test may take minutes
 /// there.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The last change of a count of what happens: locks taken, kicks, threads that have finished.
 pub struct Progress {

@@ -353,7 +353,7 @@ fn any_run() -> impl Strategy<Value = RunRecord> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn never_more_than_ten_lines_nor_wider_than_the_width(

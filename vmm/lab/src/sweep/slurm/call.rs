@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn what_a_command_does_is_said_in_a_line() {
-        let done = sh("cat; echo note >&2", Duration::from_secs(10)).unwrap();
+        let done = sh("cat; echo note >&2", Duration::from_secs(600)).unwrap();
         assert_eq!((done.output.as_str(), done.said().as_str()), ("input\n", "note; input"));
-        let failed = sh("echo 'sbatch: error: no'; echo why >&2; exit 3", Duration::from_secs(10));
+        let failed = sh("echo 'sbatch: error: no'; echo why >&2; exit 3", Duration::from_secs(600));
         let message = failed.unwrap_err().to_string();
         assert_eq!(message, "sh failed (exit status: 3): why; sbatch: error: no");
         let began = Instant::now();
