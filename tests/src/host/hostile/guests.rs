@@ -1,5 +1,7 @@
 //! Hostile guests: a few instructions each, for the first machine of a schedule.
 
+use sched::policy::POLICIES;
+
 use super::code::{
     OTHERS, apic, claims, forever, forever_long, real_forever, real_forever_long, real_msr,
     real_x2apic, starts_second, telemetry, unless_honest,
@@ -138,6 +140,16 @@ pub const STRANGE: Guest = alone("FXSAVE to no device", End::Fails("cannot emula
     // mov eax, 0x20000000; fxsave [rax]
     [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat()
 });
+
+/// Those that lie to policies: claims, kicks, halts, yields and turns given away.
+const LIARS: [&Guest; 9] =
+    [&HOLDER, &WAITER, &SCRIBBLER, &YIELDER, &GIVER, &KICKER, &PASSER, &PARKER, &SPINNER];
+
+/// Each of them under each policy that promises shares, with each set of arguments (`SLICE`: the length of a slice).
+pub fn lies() -> impl Iterator<Item = (&'static Guest, &'static str)> {
+    let policies = POLICIES.iter().filter_map(|policy| policy.shares.ok()).flatten();
+    policies.flat_map(|policy| LIARS.map(|guest| (guest, *policy)))
+}
 
 fn spin() -> Vec<u8> {
     code::SPIN.to_vec()

@@ -56,8 +56,10 @@ const AT_WORK: Duration = Duration::from_millis(1);
 const TERMINATED: i32 = 143;
 
 /// A row of the table.
+#[derive(Clone)]
 pub struct Pair {
     pub guest: &'static Guest,
+    /// As on the command line; `SLICE` is the length of a slice.
     pub policy: &'static str,
     /// How its vCPUs halt and are kicked; None: the product's choice.
     pub backend: Option<&'static str>,
@@ -182,7 +184,9 @@ impl Pair {
         let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
         let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(self.guest.cpus());
         // The machine that has input is the hostile one.
-        let boot = boot.policy(self.policy).input(Input::Bytes(b"x".to_vec()));
+        let boot = boot
+            .policy(&self.policy.replace("SLICE", Pace::here().slice))
+            .input(Input::Bytes(b"x".to_vec()));
         let boot = self.backend.into_iter().fold(boot, Boot::pv);
         Ok(boot.command(["attack"]))
     }

@@ -96,7 +96,7 @@ impl PolicySpec {
             TurnRule::OutOfLocks(grace) => {
                 ahead.after(round).after(times(Grace::new(grace, slice).holder, others))
             }
-            TurnRule::Extended(bound) => round.after(times(bound, others)),
+            TurnRule::Extended(bound) => ahead.after(round).after(times(bound, others)),
             TurnRule::Inject { hold, .. } => round.after(hold),
         };
         (longest >= WATCHDOG).then(|| {
