@@ -208,15 +208,10 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
         }
         let words =
             "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
-        let begin = std::time::Instant::now();
         let compare = limited(limit).args(words.split(' ')).run()?;
-        // The product waits 60 s for a vCPU that never arrives at the start.
-        ensure!(
-            begin.elapsed() < Duration::from_secs(25),
-            "{}: it hangs\n{}",
-            what(),
-            compare.show()
-        );
+        // As it does after a minute, in which a vCPU never arrived at the start.
+        let is_late = compare.errors().contains("came to the start");
+        ensure!(!is_late, "{}: it hangs\n{}", what(), compare.show());
         if compare.shell_status() != Some(0) {
             compare.exits(1)?.complains(&[ADVICE]).with_context(what)?;
             failed[1] += 1;
