@@ -129,7 +129,10 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     assert!(overlong("deferred:ask,29s", 1000, 2, 1).is_some());
     assert!(overlong("extend:29s", 1000, 2, 1).is_some());
     assert_eq!(overlong("extend", 1000, 15, 1), None);
-    assert!(overlong("extend", 1000, 16, 1).is_some(), "a machine that owes waits for a round longer");
+    assert!(
+        overlong("extend", 1000, 16, 1).is_some(),
+        "a machine that owes waits for a round longer"
+    );
     assert!(overlong("lhp:10,30s", 4, 2, 1).is_some());
     assert_eq!(overlong("fair", 1000, 20, 1), None);
     assert!(overlong("fair:1,3", 1000, 20, 1).is_some());
