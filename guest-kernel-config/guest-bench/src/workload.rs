@@ -58,7 +58,8 @@ mod tests {
         for workload in ALL.iter().filter(|workload| {
             workload.each.is_none() && !matches!(workload.name, "lock" | "spawn")
         }) {
-            let mut windows = [20, 200, 2_000, 20_000, 200_000].map(Duration::from_millis).into_iter();
+            let mut windows =
+                [20, 200, 2_000, 20_000, 200_000].map(Duration::from_millis).into_iter();
             assert!(windows.any(|window| gets_on(workload, window)), "{}", workload.name);
         }
     }

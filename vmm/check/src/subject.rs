@@ -106,11 +106,11 @@ impl MakeVariables {
 
     /// The value of a variable that make is given; the last one counts.
     fn value(&self, name: &str) -> Option<&OsStr> {
-        let values = self.given.iter().filter_map(|word| {
+        let mut values = self.given.iter().filter_map(|word| {
             let value = word.as_bytes().strip_prefix(name.as_bytes())?;
             value.strip_prefix(b":=").or_else(|| value.strip_prefix(b"="))
         });
-        values.last().map(OsStr::from_bytes)
+        values.next_back().map(OsStr::from_bytes)
     }
 
     /// The folder of the output (kbuild.rst; Makefile of Linux: a given KBUILD_OUTPUT counts before O, and that before the

@@ -9,13 +9,16 @@ use std::sync::{
 use base::units::{VcpuCount, VcpuId};
 use kvm::vcpu::{Activity, VcpuState};
 
+/// The last question that a vCPU answered, and the answer.
+type Answer = (u32, Option<VcpuState>);
+
 /// The questions to the vCPUs of one machine, and their answers.
 #[derive(Debug)]
 pub struct Probe {
     /// Questions so far.
     asked: AtomicU32,
-    /// By vCPU: the last question that it answered, and the answer.
-    answers: Box<[Mutex<(u32, Option<VcpuState>)>]>,
+    /// By vCPU.
+    answers: Box<[Mutex<Answer>]>,
 }
 
 impl Probe {
@@ -47,7 +50,7 @@ impl Probe {
     /// The answers to the last question, by vCPU; None: not answered yet.
     pub fn answers(&self) -> Vec<Option<VcpuState>> {
         let asked = self.asked.load(SeqCst);
-        let last = |answer: &Mutex<(u32, Option<VcpuState>)>| {
+        let last = |answer: &Mutex<Answer>| {
             let (number, state) = *answer.lock().unwrap_or_else(PoisonError::into_inner);
             state.filter(|_| number == asked)
         };
