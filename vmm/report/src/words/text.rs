@@ -71,8 +71,8 @@ pub(super) fn figures_of(all: &[Figure], width: usize) -> String {
     let mut text = String::new();
     for (ix, figure) in all.iter().enumerate() {
         text += &format!("\n{}", characters::figure(figure, width));
-        let next = all.get(ix + 1).map(|next| &next.command);
-        for line in figure.command.lines().filter(|_| next != Some(&figure.command)) {
+        let is_repeated = all[ix + 1..].iter().any(|later| later.command == figure.command);
+        for line in figure.command.lines().filter(|_| !is_repeated) {
             text += &format!("  $ {line}\n");
         }
     }
