@@ -27,7 +27,7 @@ pub enum BootError {
     #[error("initrd: {0} is truncated")]
     InitrdTruncated(PathBuf),
     /// Kernel and initrd together do not fit into memory.
-    #[error("initrd: {size} do not fit beside the kernel{}: give the machine more with --mem", of_which(.largest.as_deref()))]
+    #[error("initrd: {size} do not fit beside the kernel{}: give the machine more memory (--mem)", of_which(.largest.as_deref()))]
     InitrdTooLarge {
         /// The largest of the files that it is made of.
         largest: Option<PathBuf>,

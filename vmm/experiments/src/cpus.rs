@@ -19,6 +19,16 @@ pub fn choose(
     choose_or(topology, named, slots, "--cpus")
 }
 
+/// As [`choose`], for points of which the largest has this many slots: the default if that is enough.
+pub fn choose_at_least(
+    topology: &Topology,
+    named: Option<&CpuList>,
+    slots: Option<usize>,
+) -> Result<CpuList, Usage> {
+    let default = resolve_cpus(topology, None, Wanted::Default)?.cpus.cpus().len();
+    choose(topology, named, slots.filter(|slots| *slots > default))
+}
+
 /// As [`choose`], for a command without `--cpus`.
 pub fn choose_without_option(topology: &Topology, slots: Option<usize>) -> Result<CpuList, Usage> {
     choose_or(topology, None, slots, "taskset")

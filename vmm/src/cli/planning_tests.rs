@@ -145,6 +145,25 @@ fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
     }
 }
 
+/// A spec takes more CPUs than the default only for points with more slots.
+#[test]
+fn a_spec_has_the_cpus_of_its_largest_point() {
+    let machine = Machine { sockets: 2, cores: 48, threads: 1, cores_of_cache: 8 };
+    let topology = machine.topology(0..96);
+    let folder = tempfile::tempdir().unwrap();
+    let planned = |slots: &str, options: &str| {
+        let file = folder.path().join("spec.toml");
+        std::fs::write(&file, format!("vcpus = 1\nlocks = \"ticket\"\nslots = {slots}\n")).unwrap();
+        let words = format!("run {} --host emulated {options}", file.display());
+        points(&words, &topology)
+            .map(|points| points.iter().map(|point| point.slots).collect::<Vec<_>>())
+    };
+    assert_eq!(planned("[1, 4]", "--jobs 4").unwrap(), [1, 4]);
+    assert_eq!(planned("[8, 64]", "").unwrap(), [8, 64]);
+    let error = planned("97", "").unwrap_err().to_string();
+    assert!(error.contains("1 to 96, because each slot is a CPU of its own here"), "{error}");
+}
+
 /// Ratios are of the slots, and a machine that cannot be is refused with the largest one that can.
 #[test]
 fn ratios_are_of_the_slots_in_use() {

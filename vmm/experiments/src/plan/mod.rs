@@ -108,7 +108,7 @@ pub(crate) fn fresh(
     let cpus = if is_simulated(&text) {
         simulated_cpus()?
     } else if nodes == Nodes::Here {
-        cpus::choose(topology, args.cpus.as_ref(), most_slots(&text))?
+        cpus::choose_at_least(topology, args.cpus.as_ref(), most_slots(&text))?
     } else {
         sweep::node_cpus(args, nodes, topology)?
     };
