@@ -24,6 +24,7 @@ use base::{
     guest_kernel::Flavour,
     units::{ByteSize, VcpuCount},
 };
+use kvm::host::is_emulated;
 use machine::{
     devices::output::Sink,
     guest::{
@@ -47,6 +48,9 @@ use study::{
 /// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
 /// the benchmark never ends (seen once in about 100 runs).
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// vCPUs that a guest boots in time on emulated CPUs, which are threads of the host: more take longer in proportion.
+const EMULATED_VCPUS: u32 = 8;
 
 /// A workload in a Linux guest; by default `spin_lock`, one kernel thread per vCPU on one lock.
 #[derive(Debug, Clone)]
@@ -122,7 +126,8 @@ impl Cell for LinuxCell {
         let outputs: Vec<Outputs> = run.point.sizes().map(|_| Outputs::default()).collect();
         let machines = Machines::start(run, &spec, interrupt, |vm| outputs[vm].console(interrupt))?;
         machines.meter_locks();
-        let patience = run.method.warm_up + run.point.duration + PATIENCE;
+        let factor = patience_of(run.point.all_vcpus(), is_emulated());
+        let patience = run.method.warm_up + run.point.duration + PATIENCE.saturating_mul(factor);
         let deadline = Instant::now() + patience;
         let has_failed = || machines.has_one_failed() || machines.is_left_alone();
         let is_over = || machines.have_all_ended() || has_failed();
@@ -165,6 +170,11 @@ impl Cell for LinuxCell {
 struct Outputs {
     stdout: KeptOutput,
     messages: KeptOutput,
+}
+
+/// How many times [`PATIENCE`] a cell with so many vCPUs has.
+fn patience_of(vcpus: u32, is_emulated: bool) -> u32 {
+    if is_emulated { vcpus.div_ceil(EMULATED_VCPUS).max(1) } else { 1 }
 }
 
 impl Outputs {
@@ -236,6 +246,14 @@ impl Write for KeptOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: on 40 emulated CPUs a guest of 32 vCPUs was given up after the time of one of 8.
+    #[test]
+    fn a_guest_of_many_emulated_vcpus_has_longer() {
+        let times = [1, 8, 9, 32, 128].map(|vcpus| patience_of(vcpus, true));
+        assert_eq!(times, [1, 1, 2, 4, 16]);
+        assert_eq!(patience_of(128, false), 1);
+    }
 
     #[test]
     fn a_guest_cannot_fill_our_memory() {
