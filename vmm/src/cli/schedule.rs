@@ -20,6 +20,7 @@ use experiments::{
     inside::Inside,
     recording::{self, RECORDING_INSIDE},
 };
+use lab::host::allowed_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,
@@ -228,16 +229,16 @@ impl SchedulePlan {
         (slots as u32, vcpus.get() * self.vms)
     }
 
-    /// The schedule on this host's CPUs, for machines of `vcpus` each.
+    /// The schedule on this host's CPUs, for machines of `vcpus` each. The topology is read only if slots are chosen.
     pub(super) fn spec(
         &self,
         vcpus: VcpuCount,
-        topology: &Topology,
+        topology: impl FnOnce() -> Topology,
     ) -> Result<ScheduleSpec, Usage> {
         let cpus = if self.policy.is_host() {
-            CpuList::new(&topology.cpus())?
+            allowed_cpus()?
         } else {
-            cpus::choose_without_option(topology, self.slots)?
+            cpus::choose_without_option(&topology(), self.slots)?
         };
         let slots = slots(self.slots, &cpus)?;
         let size = self.size(slots, vcpus);

@@ -196,9 +196,9 @@ impl Outputs {
     ) -> Result<Figures, CellError> {
         match &report.end {
             End::Exit(0) => {
-                let (started, asked) = (report.started, report.counts.len() as u32);
-                if started < asked {
-                    return Err(CellError::FewerVcpus { started, asked });
+                let found = report.started as usize;
+                if found < report.counts.len() {
+                    return Err(CellError::Vcpus { found, vcpus });
                 }
                 let stdout = self.stdout.whole().ok_or(CellError::Flooded(KeptOutput::LIMIT))?;
                 linux_outcome::figures(&stdout, run.point.lock, run.point.backend, vcpus)

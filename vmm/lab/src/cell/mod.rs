@@ -132,14 +132,6 @@ pub enum CellError {
     /// The machine ended before the window did.
     #[error("the guest ended early: {0}")]
     EndedEarly(String),
-    /// The guest found fewer vCPUs than the point has.
-    #[error("the guest started {started} of {}", count(*.asked, "vCPU"))]
-    FewerVcpus {
-        /// How many it started.
-        started: u32,
-        /// How many it has.
-        asked: u32,
-    },
     /// The watchdog found a vCPU that waits forever.
     #[error("{0}")]
     Stuck(String, Trace),

@@ -57,7 +57,7 @@ pub fn frame(status: &Status, samples: &Samples, size: Size, footer: &str) -> Ve
 
 /// Names come from specs and errors from guests: control characters are removed.
 fn cut(line: &str, columns: usize) -> String {
-    shown::line(line).chars().take(columns).collect()
+    shown::cut(&shown::line(line), columns).to_owned()
 }
 
 fn header(status: &Status) -> Vec<String> {

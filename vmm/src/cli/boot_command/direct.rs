@@ -43,10 +43,8 @@ const TIMED_OUT: u8 = 124;
 pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     host::check_direct(GuestClass::Ring0, KvmKind::detect())?;
     let spec = plan.machine()?;
-    let schedule = ScheduleSpec {
-        cross_check: plan.cross_check,
-        ..plan.schedule.spec(plan.cpus, &topology())?
-    };
+    let schedule =
+        ScheduleSpec { cross_check: plan.cross_check, ..plan.schedule.spec(plan.cpus, topology)? };
     let record = plan.schedule.record_file()?;
     let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
     let vms = plan.schedule.vms as usize;
