@@ -37,8 +37,8 @@ impl LockCase {
     fn with(self, effort: Effort) -> Self {
         let is_knee = (26..=36).contains(&self.cpus);
         let operations = match (effort, is_knee) {
-            (Effort::Short, false) if self.cpus > 40 => 100_000,
-            (Effort::Short, _) => 500_000,
+            (Effort::Short, false) => 100_000,
+            (Effort::Short, true) => 500_000,
             (Effort::Full, false) => 400_000,
             (Effort::Full, true) => 2_000_000,
         };
