@@ -85,7 +85,8 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let build = |own: &Path| {
         let build = Program::new("bash").args([configs.join("linux/build.sh")]);
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
-        let build = build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket");
+        let build =
+            build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").env("KEEP_BUILD", "1");
         build.env("KERNEL_CONFIG", own).run()?.exits(1)
     };
     let hash_with = |own: &Path| -> anyhow::Result<String> {
@@ -123,6 +124,14 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let own = folder.path().join("own.config");
     fs::write(&own, "CONFIG_OTHER=y\n")?;
     ensure!(hash_with(&own)? != now, "a configuration of one's own does not count");
+    // It may ask for any driver.
+    fs::create_dir_all(source.join("drivers/misc/lkdtm"))?;
+    fs::write(source.join("drivers/misc/lkdtm/core.c"), "")?;
+    for (config, is_unpacked) in [(own.as_path(), true), (Path::new(""), false)] {
+        let unpacked =
+            format!("cache/kernel/.build-{}/src/drivers/misc/lkdtm/core.c", hash_with(config)?);
+        ensure!(folder.path().join(&unpacked).exists() == is_unpacked, "{unpacked}: {config:?}");
+    }
     let missing = folder.path().join("missing.config");
     build(&missing)?.complains(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
 }
