@@ -244,7 +244,7 @@ unpack_source() {
     mkdir -p "$1"
     if [ -n "${KERNEL_SRC:-}" ]; then
         tar -C "$KERNEL_SRC" --exclude-from="$excludes" \
-            --exclude='*.o' --exclude='*.cmd' --exclude=./.config --exclude=./include/config \
+            --exclude='*/.git' --exclude='*.o' --exclude='*.cmd' --exclude=./.config --exclude=./include/config \
             --exclude='*/include/generated' -cf - . | tar -C "$1" -xf -
         return
     fi

@@ -127,10 +127,12 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     // It may ask for any driver.
     fs::create_dir_all(source.join("drivers/misc/lkdtm"))?;
     fs::write(source.join("drivers/misc/lkdtm/core.c"), "")?;
+    fs::create_dir(source.join(".git"))?;
     for (config, is_unpacked) in [(own.as_path(), true), (Path::new(""), false)] {
-        let unpacked =
-            format!("cache/kernel/.build-{}/src/drivers/misc/lkdtm/core.c", hash_with(config)?);
-        ensure!(folder.path().join(&unpacked).exists() == is_unpacked, "{unpacked}: {config:?}");
+        let tree = folder.path().join(format!("cache/kernel/.build-{}/src", hash_with(config)?));
+        let has = |path: &str| tree.join(path).exists();
+        ensure!(has("Kbuild") && !has(".git"), "{config:?}");
+        ensure!(has("drivers/misc/lkdtm/core.c") == is_unpacked, "{config:?}");
     }
     let missing = folder.path().join("missing.config");
     build(&missing)?.complains(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
