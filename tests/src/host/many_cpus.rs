@@ -5,7 +5,7 @@ use anyhow::ensure;
 use super::{first_cpu::BUSYBOX, first_run::script};
 use crate::{product::pvticket, tests};
 
-tests![forty_cpus_take_the_steps_of_make_run => Long("an hour or more: guests of 32 and 64 vCPUs on two real CPUs")];
+tests![forty_cpus_take_the_steps_of_make_run => Long("half an hour: guests of 32 and 64 vCPUs on two real CPUs")];
 
 /// The script of `make run`, with a `make` that has built everything.
 const STEPS: &str = "mkdir -p /bin; export PATH=/bin MAKE=true PVTICKET=/init RUN_DIR=/tmp/first; \

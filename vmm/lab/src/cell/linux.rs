@@ -172,7 +172,7 @@ struct Outputs {
     messages: KeptOutput,
 }
 
-/// How many times [`PATIENCE`] a cell with so many vCPUs has.
+/// The multiple of [`PATIENCE`] for a cell with `vcpus` vCPUs.
 fn patience_of(vcpus: u32, is_emulated: bool) -> u32 {
     if is_emulated { vcpus.div_ceil(EMULATED_VCPUS).max(1) } else { 1 }
 }
