@@ -24,9 +24,7 @@ const SHARE: f64 = 0.9;
 const SECONDS: f64 = 3.0;
 /// Before it, until both are at work.
 const START: f64 = 1.0;
-/// Guests whose only vCPU halts for ever: the VMM ends their machines after two seconds.
-const HALTED: [&Guest; 2] = [&PARKER, &SLEEPER];
-/// [`START`] and [`SECONDS`] for them.
+/// [`START`] and [`SECONDS`] for a guest that [halts](End::Halts).
 const OF_A_HALT: (f64, f64) = (0.3, 1.3);
 
 /// How many pairs one emulated host has.
@@ -81,8 +79,8 @@ struct Ran {
 /// hundredths of a second, and their times; twice. A boot that ends before shows neither.
 fn script(ix: usize, (guest, policy): Pair) -> String {
     let cpus = guest.cpus();
-    let is_halted = HALTED.iter().any(|halted| halted.name == guest.name);
-    let (start, seconds) = if is_halted { OF_A_HALT } else { (START, SECONDS) };
+    let (start, seconds) =
+        if matches!(guest.end, End::Halts) { OF_A_HALT } else { (START, SECONDS) };
     let script = format!(
         "/init boot --driver bpf --kernel /in/{ix} --initrd /in/initrd --cpus {cpus} --vms 2 --slots 1 \
          --slice {slice} --policy {} -- attack < /in/input > /dev/null &\n\

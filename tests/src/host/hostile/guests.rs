@@ -31,6 +31,8 @@ const FIRST_FRAME: u32 = 0x1000;
 pub enum End {
     /// Never: SIGTERM ends it.
     Runs,
+    /// By the VMM after two seconds, as its only vCPU halts for ever.
+    Halts,
     /// With this exit status.
     Exits(i32),
     /// The VMM ends it with status 1 and one line with these words.
@@ -104,8 +106,9 @@ pub const PASSER: Guest = Guest {
     },
     second: Some(|| real_forever(KICK_AND_HALT, 0)),
 };
-pub const PARKER: Guest =
-    alone("halts for a lock", End::Runs, || [claims(4, 0x1_0003), forever(&out(HALT, 1))].concat());
+pub const PARKER: Guest = alone("halts for a lock", End::Halts, || {
+    [claims(4, 0x1_0003), forever(&out(HALT, 1))].concat()
+});
 pub const NMI: Guest = Guest {
     name: "NMIs to a CPU that halts",
     // The guest has no handler for NMIs.
@@ -113,7 +116,8 @@ pub const NMI: Guest = Guest {
     first: || forever(&out(HALT, 1)),
     second: Some(real_nmis),
 };
-pub const SLEEPER: Guest = alone("HLT, interrupts off", End::Runs, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
+pub const SLEEPER: Guest =
+    alone("HLT, interrupts off", End::Halts, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
 pub const SPINNER: Guest = alone("spins", End::Runs, spin);
 pub const MMIO: Guest = alone("stores to no device", End::Runs, || {
     // mov eax, 0x20000ffd; mov rcx, [rax] (over the end of a page); mov [rax], rcx; mov [rax], cl;
