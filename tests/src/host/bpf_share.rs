@@ -25,7 +25,7 @@ const SECONDS: f64 = 3.0;
 /// Before it, until both are at work.
 const START: f64 = 1.0;
 /// [`START`] and [`SECONDS`] for a guest that [halts](End::Halts).
-const OF_A_HALT: (f64, f64) = (0.3, 1.3);
+const OF_A_HALT: (f64, f64) = (0.3, 0.8);
 
 /// How many pairs one emulated host has.
 const AT_ONCE: usize = 40;
