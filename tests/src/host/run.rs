@@ -247,7 +247,7 @@ fn cells_of_both_hosts_are_run() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let dir = folder.path().join("run");
     let text = "vcpus = 2\nlocks = \"pv-ticket\"\nbackends = [\"vmm\", \"kvm\"]\nrepetitions = 1\n\
-                seconds = 0.1\n";
+                seconds = 0.3\n";
     let spec = spec(folder.path(), text)?;
     pvticket(["run", "--dir"]).args([&dir, &spec]).limit(240).run()?.exits(0)?;
     let done = cells(&dir, "done")?;
