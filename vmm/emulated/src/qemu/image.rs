@@ -7,9 +7,14 @@ use std::{
     io::{self, BufWriter, Seek},
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    io::Errno,
+};
 use thiserror::Error;
 
 use base::{
@@ -23,6 +28,11 @@ use boot::cpio::{Archive, CpioError};
 
 /// The folder of the modules in it; their names give their order.
 pub const MODULES: &str = "pvticket/modules";
+
+/// How often the memory is sealed again, and the time between. The kernel refuses while something else holds one of the
+/// pages, such as a batch of another CPU or compaction. It waits for 150 ms itself (`memfd_wait_for_pins` of mm/memfd.c),
+/// which is not enough on a busy host.
+const SEALED_AGAIN: (u32, Duration) = (40, Duration::from_millis(50));
 
 /// Why the initramfs cannot be made.
 #[derive(Debug, Error)]
@@ -79,7 +89,9 @@ impl Initramfs {
         let file = packer.finish()?;
         // QEMU gets a writable descriptor, and the next life of the machine the same file.
         let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, all).map_err(|errno| InitramfsError::Memory(errno.into()))?;
+        let (times, pause) = SEALED_AGAIN;
+        unless_busy(times, || fcntl_add_seals(&file, all), || thread::sleep(pause))
+            .map_err(|errno| InitramfsError::Memory(errno.into()))?;
         Ok(Self { file })
     }
 
@@ -98,6 +110,21 @@ impl From<Initramfs> for OwnedFd {
     fn from(image: Initramfs) -> Self {
         image.file.into()
     }
+}
+
+/// Makes a call again, `times` times at most, while it fails because something is busy.
+fn unless_busy(
+    times: u32,
+    mut call: impl FnMut() -> Result<(), Errno>,
+    mut pause: impl FnMut(),
+) -> Result<(), Errno> {
+    for _ in 0..times {
+        match call() {
+            Err(Errno::BUSY) => pause(),
+            done => return done,
+        }
+    }
+    call()
 }
 
 /// An absolute path in the form that cpio needs.
@@ -202,6 +229,21 @@ mod tests {
         assert_eq!(unsigned(b"ELF body"), b"ELF body");
         let nonsense = b"\xff\xff\xff\xff~Module signature appended~\n";
         assert_eq!(unsigned(nonsense), nonsense);
+    }
+
+    /// Regression: beside twenty busy threads a command ended with "Device or resource busy".
+    #[test]
+    fn memory_whose_pages_are_held_is_sealed_later() {
+        for (answers, expected, pauses) in [
+            (&[Ok(())][..], Ok(()), 0),
+            (&[Err(Errno::BUSY), Err(Errno::BUSY), Ok(())], Ok(()), 2),
+            (&[Err(Errno::BUSY), Err(Errno::PERM), Ok(())], Err(Errno::PERM), 1),
+            (&[Err(Errno::BUSY); 5], Err(Errno::BUSY), 3),
+        ] {
+            let (mut left, mut paused) = (answers.iter(), 0);
+            let sealed = unless_busy(3, || *left.next().unwrap(), || paused += 1);
+            assert_eq!((sealed, paused), (expected, pauses), "{answers:?}");
+        }
     }
 
     #[test]
