@@ -88,7 +88,8 @@ fn every_run_is_in_the_json() -> anyhow::Result<()> {
     for (row, configuration) in rows.iter().zip(["native", "no_halts", "pv"]) {
         ensure!(row["configuration"] == configuration && row["clients"] == 3, "{json:#}");
         let tps = row["tps"].as_array().context("no runs")?;
-        ensure!(tps.len() == 1 && tps[0].as_f64() > Some(0.0), "{json:#}");
+        ensure!(tps.len() == 1, "{json:#}");
+        expect_usually!(tps[0].as_f64() > Some(0.0), "no transaction: {json:#}");
         ensure!(row["stddev"].is_null() && row["average"] == tps[0], "{json:#}");
     }
     ensure!(rows.len() == 3, "{json:#}");

@@ -35,7 +35,7 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
     let simulated = ["--guest", "sim", "--machine", "westmere-80", "--cpus", "2"];
     // A replay takes as long as its recording at least, and on real CPUs longer, if these are busy: its
     // turns are as long, and come late.
-    let pairs = [("real", &real, "1", &simulated, "2"), ("sim", &simulated, "0.3", &real, "3")];
+    let pairs = [("real", &real, "1", &simulated, "2"), ("sim", &simulated, "0.15", &real, "3")];
     for (name, maker, time, follower, seconds) in pairs {
         let [file, json] = ["recording", "json"]
             .map(|extension| folder.path().join(format!("{name}.{extension}")));
