@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -18,6 +18,10 @@ use os::signals::Interrupt;
 
 /// Pause between two looks at the interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Pause between two requests to end. A program that a shell has forked and not yet executed still has the shell's
+/// handlers, which lose the request.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// A script failed. It has said why.
 #[derive(Debug, Error)]
@@ -76,7 +80,7 @@ impl Script {
             let _ = child.wait();
             return Err(failed(error));
         }
-        let mut asked = false;
+        let mut asked: Option<Instant> = None;
         loop {
             match lines.recv_timeout(LOOK_EVERY) {
                 Ok(line) => show(&line),
@@ -85,8 +89,8 @@ impl Script {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             tick();
-            if stop.raised() && !asked {
-                asked = true;
+            if stop.raised() && asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
+                asked = Some(Instant::now());
                 end(&child);
             }
         }
@@ -154,5 +158,17 @@ mod tests {
         let began = std::time::Instant::now();
         assert!(run("sleep 600 & sleep 600", &stop).0.is_ok());
         assert!(began.elapsed() < Duration::from_secs(300));
+    }
+
+    /// Regression: the request was made once, and a program that had lost it kept the output open.
+    #[test]
+    fn a_child_that_loses_the_first_request_is_asked_again() {
+        let stop = Interrupt::never();
+        let text = "(trap 'trap - TERM' TERM; echo; while :; do sleep 0.01; done) & \
+                    trap 'exit 9' TERM; while :; do wait; done";
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("it.sh"), text).unwrap();
+        let script = Script::new("sh", "it.sh");
+        assert!(script.run(folder.path(), &stop, &|_| stop.raise(), &|| {}).is_ok());
     }
 }
