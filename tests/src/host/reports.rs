@@ -1,6 +1,6 @@
 //! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse the hypercalls.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
@@ -69,7 +69,7 @@ fn compare_finds_no_violation() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let ran = pvticket(["compare", "--guest", "payload", "--vcpus", "1x,2x", "--runs", "2"])
-        .args(["--seconds", "0.1", "--json"])
+        .args(["--seconds", "0.3", "--json"])
         .args([&file])
         .run()?
         .exits(0)?;
@@ -82,16 +82,12 @@ fn compare_finds_no_violation() -> anyhow::Result<()> {
     ensure!(levels.iter().all(|rows| rows.len() == 2), "not two locks at each: {levels:?}");
     let runs = results.runs()?;
     ensure!(runs.len() == 8, "not two runs of each lock at each level: {runs:?}");
-    // Of each lock in all its runs: a busy host may take a CPU for the whole of a window as short as these.
-    let mut taken = BTreeMap::new();
-    for run in &runs {
+    for run in runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed, or was not checked: {run}");
         let operations = run["operations"].as_array().into_iter().flatten();
-        *taken.entry(run["lock"].as_str()).or_insert(0) +=
-            operations.filter_map(Value::as_u64).sum::<u64>();
+        let taken: u64 = operations.filter_map(Value::as_u64).sum();
+        expect_usually!(taken > 0, "the lock was never taken: {run}");
     }
-    ensure!(taken.len() == 2, "not two locks: {taken:?}");
-    expect_usually!(taken.values().all(|taken| *taken > 0), "a lock was never taken: {taken:?}");
     Ok(())
 }
 

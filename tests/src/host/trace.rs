@@ -263,7 +263,7 @@ fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let file = folder.path().join("json");
-    let words = ["--runs", "6", "--seconds", "0.05", "--policy", "host,lhp:20,1ms"];
+    let words = ["--runs", "6", "--seconds", "0.2", "--policy", "host,lhp:20,1ms"];
     let bench = pvticket(["bench", "trace", "--host", "direct"]).args(words);
     let ran = bench.args(["--json".into(), file.clone()]).run()?.exits(0)?;
     let text = ran.text()?;
@@ -278,21 +278,18 @@ fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
                 |point: &Value| point["policy"] == policy && point["label"].as_str() == Some(label);
             let rounds: Vec<_> = lines.iter().filter(|line| is_point(&line["point"])).collect();
             ensure!(rounds.len() == 6, "{policy}, {label}: {} rounds", rounds.len());
-            // A busy host may take a CPU for the whole of a window as short as these.
-            let (mut done, mut entries) = (0, 0.0);
             for round in rounds {
                 let figures = &round["figures"];
                 let all = figures["operations"].as_array().context("no operations")?;
-                done += all.iter().filter_map(Value::as_u64).sum::<u64>();
+                let done: u64 = all.iter().filter_map(Value::as_u64).sum();
+                expect_usually!(done > 0, "{round}");
                 let timeline = &figures["timeline"];
                 ensure!(timeline.is_object() == (label == "traced"), "{round}");
                 if label == "traced" {
-                    entries += timeline["entries"].as_f64().context("no entries")?;
+                    expect_usually!(timeline["entries"].as_f64() > Some(0.0), "{timeline}");
                     ensure!(timeline["lost"] == 0, "{timeline}");
                 }
             }
-            expect_usually!(done > 0, "{policy}, {label}: no operations");
-            expect_usually!((entries > 0.0) == (label == "traced"), "{policy}, {label}: {entries}");
             // Both others are compared with the first plain runs, by pairs.
             let ix =
                 points.iter().position(|entry| is_point(&entry["point"])).context("no point")?;

@@ -38,11 +38,10 @@ const EMULATED: Pace =
 impl Pace {
     /// The VMM ends a machine that [halts for ever](End::Halts) after 2 s: a busy host may take half of them, and the
     /// share of an honest machine that is alone needs no long window.
-    fn beside(guest: &Guest) -> Self {
-        let Self { start, beside, slice } = Self::here();
+    fn of(guest: &Guest) -> Self {
         match guest.end {
-            End::Halts => Self { start: REAL.start, beside: REAL.beside, slice },
-            _ => Self { start, beside, slice },
+            End::Halts => Self { slice: Self::here().slice, ..REAL },
+            _ => Self::here(),
         }
     }
 
@@ -109,7 +108,7 @@ impl Pair {
         if let End::Exits(status) = self.guest.end {
             return self.ends_alone(&folder, status);
         }
-        let Pace { start, beside, slice } = Pace::beside(self.guest);
+        let Pace { start, beside, slice } = Pace::of(self.guest);
         let recording = folder.path().join("recording");
         let boot = self.boot(&folder)?.vms(2).slots(1).slice(slice).record(&recording);
         let mut program = program(boot);

@@ -90,7 +90,7 @@ impl Initramfs {
         // QEMU gets a writable descriptor, and the next life of the machine the same file.
         let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let (times, pause) = SEALED_AGAIN;
-        unless_busy(times, || fcntl_add_seals(&file, all), || thread::sleep(pause))
+        while_busy(times, || fcntl_add_seals(&file, all), || thread::sleep(pause))
             .map_err(|errno| InitramfsError::Memory(errno.into()))?;
         Ok(Self { file })
     }
@@ -113,7 +113,7 @@ impl From<Initramfs> for OwnedFd {
 }
 
 /// Makes a call again, `times` times at most, while it fails because something is busy.
-fn unless_busy(
+fn while_busy(
     times: u32,
     mut call: impl FnMut() -> Result<(), Errno>,
     mut pause: impl FnMut(),
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(unsigned(nonsense), nonsense);
     }
 
-    /// Regression: beside twenty busy threads a command ended with "Device or resource busy".
+    /// Regression: on a host with twenty busy threads, a command ended with "Device or resource busy".
     #[test]
     fn memory_whose_pages_are_held_is_sealed_later() {
         for (answers, expected, pauses) in [
@@ -241,7 +241,7 @@ mod tests {
             (&[Err(Errno::BUSY); 5], Err(Errno::BUSY), 3),
         ] {
             let (mut left, mut paused) = (answers.iter(), 0);
-            let sealed = unless_busy(3, || *left.next().unwrap(), || paused += 1);
+            let sealed = while_busy(3, || *left.next().unwrap(), || paused += 1);
             assert_eq!((sealed, paused), (expected, pauses), "{answers:?}");
         }
     }
