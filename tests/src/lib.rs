@@ -15,6 +15,8 @@
 
 mod browser;
 #[cfg(test)]
+mod budget;
+#[cfg(test)]
 mod commit_subjects;
 mod emulator;
 mod facts;

@@ -137,6 +137,42 @@ mod tests {
         }
     }
 
+    /// The budget of options and of commands, with those below `bench`, `sim` and their like (tests/budget.toml).
+    #[test]
+    fn options_and_commands_stay_within_the_budget() {
+        let budget = include_str!("../../../tests/budget.toml");
+        let most = |name: &str| -> usize {
+            let line = budget.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+            line.unwrap().parse().unwrap()
+        };
+        let command = cli::command();
+        let mut all = Vec::new();
+        paths(&command, "", &mut all);
+        let options = |path: &str| {
+            let mut names = path.split(' ');
+            let found = names.try_fold(&command, |one, name| one.find_subcommand(name)).unwrap();
+            let help = found.clone().render_long_help().to_string();
+            let is_option = |line: &&str| {
+                let name = line.trim_start().strip_prefix('-');
+                name.is_some_and(|name| name.starts_with(|c: char| c == '-' || c.is_alphabetic()))
+            };
+            help.lines().filter(is_option).count()
+        };
+        let counts = [
+            ("options", all.iter().map(|path| options(path)).sum()),
+            ("options-of-compare", options("compare")),
+            ("commands", all.len()),
+        ];
+        for (name, used) in counts {
+            println!("{name:40} {used:7} of {:7}", most(name));
+            assert!(
+                used <= most(name),
+                "{name}: {used}, budget {} (tests/budget.toml)",
+                most(name)
+            );
+        }
+    }
+
     #[test]
     fn each_command_is_in_one_group() {
         let mut commands: Vec<_> = cli::command()
