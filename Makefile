@@ -167,7 +167,7 @@ trace-processor: setup ## Fetch Perfetto's trace processor for the tests of trac
 browser: setup ## Install Chromium for the tests of reports
 	@sh guest-kernel-config/setup.sh --browser
 
-slurm: setup ## Install Slurm and GNU parallel for the tests of sweeps
+slurm: setup ## Install Slurm for the tests of parts
 	@sh guest-kernel-config/setup.sh --slurm
 
 clang: setup ## Install the clang with which a test builds the BPF scheduler again

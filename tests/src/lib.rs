@@ -8,8 +8,7 @@
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
 //! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
 //! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--include-ignored`
-//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]), `--bench` the measurements, which are no tests of behaviour and
-//! print tables.
+//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]).
 
 #![forbid(unsafe_code)]
 
@@ -102,28 +101,23 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (guests_beside, guests_alone) = parts(&guest::tests());
     let is_serial = arguments.test_threads == Some(1);
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
-    if arguments.bench {
-        let asked = Arguments { bench: false, ..serial.clone() };
-        tally.run(&asked, &host::costs(), retry::run);
-    } else {
-        // The guests last: their outcomes are waited for.
-        let lane = (!is_serial && !arguments.list).then(|| {
-            let names = suite::selected(arguments, &guests_beside);
-            let mut tests = guests_beside.clone();
-            tests.retain(|test| names.contains(&test.name()));
-            Lane::start(tests, guest_runner(arguments, &guests_beside))
-        });
-        tally.run(arguments, &beside, retry::run);
-        match lane {
-            Some(lane) => tally.run(arguments, &guests_beside, move |test| lane.outcome(test)),
-            None => tally.run(&serial, &guests_beside, guest_runner(arguments, &guests_beside)),
-        }
-        tally.run(&serial, &alone, retry::run);
-        tally.run(&serial, &guests_alone, guest_runner(arguments, &guests_alone));
-        [&beside, &alone, &guests_beside, &guests_alone]
-            .into_iter()
-            .for_each(|tests| tally.leave_out(arguments, tests));
+    // The guests last: their outcomes are waited for.
+    let lane = (!is_serial && !arguments.list).then(|| {
+        let names = suite::selected(arguments, &guests_beside);
+        let mut tests = guests_beside.clone();
+        tests.retain(|test| names.contains(&test.name()));
+        Lane::start(tests, guest_runner(arguments, &guests_beside))
+    });
+    tally.run(arguments, &beside, retry::run);
+    match lane {
+        Some(lane) => tally.run(arguments, &guests_beside, move |test| lane.outcome(test)),
+        None => tally.run(&serial, &guests_beside, guest_runner(arguments, &guests_beside)),
     }
+    tally.run(&serial, &alone, retry::run);
+    tally.run(&serial, &guests_alone, guest_runner(arguments, &guests_alone));
+    [&beside, &alone, &guests_beside, &guests_alone]
+        .into_iter()
+        .for_each(|tests| tally.leave_out(arguments, tests));
     if !arguments.list {
         tally.print(began.elapsed());
         // To follow how often tests are repeated, and how long they take.

@@ -36,6 +36,7 @@ mod limits;
 mod many_cpus;
 mod old_stores;
 mod outputs;
+mod parts;
 mod priority;
 mod replays;
 mod report;
@@ -51,7 +52,6 @@ mod signals;
 mod sim;
 mod sizes;
 mod supply;
-mod sweeps;
 mod system_calls;
 mod tiny;
 mod trace;
@@ -124,10 +124,5 @@ pub fn tests() -> Vec<Test> {
         results::TESTS,
         system_calls::TESTS,
     ];
-    [sweeps::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()
-}
-
-/// Measurements that print tables.
-pub fn costs() -> Vec<Test> {
-    sweeps::costs()
+    [parts::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()
 }

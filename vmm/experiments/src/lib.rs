@@ -2,8 +2,7 @@
 //! starts the workers that measure them, and gathers what they measured.
 //!
 //! `study` says what an experiment is and keeps its figures; `lab` measures one cell. This crate is what lies between a
-//! command of the user and the cells: [`plan`] and [`open_run`] for a run, [`sweep`] for a run that is divided into
-//! tasks, [`mod@measure`] for commands that define their experiment by options, [`reproduce`] for published figures,
+//! command of the user and the cells: [`plan`] and [`open_run`] for a run, [`mod@measure`] for commands that define their experiment by options, [`reproduce`] for published figures,
 //! [`rung2`] for the simulator's comparison with this host. [`worker`] is the other side: the process that measures
 //! cells, here or in the emulated host.
 //!
@@ -28,7 +27,6 @@ pub mod recording;
 pub mod reproduce;
 pub mod run;
 pub mod rung2;
-pub mod sweep;
 mod tee;
 mod usage;
 pub mod worker;

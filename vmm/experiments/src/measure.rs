@@ -147,8 +147,9 @@ pub fn plan_of(
 ) -> anyhow::Result<Plan> {
     let part = |spec: &String| {
         let (name, spec, cpus) = (name.to_owned(), spec.clone(), cpus.clone());
-        let (jobs, guest_kernel, only) = (1, GuestKernel::default(), Only::default());
-        let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only };
+        let (jobs, guest_kernel, only, part) = (1, GuestKernel::default(), Only::default(), None);
+        let request =
+            Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part };
         Plan::new(request, |error| Usage(error.to_string()))
     };
     let mut parts = specs.iter().map(part);

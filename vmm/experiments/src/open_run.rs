@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use humantime::format_rfc3339_seconds;
+use rustix::system::uname;
 
 use crate::{
     Usage,
@@ -102,7 +103,7 @@ impl Plan {
             }
             None => {
                 let dir = named.map_or_else(|| default_dir(&run), |dir| Ok(dir.to_owned()))?;
-                let store = Store::create(&dir, run)?;
+                let store = Store::create(&dir, run.clone())?;
                 (dir, store)
             }
         };
@@ -114,8 +115,9 @@ impl Plan {
         } else {
             with_note_of_quota(gather_facts(&cpus), &cpus)
         };
-        let host = with_files(facts, kernels.iter().map(KernelFile::path));
-        let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
+        let mut host = with_files(facts, kernels.iter().map(KernelFile::path));
+        host.node = run.part.map(|_| node());
+        let session = SessionLine { at_ms: clock::since_1970(), command, host };
         store.append(&Line::Session(Box::new(session)))?;
         Ok(OpenRun {
             experiment,
@@ -132,6 +134,12 @@ impl Plan {
             prepared,
         })
     }
+}
+
+/// This node's name: Slurm's, if there is one, as several nodes of Slurm may be one machine.
+fn node() -> String {
+    let name = env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned())
 }
 
 /// Opens a file to append timelines to. The whole timelines of `finished` cells at its beginning are

@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 
 use base::units::CpuList;
-use lab::sweep::EngineKind;
-use study::spec::only::One;
+use study::spec::{Part, only::One};
 
 use crate::{
     host::{HostKernelChoice, HostMode},
     workers::KernelFiles,
 };
 
-/// Options of a run or a sweep.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// The spec's file, or the name of a built-in one; None: the run in `resume` is resumed.
@@ -34,21 +33,6 @@ pub struct RunOptions {
     pub host_kernel: HostKernelChoice,
     /// Files of guest kernels, where the user names them.
     pub kernels: KernelFiles,
-    /// How tasks are started.
-    pub sweep: SweepOptions,
-}
-
-/// How the tasks of a sweep are started.
-#[derive(Debug, Clone, Default)]
-pub struct SweepOptions {
-    /// What starts them; None: a run on this host, or a resumed sweep that keeps its engine.
-    pub on: Option<EngineKind>,
-    /// Options for sbatch.
-    pub slurm: Option<String>,
-    /// Return once the tasks are submitted.
-    pub detach: bool,
-    /// Number of CPUs that each task uses; None: as many as this host has, for tasks on this host.
-    pub node_cpus: Option<u32>,
-    /// Simulated cells of a task; None: about a minute's.
-    pub unit_cells: Option<u32>,
+    /// The part of the run, whose store is in `dir`; None: all of it.
+    pub part: Option<Part>,
 }

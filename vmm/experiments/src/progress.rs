@@ -84,13 +84,6 @@ impl<'a> Progress<'a> {
         Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended, pace }
     }
 
-    /// Counts only the cells that are left: those of a task's own unit.
-    pub fn of_unit(mut self) -> Self {
-        self.cells = self.cells.saturating_sub(self.ended);
-        self.ended = 0;
-        self
-    }
-
     fn say(&self, text: &str) {
         let write = || say(format_args!("{text}"));
         match &self.bar {
@@ -193,19 +186,6 @@ impl Drop for Progress<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use study::testing::experiment;
-
-    /// A task leaves the cells of the other units to other tasks, and has not done them. Wrong before:
-    /// its log began at `cell 3/4`.
-    #[test]
-    fn a_task_counts_the_cells_of_its_own_unit() {
-        let experiment = experiment();
-        let others = HashSet::from([0, 1]);
-        let progress = |finished| Progress::new(&experiment, finished, false);
-        assert_eq!(progress(&others).counted(), "2/4", "a run that is resumed");
-        assert_eq!(progress(&others).of_unit().counted(), "0/2");
-        assert_eq!(progress(&HashSet::new()).of_unit().counted(), "0/4");
-    }
 
     /// The number of lines, and the last cell's: it is always told.
     #[test]

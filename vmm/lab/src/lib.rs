@@ -16,7 +16,6 @@ pub mod host;
 pub mod patience;
 pub mod run;
 pub mod soak;
-pub mod sweep;
 pub mod tables;
 mod two_threads;
 

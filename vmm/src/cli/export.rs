@@ -10,14 +10,18 @@ use anyhow::Context;
 use base::{files, plural::count};
 use clap::Args;
 
-use super::{Usage, print, report_command::each_once, say};
+use super::{
+    Usage, print,
+    report_command::{each_once, records},
+    say,
+};
 use os::{
     results,
     streams::{print_json, print_raw},
 };
 use study::{
     findings::{RunRecord, Study},
-    store::{self, FILE, export},
+    store::{FILE, export},
 };
 
 /// Write the cells of runs as one table: one row per cell, with all its parameters and all measured
@@ -63,9 +67,15 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     if [csv, json].into_iter().flatten().filter(is_stdout).count() > 1 {
         return Err(Usage("only one of --csv and --json goes to stdout".into()).into());
     }
+    let stores = args.dirs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    let stores: Vec<RunRecord> = stores.into_iter().flatten().collect();
+    for store in stores.iter().filter(|store| store.contents.torn.is_some()) {
+        let file = Path::new(&store.source).join(FILE);
+        say(format_args!("note: the last line of {} is torn and was ignored", file.display()));
+    }
+    let dirs: Vec<PathBuf> = stores.iter().map(|store| PathBuf::from(&store.source)).collect();
     let files = csv.iter().chain(parquet).chain(json);
-    check_targets(files.filter(|file| !is_stdout(file)), &args.dirs)?;
-    let stores = args.dirs.iter().map(|dir| open(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    check_targets(files.filter(|file| !is_stdout(file)), &dirs)?;
     let stores = each_once(stores);
     if let Some(file) = csv {
         let mut table = Vec::new();
@@ -128,17 +138,6 @@ fn real(file: &Path) -> PathBuf {
         let dir = fs::canonicalize(files::folder(file)).ok();
         dir.zip(file.file_name()).map_or_else(|| file.into(), |(dir, name)| dir.join(name))
     })
-}
-
-fn open(dir: &Path) -> anyhow::Result<RunRecord> {
-    let contents = store::read(dir)?;
-    if contents.torn.is_some() {
-        say(format_args!(
-            "note: the last line of {} is torn and was ignored",
-            dir.join(FILE).display()
-        ));
-    }
-    Ok(RunRecord { source: dir.display().to_string(), contents })
 }
 
 fn write(file: &Path, table: &[u8], stores: &[RunRecord]) -> anyhow::Result<()> {

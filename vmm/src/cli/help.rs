@@ -21,8 +21,6 @@ const GROUPS: [HelpGroup; 4] = [
             ("run", "Run an experiment from its spec"),
             ("report", "Report the results of runs: figures, comparisons, a page"),
             ("top", "Watch a run live"),
-            ("status", "Show how far a run is"),
-            ("task", "Run one unit of a sweep"),
             ("export", "Write the cells of runs as one table"),
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
             ("reproduce", "Put published figures beside ours"),
@@ -56,8 +54,6 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("run", ["run league --quick", "run spec.toml --only vcpus=2x --dry-run"]),
     ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
     ("top", ["top", "top runs/collapse --once"]),
-    ("status", ["status runs/collapse", "status runs/sweep --missing"]),
-    ("task", ["task runs/sweep --unit 0", "run collapse --on manual --node-cpus 16"]),
     ("export", ["export runs/collapse --csv cells.csv", "export runs/a runs/b --json -"]),
     ("trace", ["trace timeline.pb", "trace timeline.pb --top 3 --json"]),
     (

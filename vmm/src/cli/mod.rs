@@ -27,10 +27,9 @@ mod schedule;
 mod search;
 mod setup;
 mod sim_command;
+mod slurm_script;
 mod soak;
-mod status;
 mod system_map;
-mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tiny;
@@ -74,8 +73,6 @@ enum Command {
     Run(Box<run::RunArgs>),
     Report(report_command::ReportArgs),
     Top(top::TopArgs),
-    Status(status::StatusArgs),
-    Task(task::TaskArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
@@ -163,8 +160,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report_command::run(&args),
         Command::Top(args) => top::run(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Task(args) => task::run(&args),
         Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks_command::run(&args)),

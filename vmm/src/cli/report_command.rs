@@ -3,7 +3,6 @@
 use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
-    slice,
 };
 
 use anyhow::{Context, bail};
@@ -12,8 +11,9 @@ use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print, say};
 use base::{
-    plural::{agree, count},
+    plural::{agree, count, noun},
     shown,
+    units::CpuList,
 };
 use os::{results, streams};
 use report::{
@@ -23,7 +23,7 @@ use report::{
 };
 use study::{
     findings::{Diff, Repeat, RunRecord, Study, once, share_cells},
-    store::Tally,
+    store::{Tally, parts::Parts},
 };
 
 /// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
@@ -126,17 +126,20 @@ fn shown(args: &ReportArgs) -> anyhow::Result<(ReportSubject, Vec<Tally>)> {
         let what = format!("--diff compares two runs, not {count}: give two directories");
         return Err(Usage(what).into());
     }
-    let records = args.runs.iter().map(|folder| RunRecord::read(folder));
-    let records = records.collect::<Result<Vec<_>, _>>()?;
-    let tallies = records.iter().map(|record| record.contents.tally()).collect();
-    let records = if args.diff {
-        note_same_run(&records);
-        records
-    } else {
-        each_once(records)
+    let runs = args.runs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    let tallies = runs.iter().flatten().map(|record| record.contents.tally()).collect();
+    let (subject, brief) = match &runs[..] {
+        [before, after] if args.diff => {
+            note_same_run(before, after);
+            let diff = Diff::new(Study::new(before), Study::new(after));
+            (ReportSubject::Diff(Box::new(diff)), None)
+        }
+        _ => {
+            let records = each_once(runs.into_iter().flatten().collect());
+            let study = Box::new(Study::new(&records));
+            (ReportSubject::Study(study), args.brief.then(|| Brief::new(&records)))
+        }
     };
-    let subject = subject(&records, args.diff);
-    let brief = args.brief.then(|| Brief::new(&records));
     if let Some(file) = &args.html {
         subject.write_page(file, brief.as_ref())?;
     }
@@ -147,6 +150,19 @@ fn shown(args: &ReportArgs) -> anyhow::Result<(ReportSubject, Vec<Tally>)> {
         (None, false, Some(_)) => {}
     }
     Ok((subject, tallies))
+}
+
+/// Reads the run in a directory, or its parts that are there; prints a note if some are not.
+pub(super) fn records(dir: &Path) -> anyhow::Result<Vec<RunRecord>> {
+    let Some(parts) = Parts::find(dir)? else { return Ok(vec![RunRecord::read(dir)?]) };
+    let missing: Vec<usize> =
+        parts.missing().into_iter().map(|part| part.number() as usize).collect();
+    if !missing.is_empty() {
+        let (dir, noun) = (dir.display(), noun(missing.len(), "part"));
+        let missing = CpuList::ranges(&missing);
+        say(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.of()));
+    }
+    Ok(parts.dirs().map(|dir| RunRecord::read(&dir)).collect::<Result<_, _>>()?)
 }
 
 /// Leaves out runs that repeat another one, and prints a note on each.
@@ -166,10 +182,9 @@ pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
 }
 
 /// Prints a note if a run is compared with itself: equal figures then mean nothing.
-fn note_same_run(records: &[RunRecord]) {
-    if let [before, after] = records
-        && share_cells(before, after)
-    {
+fn note_same_run(before: &[RunRecord], after: &[RunRecord]) {
+    let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
+    if let Some((before, after)) = pairs.into_iter().find(|(one, other)| share_cells(one, other)) {
         say(format_args!(
             "note: {} is the same run as {}: what differs is what one of them was resumed for",
             after.source, before.source
@@ -204,21 +219,11 @@ fn judged(subject: &ReportSubject, is_mail: bool) -> anyhow::Result<u8> {
 /// Prints the report of a run that has just ended, writes its page to its directory and returns the
 /// page's path.
 pub(super) fn of_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
-    let subject = subject(&[record], false);
+    let subject = ReportSubject::Study(Box::new(Study::new(&[record])));
     let file = dir.join(PAGE);
     subject.write_page(&file, None)?;
     print(&subject.text(columns()));
     Ok(file)
-}
-
-fn subject(records: &[RunRecord], is_diff: bool) -> ReportSubject {
-    let study = |record| Study::new(slice::from_ref(record));
-    match records {
-        [before, after] if is_diff => {
-            ReportSubject::Diff(Box::new(Diff::new(study(before), study(after))))
-        }
-        _ => ReportSubject::Study(Box::new(Study::new(records))),
-    }
 }
 
 impl ReportSubject {

@@ -15,24 +15,26 @@ use super::{
     Usage,
     confinement::SeccompArgs,
     host::{HostKernelArgs, modes},
-    print, report_command, say,
+    print, report_command, say, slurm_script,
 };
 use experiments::{
     cpus,
     host::HostMode,
-    options::{RunOptions, SweepOptions},
+    options::RunOptions,
     plan::{self, MOST_JOBS, built_in},
     run::{self, Outlets},
-    sweep::{self, Ended, MOST_CPUS},
     workers::KernelFiles,
 };
-use lab::{host::topology, sweep::EngineKind};
+use lab::host::topology;
 use os::signals;
 use study::{
     findings::RunRecord,
     point::GuestKind,
-    spec::only::{One, OnlyError},
-    store::Tally,
+    spec::{
+        MOST_PARTS, Part,
+        only::{One, OnlyError},
+    },
+    store::{Tally, parts::Parts},
 };
 
 /// Run an experiment: every combination of the values in a spec, repeated, in an interleaved order.
@@ -106,8 +108,15 @@ pub struct RunArgs {
     #[command(flatten)]
     kernels: KernelArgs,
 
-    #[command(flatten)]
-    sweep: SweepArgs,
+    /// Measure part K of N of the rounds, into a store of its own in the directory of --dir; the same
+    /// command again resumes it. report and export of that directory read all parts
+    #[arg(long, value_name = "K/N", requires = "dir", conflicts_with_all = ["jobs", "trace", "listen"])]
+    part: Option<Part>,
+
+    /// Print a script for sbatch that measures the run in N parts, one on each node
+    #[arg(long, value_name = "N", requires = "dir", conflicts_with_all = ["part", "dry_run"],
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+    slurm: Option<u32>,
 }
 
 /// Cells that are measured again when a run is resumed.
@@ -126,34 +135,6 @@ impl Retry {
             (option, _) => Ok(option.is_some()),
         }
     }
-}
-
-/// How the tasks of a sweep are started.
-#[derive(Debug, Clone, Default, Args)]
-struct SweepArgs {
-    /// Run each round as a task of its own: in child processes (local), in a batch array of Slurm
-    /// (slurm), or in whatever starts `pvticket task` for you (manual)
-    #[arg(long, value_parser = engines(), value_name = "ENGINE",
-          conflicts_with_all = ["trace", "listen", "jobs", "cpus"])]
-    on: Option<EngineKind>,
-
-    /// Options for sbatch, for example '--partition=long --account=lab --constraint=kvm'
-    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
-    slurm: Option<String>,
-
-    /// Leave the tasks to Slurm and return; `pvticket status DIR` shows how far they are
-    #[arg(long)]
-    detach: bool,
-
-    /// CPUs that each task uses, which its node must have
-    #[arg(long, value_name = "N", requires = "on", conflicts_with = "resume",
-          value_parser = clap::value_parser!(u32).range(1..=MOST_CPUS))]
-    node_cpus: Option<u32>,
-
-    /// Simulated cells of a task [default: about a minute's]
-    #[arg(long, value_name = "N", requires = "on", conflicts_with = "resume",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    unit_cells: Option<u32>,
 }
 
 /// The guest kernels that options name.
@@ -183,12 +164,6 @@ fn guests() -> impl TypedValueParser<Value = GuestKind> {
     names.try_map(|name| GuestKind::ALL.into_iter().find(|guest| guest.name() == name).ok_or(name))
 }
 
-/// Reads an engine's name.
-fn engines() -> impl TypedValueParser<Value = EngineKind> {
-    let names = PossibleValuesParser::new(EngineKind::ALL.map(EngineKind::name));
-    names.try_map(|name| name.parse::<EngineKind>())
-}
-
 impl RunArgs {
     /// The spec in the form that was asked for.
     fn spec(&self) -> anyhow::Result<Option<PathBuf>> {
@@ -208,10 +183,11 @@ impl RunArgs {
     }
 
     pub(super) fn options(&self) -> anyhow::Result<RunOptions> {
-        let SweepArgs { on, slurm, detach, node_cpus, unit_cells } = self.sweep.clone();
+        let own = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::own(dir, part));
         Ok(RunOptions {
             spec: self.spec()?,
-            dir: self.dir.clone(),
+            dir: own.transpose()?.or_else(|| self.dir.clone()),
+            part: self.part,
             resume: self.resume.clone(),
             retry: Retry::of(self.retry, self.resume.as_deref())?,
             only: self.only()?,
@@ -220,7 +196,6 @@ impl RunArgs {
             host: self.host,
             host_kernel: self.host_kernel.choice(),
             kernels: self.kernels.files(),
-            sweep: SweepOptions { on, slurm, detach, node_cpus, unit_cells },
         })
     }
 }
@@ -229,19 +204,18 @@ impl RunArgs {
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let options = args.options()?;
-    match sweep::run(&options, args.dry_run)? {
-        Some(Ended::Text(text)) => {
-            print(&text);
-            return Ok(0);
-        }
-        Some(Ended::Status(status)) => return Ok(status),
-        Some(Ended::Whole { dir }) => return finish(&dir, false),
-        None => {}
+    if let Some((parts, dir)) = args.slurm.zip(options.dir.as_deref()) {
+        print(&slurm_script::text(parts, dir)?);
+        return Ok(0);
     }
     let plan = plan::plan(&options, &topology())?;
     if args.dry_run {
         print(&plan.dry_run());
         return Ok(0);
+    }
+    if let (true, Some(part)) = (plan.is_finished(), args.part) {
+        say(format_args!("pvticket: part {part} is done already"));
+        return finish(options.dir.as_deref().unwrap_or(Path::new(".")), false);
     }
     let socket = args.listen.as_ref().map(Option::as_deref);
     let outlets = Outlets { socket, trace: args.trace.as_deref() };
@@ -256,7 +230,14 @@ fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
     let Tally { done, failed, left, .. } = tally;
     let shown = base::shown::quoted(&dir.display().to_string());
     let is_over = !stopped && left == 0;
-    if is_over {
+    if let (true, Some(part)) = (is_over, record.contents.run.part) {
+        let whole = dir.parent().unwrap_or(dir).display().to_string();
+        print(&format!(
+            "part {part}: {} done, {failed} failed; pvticket report {} reads all parts\n",
+            count(done, "cell"),
+            base::shown::quoted(&whole)
+        ));
+    } else if is_over {
         let page = report_command::of_run(record, dir)?;
         print(&format!(
             "\n{} done, {failed} failed; in {shown}, its page is {}\n",

@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use super::top;
-use experiments::{plan, sweep};
+use experiments::plan;
 
-/// Resumes the run or sweep in `dir`, up to its dry run. An error is one line.
+/// Resumes the run in `dir`, up to its dry run. An error is one line.
 pub fn resume(dir: &Path) -> Result<String, String> {
-    let sweep = sweep::resumed(dir).map_err(|error| error.to_string())?;
-    let plan =
-        sweep.map_or_else(|| plan::resumed(dir, false), Ok).map_err(|error| error.to_string())?;
+    let plan = plan::resumed(dir, false).map_err(|error| error.to_string())?;
     Ok(plan.dry_run())
 }
 

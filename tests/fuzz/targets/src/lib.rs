@@ -67,7 +67,6 @@ targets! {
     store: stores::store, stores::store_seeds;
     spec: specs::spec, specs::spec_seeds;
     machine: specs::machine, specs::machine_seeds;
-    parts: stores::parts, stores::part_seeds;
     control: control::control, control::seeds;
     exits: exits::exits, exits::seeds;
     core: schedules::core, schedules::core_seeds;

@@ -1,6 +1,7 @@
 //! Plans a run, from a spec or from the store of an earlier run. Writes nothing.
 
 pub mod built_in;
+mod part;
 mod stored;
 
 use std::{
@@ -17,7 +18,6 @@ use crate::{
     Usage, cpus,
     host::{self, GuestClass, HostKernelChoice, HostMode, Place},
     options::RunOptions,
-    sweep,
 };
 use base::{
     chain::chain,
@@ -33,7 +33,7 @@ use lab::{cell::simulated::machine_files, run::estimate};
 use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},
-    spec::{Experiment, Only, Setting, SpecError, is_simulated, most_slots},
+    spec::{Experiment, Only, Part, Setting, SpecError, is_simulated, most_slots},
     store::{
         Contents, Store,
         record::{FORMAT, MachineFile, RunLine},
@@ -41,7 +41,6 @@ use study::{
 };
 
 pub use stored::resumed;
-pub(crate) use stored::{resumed_sweep, stored};
 
 /// Largest number of cells at the same time.
 pub const MOST_JOBS: u16 = 64;
@@ -75,42 +74,32 @@ pub struct Request {
     pub guest_kernel: GuestKernel,
     /// Which of the spec's cells.
     pub only: Only,
-}
-
-/// Where the cells of an experiment will run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nodes {
-    /// In workers of this process.
-    Here,
-    /// In tasks on this host.
-    Local,
-    /// In tasks on other hosts, of which nothing is known.
-    Remote,
+    /// The part of the run to measure; None: all of it.
+    pub part: Option<Part>,
 }
 
 /// Reads the experiment, for a host with these CPUs. Writes nothing.
 pub fn plan(args: &RunOptions, topology: &Topology) -> anyhow::Result<Plan> {
     match (&args.resume, &args.spec) {
         (Some(dir), _) => resumed(dir, args.retry),
-        (None, Some(spec)) => fresh(args, spec, Nodes::Here, topology),
+        (None, Some(spec)) => {
+            let plan = fresh(args, spec, topology)?;
+            match (args.part, &args.dir) {
+                (Some(_), Some(dir)) => part::begun(plan, dir),
+                _ => Ok(plan),
+            }
+        }
         (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
     }
 }
 
 /// The experiment of this spec, to run from its beginning.
-pub(crate) fn fresh(
-    args: &RunOptions,
-    spec: &Path,
-    nodes: Nodes,
-    topology: &Topology,
-) -> anyhow::Result<Plan> {
+fn fresh(args: &RunOptions, spec: &Path, topology: &Topology) -> anyhow::Result<Plan> {
     let (text, name) = read(spec)?;
     let cpus = if is_simulated(&text) {
         simulated_cpus()?
-    } else if nodes == Nodes::Here {
-        cpus::choose_at_least(topology, args.cpus.as_ref(), most_slots(&text))?
     } else {
-        sweep::node_cpus(args, nodes, topology)?
+        cpus::choose_at_least(topology, args.cpus.as_ref(), most_slots(&text))?
     };
     let share = cpus.cpus().len() / usize::from(args.jobs);
     if share == 0 {
@@ -124,24 +113,17 @@ pub(crate) fn fresh(
     let (spec, at) = (text, spec.display().to_string());
     let (jobs, host, host_kernel) = (args.jobs, args.host, args.host_kernel);
     let guest_kernel = args.kernels.usual_kernel();
-    let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only };
-    Plan::on(nodes, request, |error| Usage(format!("{at}: {error}")))
+    let part = args.part;
+    let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part };
+    Plan::new(request, |error| Usage(format!("{at}: {error}")))
 }
 
 impl Plan {
     /// The experiment of a spec, to run from its beginning.
     pub fn new(request: Request, usage: impl FnOnce(&SpecError) -> Usage) -> anyhow::Result<Self> {
-        Self::on(Nodes::Here, request, usage)
-    }
-
-    fn on(
-        nodes: Nodes,
-        request: Request,
-        usage: impl FnOnce(&SpecError) -> Usage,
-    ) -> anyhow::Result<Self> {
         let host_kernel = request.host_kernel;
         let mut run = request.first_line()?;
-        let whole = whole(&run, nodes, usage)?;
+        let whole = whole(&run, usage)?;
         let only = only(&run)?;
         if let Some(value) = only.without_effect(&whole.points) {
             let value = shown::line(&value);
@@ -150,6 +132,14 @@ impl Plan {
         let experiment = selected(whole, &only, &run)?;
         if experiment.points.is_empty() {
             bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
+        }
+        if let Some(part) = run.part
+            && u64::from(part.number()) > experiment.blocks()
+        {
+            let rounds = count(experiment.blocks(), "round");
+            bail!(Usage(format!(
+                "--part {part}: the spec has {rounds}, one for each part at most"
+            )));
         }
         let is_emulated = |point: &Point| point.host == HostKind::Emulated;
         host_kernel.check(experiment.points.iter().any(is_emulated))?;
@@ -178,7 +168,7 @@ impl Plan {
 
 impl Request {
     fn first_line(self) -> Result<RunLine, Usage> {
-        let Self { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only } = self;
+        let Self { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part } = self;
         Ok(RunLine {
             format: FORMAT,
             name,
@@ -192,6 +182,7 @@ impl Request {
             cpus: cpus.cpus().to_vec(),
             seed: 0,
             cells: 0,
+            part,
             at_ms: clock::since_1970(),
             machines: Vec::new(),
         })
@@ -239,31 +230,23 @@ fn read(spec: &Path) -> anyhow::Result<(String, String)> {
 /// The cells of a run.
 fn experiment(
     run: &RunLine,
-    nodes: Nodes,
     usage: impl FnOnce(&SpecError) -> Usage,
 ) -> anyhow::Result<Experiment> {
-    selected(whole(run, nodes, usage)?, &only(run)?, run)
+    selected(whole(run, usage)?, &only(run)?, run)
 }
 
 fn only(run: &RunLine) -> Result<Only, Usage> {
     Only::parse(&run.only).map_err(|error| Usage(error.to_string()))
 }
 
-/// All cells of a run's spec, whichever of them it has.
-fn whole(
-    run: &RunLine,
-    nodes: Nodes,
-    usage: impl FnOnce(&SpecError) -> Usage,
-) -> anyhow::Result<Experiment> {
+/// All points of a run's spec, whichever of them it has, with the cells of its part.
+fn whole(run: &RunLine, usage: impl FnOnce(&SpecError) -> Usage) -> anyhow::Result<Experiment> {
     let cpus = carriers(run)?;
     let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
-    let place = |spec: &str, _: GuestKind, needs_ring_0| match nodes {
-        Nodes::Here | Nodes::Local => place_of(spec, &run.host, needs_ring_0),
-        Nodes::Remote => place_on_nodes(spec, &run.host),
-    };
+    let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
     let setting = Setting { cpus: &cpus, place: &place, guest_kernel: run.guest_kernel };
     match Experiment::parse(&run.spec, &run.name, &setting) {
-        Ok(experiment) => Ok(experiment),
+        Ok(experiment) => Ok(Experiment { part: run.part, ..experiment }),
         Err(error) => bail!(usage(&error)),
     }
 }
@@ -291,18 +274,6 @@ fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, Str
             Ok(HostKind::Direct)
         }
         Place::Emulated => Ok(HostKind::Emulated),
-    }
-}
-
-/// Where a guest runs on nodes whose KVM is not known.
-fn place_on_nodes(spec: &str, asked: &str) -> Result<HostKind, String> {
-    match (spec, asked) {
-        ("direct", _) | ("auto", "direct") => Ok(HostKind::Direct),
-        ("emulated", _) | ("auto", "emulated") => Ok(HostKind::Emulated),
-        ("auto", _) => {
-            Err("the nodes' KVM is not known here: add --host direct or --host emulated".into())
-        }
-        (other, _) => Err(format!("unknown host '{other}': direct, emulated")),
     }
 }
 

@@ -5,42 +5,35 @@ use std::path::Path;
 use anyhow::bail;
 use base::{plural::count, shown, units::CpuList};
 
-use super::{MOST_JOBS, Nodes, Plan, carriers, experiment};
+use super::{MOST_JOBS, Plan, carriers, experiment};
 use crate::{Usage, host::HostMode};
 use lab::host::allowed_cpus;
 use study::{
     plan::check_cpus,
-    spec::{Experiment, is_simulated},
+    spec::{Experiment, PlannedCell, is_simulated},
     store::{
-        Contents, Store,
+        Store,
+        parts::Parts,
         record::{CellLine, RunLine},
     },
 };
 
-/// The cells that are left of the run in this directory, with `retry` also those that failed; a sweep is refused.
+/// The cells that are left of the run in this directory, with `retry` also those that failed.
 pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
-    let (store, mut contents) = Store::resume(dir)?;
-    if contents.sweep.is_some() {
-        let dir = base::shown::quoted(&dir.display().to_string());
-        bail!(Usage(format!("{dir} is a sweep: resume it with pvticket run --resume {dir}")));
+    if let Some(parts) = Parts::find(dir)? {
+        let (dir, of) = (base::shown::quoted(&dir.display().to_string()), parts.of());
+        bail!(Usage(format!(
+            "{dir} has parts of a run: pvticket run SPEC --part K/{of} --dir {dir} resumes part K"
+        )));
     }
+    let (store, mut contents) = Store::resume(dir)?;
     if retry {
         // In the plan only: the store keeps what it has.
         contents.cells.retain(|cell| !cell.has_failed());
     }
-    reopened(dir, store, contents, Nodes::Here)
-}
-
-/// As [`resumed`], for a sweep.
-pub(crate) fn resumed_sweep(dir: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
-    let (store, contents) = Store::resume(dir)?;
-    reopened(dir, store, contents, nodes)
-}
-
-fn reopened(dir: &Path, store: Store, contents: Contents, nodes: Nodes) -> anyhow::Result<Plan> {
     let run = contents.run.clone();
-    let experiment = stored(dir, &run, &contents.cells, nodes)?;
-    if nodes == Nodes::Here && !is_simulated(&run.spec) {
+    let experiment = stored(dir, &run, &contents.cells)?;
+    if !is_simulated(&run.spec) {
         let named = CpuList::new(&run.cpus).map_err(Usage::from)?;
         check_cpus(&named, &allowed_cpus().map_err(Usage::from)?).map_err(Usage::from)?;
     }
@@ -48,25 +41,24 @@ fn reopened(dir: &Path, store: Store, contents: Contents, nodes: Nodes) -> anyho
 }
 
 /// The experiment of a stored run, which has to give the stored cells again.
-pub(crate) fn stored(
-    dir: &Path,
-    run: &RunLine,
-    stored: &[CellLine],
-    nodes: Nodes,
-) -> anyhow::Result<Experiment> {
+fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Experiment> {
     if let Some(reason) = contradiction(run) {
         let reason = shown::line(&reason);
         bail!("{}: its first line is damaged: {reason}; start the run anew", dir.display());
     }
     let experiment =
-        experiment(run, nodes, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
+        experiment(run, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
     let cells = experiment.cells();
     let is_same = !cells.is_empty()
         && cells.len() == run.cells as usize
         && experiment.seed == run.seed
         && stored.iter().all(|line| {
-            let planned = &cells[line.cell as usize];
-            line.round == planned.round && line.point == experiment.points[planned.point]
+            // In the order of their numbers.
+            let at = cells.binary_search_by_key(&line.cell, |cell| cell.cell);
+            at.is_ok_and(|at| {
+                let PlannedCell { round, point, .. } = cells[at];
+                line.round == round && line.point == experiment.points[point]
+            })
         });
     if !is_same {
         bail!(

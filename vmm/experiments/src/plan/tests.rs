@@ -34,6 +34,7 @@ fn first() -> RunLine {
         jobs: 1,
         seed: 1,
         cells: 2,
+        part: None,
         at_ms: 1_700_000_000_000,
         machines: Vec::new(),
     }
@@ -42,7 +43,7 @@ fn first() -> RunLine {
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = experiment(&run, Nodes::Here, |error| Usage(error.to_string())).unwrap();
+    let planned = experiment(&run, |error| Usage(error.to_string())).unwrap();
     let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
     let cell = CellLine {
         cell: 0,
@@ -54,9 +55,9 @@ fn lines() -> Vec<Value> {
         node: None,
         outcome: Outcome::Done { figures: Box::new(figures) },
     };
-    let session =
-        SessionLine { at_ms: 1, command: Vec::new(), host: Default::default(), attempt: None };
-    let lines = [Line::Run(run), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
+    let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
+    let lines =
+        [Line::Run(Box::new(run)), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
     lines.iter().map(|line| serde_json::to_value(line).unwrap()).collect()
 }
 
@@ -104,7 +105,7 @@ fn the_emulated_host_keeps_its_kernel() {
 #[test]
 fn guests_of_a_stored_spec_keep_their_kernel() {
     let kernel_of = |written: Option<&str>| {
-        let mut lines = vec![serde_json::to_value(Line::Run(first())).unwrap()];
+        let mut lines = vec![serde_json::to_value(Line::Run(Box::new(first()))).unwrap()];
         let run = lines[0].as_object_mut().unwrap();
         run.insert("spec".into(), json!(format!("guests = \"linux\"\n{}", first().spec)));
         run.remove("guest_kernel");
@@ -128,10 +129,12 @@ fn a_simulated_run_has_the_cpus_of_its_slots() {
         host_kernel: HostKernelChoice(None),
         guest_kernel: GuestKernel::default(),
         only: Only::default(),
+        part: None,
     };
     let run = Plan::new(request, |error| Usage(error.to_string())).unwrap().run;
     assert_eq!(run.cpus, [0, 1, 2, 3]);
-    let plan = resume(&text(&[serde_json::to_value(Line::Run(run.clone())).unwrap()])).unwrap();
+    let plan =
+        resume(&text(&[serde_json::to_value(Line::Run(Box::new(run.clone()))).unwrap()])).unwrap();
     assert_eq!((plan.run, plan.experiment.points.len()), (run, 2));
 }
 
@@ -147,6 +150,7 @@ fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
             host_kernel: HostKernelChoice(Some(HostKernel::Linux7)),
             guest_kernel: GuestKernel::default(),
             only: Only::default(),
+            part: None,
         };
         Plan::new(request, |error| Usage(error.to_string()))
     };

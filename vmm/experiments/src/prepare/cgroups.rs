@@ -35,11 +35,6 @@ impl Preparation for Groups {
         "jobs would share the groups"
     }
 
-    fn sweep_obstacle(&self) -> Option<&'static str> {
-        Some("the groups of a task are its engine's")
-    }
-
-    /// Either of its kernels has them.
     fn check_emulated(&self, _: &[&Point], _: HostKernel) -> Result<(), Usage> {
         Ok(())
     }

@@ -19,10 +19,6 @@ impl Preparation for Drivers {
         "a host has one BPF scheduler at a time"
     }
 
-    fn sweep_obstacle(&self) -> Option<&'static str> {
-        None
-    }
-
     fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage> {
         points.iter().try_for_each(|point| check_emulated(point.driver, kernel))
     }

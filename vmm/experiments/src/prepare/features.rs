@@ -51,10 +51,6 @@ impl Preparation for Features {
         "a host has one scheduler for all jobs"
     }
 
-    fn sweep_obstacle(&self) -> Option<&'static str> {
-        Some("tasks may share a node, which has one scheduler")
-    }
-
     fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage> {
         let available = match kernel {
             HostKernel::Linux6_1 => OF_LINUX_6_1,

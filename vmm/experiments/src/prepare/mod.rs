@@ -18,9 +18,6 @@ trait Preparation {
     /// Why jobs cannot have it at the same time.
     fn jobs_obstacle(&self) -> &'static str;
 
-    /// Why tasks of a sweep cannot have it; None: they can.
-    fn sweep_obstacle(&self) -> Option<&'static str>;
-
     /// Refuses what this kernel of the emulated host lacks of what these points need. There it is prepared by the worker.
     fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage>;
 
@@ -73,17 +70,6 @@ pub(crate) fn begin(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<P
     Ok(prepared)
 }
 
-/// Refuses what tasks cannot have, which may share a node.
-pub(crate) fn check_sweep(points: &[Point]) -> Result<(), Usage> {
-    for preparation in ALL {
-        let Some(obstacle) = preparation.sweep_obstacle() else { continue };
-        if let Some(need) = points.iter().find_map(|point| preparation.need(point)) {
-            return Err(Usage(format!("{need} with --on: {obstacle}; run without --on")));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,16 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn what_jobs_and_tasks_would_share_is_refused() {
-        for (point, jobs, tasks) in [
-            (0, "cgroups per-vm with --jobs 2: jobs would share", "cgroups per-vm with --on: the"),
-            (1, "sched-features NEXT_BUDDY with --jobs 2: a host", "NEXT_BUDDY with --on: tasks"),
+    fn what_jobs_would_share_is_refused() {
+        for (point, jobs) in [
+            (0, "cgroups per-vm with --jobs 2: jobs would share"),
+            (1, "sched-features NEXT_BUDDY with --jobs 2: a host"),
         ] {
             let points = &points()[point..=point];
             let Usage(error) = begin(points, HostKernel::Linux6_1, 2).unwrap_err();
             assert!(error.contains(jobs) && error.ends_with("use --jobs 1"), "{error}");
-            let Usage(error) = check_sweep(points).unwrap_err();
-            assert!(error.contains(tasks) && error.ends_with("run without --on"), "{error}");
         }
     }
 

@@ -139,6 +139,7 @@ fn planned(
         host_kernel: HostKernelChoice::default(),
         guest_kernel: GuestKernel::default(),
         only: Only::parse(&only(rows)).map_err(|error| Usage(error.to_string()))?,
+        part: None,
     };
     Plan::new(request, |error| Usage(error.to_string()))
 }

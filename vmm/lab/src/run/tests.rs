@@ -112,6 +112,7 @@ fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: 
         jobs: 1,
         seed: 1,
         cells: 8,
+        part: None,
         at_ms: 1,
         machines: Vec::new(),
     };

@@ -12,7 +12,6 @@ use study::{
     findings::RunRecord,
     host::FileFacts,
     point::GuestKind,
-    store::sweep::record::Attempt,
     testing::{Fixture, parse, record},
 };
 
@@ -91,7 +90,7 @@ fn too_few_repetitions_on_each_node_are_said() {
     assert!(!sentence.contains(" 6 of each"), "{sentence}");
 }
 
-/// A sweep on two nodes, of which one has another kernel and other microcode.
+/// Parts on two nodes, of which one has another kernel and other microcode.
 #[test]
 fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
     let mut run = record(&Fixture::default());
@@ -100,12 +99,10 @@ fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
         cell.node = Some(node(cell.round));
     }
     let first = run.contents.sessions[0].clone();
-    let session = |unit: u32| {
+    let session = |part: u32| {
         let mut session = first.clone();
-        let (sweep, submission, restart) = ("s".to_owned(), 0, 0);
-        session.attempt =
-            Some(Attempt { sweep, unit, submission, restart, node: node(unit), job: None });
-        session.host.microcode = Some(if unit.is_multiple_of(2) { "0x1" } else { "0x2" }.into());
+        session.host.node = Some(node(part));
+        session.host.microcode = Some(if part.is_multiple_of(2) { "0x1" } else { "0x2" }.into());
         session
     };
     run.contents.sessions = (0..8).map(session).collect();

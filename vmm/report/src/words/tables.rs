@@ -378,7 +378,7 @@ pub(super) fn lost(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// The nodes of sweeps, and one table per start of each run.
+/// The nodes of parts, and one table per start of each run.
 pub fn hosts(study: &Study) -> Vec<Table> {
     let head = ["fact", "value"];
     let mut tables = Vec::new();
@@ -389,7 +389,7 @@ pub fn hosts(study: &Study) -> Vec<Table> {
         for session in &run.sessions {
             let lasting = diff::lasting(&session.host);
             // A host that stays the same after a resume is described once, and so is each node.
-            let node = session.attempt.as_ref().map(|attempt| attempt.node.as_str());
+            let node = session.host.node.as_deref();
             let described = seen.entry(node).or_default();
             if last.as_ref() == Some(&lasting) || (node.is_some() && described.contains(&lasting)) {
                 continue;

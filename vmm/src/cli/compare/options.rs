@@ -38,10 +38,10 @@ pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::R
     };
     let spec = what.spec(&cpus)?;
     let name = "compare".to_owned();
-    let (jobs, host, host_kernel, only) =
-        (1, what.host, what.host_kernel.choice(), Only::default());
+    let (jobs, host, host_kernel) = (1, what.host, what.host_kernel.choice());
+    let (only, part) = (Only::default(), None);
     let guest_kernel = args.kernels.files().usual_kernel();
-    let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only };
+    let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part };
     Plan::new(request, in_options)
 }
 

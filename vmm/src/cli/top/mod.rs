@@ -1,9 +1,8 @@
-//! `pvticket top`: live view of a run that listens, or of a sweep.
+//! `pvticket top`: live view of a run that listens.
 
 mod feed;
 mod find;
 mod screen;
-mod sweep;
 
 use std::{
     io::{self, IsTerminal},
@@ -39,8 +38,7 @@ const PAPER: Size = Size { columns: usize::MAX, rows: usize::MAX };
 const KEYS: &str = "q quit   p pause, resume   s stop";
 
 /// Show a run that was started with --listen, live: which vCPU has which slot, which ones wait for
-/// which, and how fast. Keys pause, resume and stop the run. For a sweep, by its directory, shows the
-/// progress of its units.
+/// which, and how fast. Keys pause, resume and stop the run.
 #[derive(Debug, Clone, Args)]
 pub struct TopArgs {
     /// The run's socket or its directory [default: the one run that listens in ./ or runs/*/]
@@ -55,9 +53,6 @@ pub struct TopArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
     let is_watched = !args.once && io::stdin().is_terminal() && io::stdout().is_terminal();
-    if let Some(dir) = args.path.as_deref().filter(|path| sweep::is_sweep(path)) {
-        return if is_watched { sweep::watch(dir) } else { sweep::print_once(dir) };
-    }
     let path = find::socket(args.path.as_deref())?;
     let mut top = Top::connect(&path)?;
     if !is_watched {

@@ -1,4 +1,4 @@
-//! Studies of what was measured in several places: nodes of sweeps, hosts, simulations.
+//! Studies of what was measured in several places: nodes of parts, hosts, simulations.
 
 use super::{
     super::{
@@ -82,7 +82,7 @@ fn hosts_are_blocks_as_nodes_are() {
     assert!((1.4..1.6).contains(&ratio), "{ratio}");
 }
 
-/// Likewise on the nodes of one sweep.
+/// Likewise on the nodes of parts.
 #[test]
 fn the_direction_is_that_of_the_nodes() {
     let [mut run, mut slow] = unequal_mix(6, 2);
@@ -117,7 +117,7 @@ fn runs_on_one_host_are_one_block() {
     assert_eq!(pv.blocks(native).len(), 1);
 }
 
-/// Rounds of a simulated sweep are divided over nodes, which says nothing about their figures.
+/// Rounds of a simulated run are divided over nodes, which says nothing about their figures.
 fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
     let mut run = record(&Fixture { seed, ..small(8) });
     for cell in &mut run.contents.cells {
@@ -128,7 +128,7 @@ fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
     run
 }
 
-/// Regression: simulated cells of two nodes were not compared, and a sweep's with none of another's.
+/// Regression: simulated cells of two nodes were not compared, and those of parts with none of another run's.
 #[test]
 fn simulations_are_the_same_on_every_node() {
     let by_lock = study(&[simulated(1, |lock, _| lock.to_owned())]);

@@ -18,6 +18,7 @@ mod matrix;
 pub mod mistakes;
 pub mod only;
 mod order;
+mod part;
 mod possible;
 mod write;
 
@@ -31,6 +32,7 @@ pub(crate) use matrix::Combination;
 pub use matrix::MOST_VMS;
 pub use only::Only;
 pub use order::PlannedCell;
+pub use part::{MOST_PARTS, NotAPart, Part};
 pub use write::SpecText;
 
 use super::{
@@ -128,6 +130,8 @@ pub struct Experiment {
     pub machines: Vec<MachineFile>,
     /// Run the points of a round in the order of `points` instead of an order that the seed gives.
     pub listed: bool,
+    /// Only the cells of this part; None: all.
+    pub part: Option<Part>,
 }
 
 impl Experiment {
@@ -155,6 +159,7 @@ impl Experiment {
             points,
             machines: Vec::new(),
             listed: false,
+            part: None,
         })
     }
 

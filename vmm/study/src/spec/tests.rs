@@ -249,6 +249,30 @@ fn neighbours_are_compared_and_rounds_are_shuffled() {
     assert_ne!(other.cells(), cells);
 }
 
+/// Each cell is in one part, with its whole round, or of simulated cells with its seed in the round.
+#[test]
+fn parts_have_each_cell_once() {
+    let measured = "vcpus = [2, 3]\nrepetitions = 5";
+    let simulated = "guests = \"sim\"\nmachines = \"westmere-80\"\nseeds = [4, 9, 7]\nrepetitions = 2\nvcpus = 2";
+    for (text, of, blocks) in [(measured, 1, 5), (measured, 3, 5), (simulated, 4, 6)] {
+        let whole = parse(text).unwrap();
+        assert_eq!(whole.blocks(), blocks);
+        let key = |cell: &PlannedCell| (cell.round, cell.point);
+        let mut all = Vec::new();
+        for number in 1..=of {
+            let part = Some(Part::new(number, of).unwrap());
+            let cells = Experiment { part, ..whole.clone() }.cells();
+            assert!(cells.iter().all(|cell| whole.cells().contains(cell)), "their numbers");
+            assert_eq!(cells.len() as u64 % (whole.cells().len() as u64 / blocks), 0);
+            all.extend(cells.iter().map(key));
+        }
+        let mut planned: Vec<_> = whole.cells().iter().map(key).collect();
+        planned.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(all, planned);
+    }
+}
+
 #[test]
 fn labels_tell_apart_what_is_alike() {
     let experiment = parse("vcpus = 4\nlocks = \"ticket\"\nlabels = [\"A\", \"B\"]").unwrap();

@@ -2,15 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    super::{
-        host::HostFacts,
-        host_window::HostWindow,
-        point::{HostKernel, Point},
-        sync_counters::WorkCounts,
-        timings::Timings,
-    },
-    sweep::record::{Attempt, SweepLine, UnitLine},
+use crate::{
+    host::HostFacts,
+    host_window::HostWindow,
+    point::{HostKernel, Point},
+    spec::Part,
+    sync_counters::WorkCounts,
+    timings::Timings,
 };
 use base::{
     counters::{Counts, FaultCounts},
@@ -33,15 +31,11 @@ pub const FORMAT: u32 = 1;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// The first line only.
-    Run(RunLine),
-    /// The second line of a sweep's head.
-    Sweep(Box<SweepLine>),
+    Run(Box<RunLine>),
     /// Written each time the run is started or resumed, before its cells.
     Session(Box<SessionLine>),
     /// Written each time a cell has ended.
     Cell(Box<CellLine>),
-    /// The last line of a part of a sweep.
-    Unit(UnitLine),
 }
 
 /// Describes the run.
@@ -72,8 +66,11 @@ pub struct RunLine {
     pub jobs: u32,
     /// Seed of the order of the cells.
     pub seed: u64,
-    /// Number of cells in the whole run.
+    /// Number of cells, of this part.
     pub cells: u32,
+    /// The part of the run that this store has; None: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// When it began, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
     /// The simulated machines, with their files' texts at that time; none in older stores.
@@ -123,9 +120,6 @@ pub struct SessionLine {
     pub command: Vec<String>,
     /// The host at that time.
     pub host: HostFacts,
-    /// Which attempt at which unit of a sweep it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<Attempt>,
 }
 
 /// One cell: one repetition of one point, on fresh machines.
@@ -143,8 +137,7 @@ pub struct CellLine {
     pub took: f64,
     /// How busy the CPUs were meanwhile.
     pub load: Load,
-    /// The node of the sweep that it ran on. The lines of a part do not repeat it: it is filled in
-    /// when they are read.
+    /// The node of its session, for cells of a part. Filled in when the store is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// How it ended.

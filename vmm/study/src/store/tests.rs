@@ -13,7 +13,7 @@ use crate::{
     spec,
 };
 
-pub(super) fn run() -> RunLine {
+pub(crate) fn run() -> RunLine {
     RunLine {
         format: FORMAT,
         name: "test".into(),
@@ -27,6 +27,7 @@ pub(super) fn run() -> RunLine {
         jobs: 1,
         seed: 1,
         cells: 4,
+        part: None,
         at_ms: 1_700_000_000_000,
         machines: Vec::new(),
     }
@@ -34,7 +35,7 @@ pub(super) fn run() -> RunLine {
 
 fn session() -> Line {
     let (command, host) = (vec!["pvticket".into()], HostFacts::default());
-    Line::Session(Box::new(SessionLine { at_ms: 1, command, host, attempt: None }))
+    Line::Session(Box::new(SessionLine { at_ms: 1, command, host }))
 }
 
 pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
@@ -100,7 +101,7 @@ fn what_is_appended_is_read() {
 fn a_line_that_is_not_on_the_disk_is_not_appended() {
     let path = PathBuf::from("/dev/null");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
-    let mut store = Store { file, path, sum: Checksum::default() };
+    let mut store = Store { file, path };
     assert!(store.append(&session()).is_err());
 }
 
@@ -169,7 +170,7 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn damage_is_said_with_its_line() {
-    let first = Line::Run(run());
+    let first = Line::Run(Box::new(run()));
     for (text, what) in [
         (String::new(), "line 1: it has no first line"),
         ("PK\n".into(), "line 1"),
@@ -197,7 +198,7 @@ proptest! {
             unreachable!()
         };
         line.load.busy = Some(busy);
-        let lines = text(&[Line::Run(run()), session(), Line::Cell(line.clone())]);
+        let lines = text(&[Line::Run(Box::new(run())), session(), Line::Cell(line.clone())]);
         let contents = read_from(Cursor::new(lines), Path::new("F")).unwrap();
         prop_assert_eq!(&contents.cells, &[*line]);
     }
@@ -209,7 +210,7 @@ proptest! {
 
     #[test]
     fn no_change_of_a_store_does_either(place: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
-        let mut bytes = text(&[Line::Run(run()), session(), cell(0, done()), cell(1, failure())]).into_bytes();
+        let mut bytes = text(&[Line::Run(Box::new(run())), session(), cell(0, done()), cell(1, failure())]).into_bytes();
         let at = place.index(bytes.len());
         bytes[at] = byte;
         bytes.truncate(cut.index(bytes.len()) + 1);
@@ -228,11 +229,11 @@ fn a_store_that_is_a_link_is_not_written_to() {
     assert!(read(&ours).is_ok());
     let error = Store::resume(&ours).unwrap_err().to_string();
     assert!(error.ends_with("is a link: name the directory that has the file itself"), "{error}");
-    std::os::unix::fs::symlink(&theirs, ours.join(sweep::PARTS)).unwrap();
-    let Line::Session(session) = session() else { unreachable!() };
-    let error = Store::part(&ours, "0.n1", *session).unwrap_err().to_string();
-    assert!(error.contains("cannot open"), "{error}");
-    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 1);
+    let part = spec::Part::new(1, 2).unwrap();
+    std::os::unix::fs::symlink(&theirs, folder.path().join(part.folder())).unwrap();
+    assert_eq!(parts::Parts::find(folder.path()).unwrap(), None);
+    let error = parts::Parts::own(folder.path(), part).unwrap_err();
+    assert!(matches!(error, StoreError::Link(_)), "{error}");
 }
 
 /// Regression: the sum of both counts, which a guest chooses, ended the program by an overflow.

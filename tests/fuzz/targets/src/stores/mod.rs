@@ -1,8 +1,8 @@
-//! Stores of runs: read, resumed and reported; and the parts of sweeps.
+//! Stores of runs: read, resumed and reported.
 
 mod seeds;
 
-use std::{collections::HashSet, fs, path::Path, slice};
+use std::{fs, path::Path, slice};
 
 use pvticket::cli::testing::resume;
 use report::{html, words};
@@ -10,17 +10,13 @@ use study::{
     findings::{Diff, RunRecord, Study},
     point::HostKernel,
     store::{
-        Contents, FILE, export,
+        FILE, export,
         record::{FORMAT, RunLine},
-        sweep::{
-            merge, parse,
-            record::{SweepLine, Unit},
-        },
     },
 };
 use tempfile::TempDir;
 
-pub use seeds::{part_seeds, store_seeds};
+pub use seeds::store_seeds;
 
 use crate::input::is_one_line;
 
@@ -84,55 +80,8 @@ fn run() -> RunLine {
         jobs: 1,
         seed: 1,
         cells: 4,
+        part: None,
         at_ms: 1_700_000_000_000,
         machines: Vec::new(),
     }
-}
-
-fn sweep() -> SweepLine {
-    SweepLine {
-        id: "fuzz-1".into(),
-        command: vec!["pvticket".into()],
-        engine: "local".into(),
-        options: String::new(),
-        cpus: 1,
-        kvm: false,
-        binary: Default::default(),
-        kernel: None,
-        stock_kernel: None,
-        other_kernels: Vec::new(),
-        units: vec![Unit { first: 0, cells: 2 }, Unit { first: 2, cells: 2 }],
-    }
-}
-
-/// Between two parts of an input.
-const CUT: &[u8] = b"\n--\n";
-
-/// Parts of a sweep: each counts or is noted, no cell counts twice, and their order does not matter.
-pub fn parts(bytes: &[u8]) {
-    let mut rest = bytes;
-    let mut texts = Vec::new();
-    while let Some(at) = rest.windows(CUT.len()).position(|part| part == CUT) {
-        texts.push(&rest[..=at]);
-        rest = &rest[at + CUT.len()..];
-    }
-    texts.push(rest);
-    let named =
-        || texts.iter().enumerate().map(|(ix, text)| (format!("{ix:03}"), parse(*text, &sweep())));
-    let head = || Contents {
-        run: run(),
-        sessions: Vec::new(),
-        cells: Vec::new(),
-        torn: None,
-        sweep: None,
-    };
-    let merged = merge(head(), &sweep(), named());
-    let backwards: Vec<_> = named().collect();
-    assert_eq!(merge(head(), &sweep(), backwards.into_iter().rev()), merged);
-    let cells: HashSet<u32> = merged.cells.iter().map(|cell| cell.cell).collect();
-    assert_eq!(cells.len(), merged.cells.len());
-    let found = merged.sweep.as_ref().unwrap();
-    assert_eq!(cells.len(), 2 * found.whole.len());
-    assert_eq!(found.whole.len() + found.notes.len(), texts.len());
-    assert_eq!(found.missing().count(), sweep().units.len() - found.whole.len());
 }

@@ -1,4 +1,4 @@
-//! Stores and parts as pvticket writes them, and with what it would not write.
+//! Stores as pvticket writes them, and with what it would not write.
 
 use std::fs;
 
@@ -9,12 +9,11 @@ use study::{
     store::{
         FILE, Store,
         record::{CellLine, Figures, Line, Load, Outcome, SessionLine},
-        sweep::{PARTS, names, record::Attempt},
     },
 };
 use tempfile::TempDir;
 
-use super::{CUT, run, sweep};
+use super::run;
 
 /// What the spec of [`run`] plans.
 fn planned() -> Experiment {
@@ -43,8 +42,8 @@ fn done() -> Outcome {
     Outcome::Done { figures: Box::new(figures) }
 }
 
-fn session(attempt: Option<Attempt>) -> SessionLine {
-    SessionLine { at_ms: 1, command: Vec::new(), host: Default::default(), attempt }
+fn session() -> SessionLine {
+    SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() }
 }
 
 /// A store with three of four cells; and with each thing that a reader has to refuse.
@@ -56,7 +55,7 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     let mut store = Store::create(&path("run"), run.clone()).unwrap();
     let failed = Outcome::Failed { error: "it died".into(), trace: String::new() };
     let lines = [
-        Line::Session(Box::new(session(None))),
+        Line::Session(Box::new(session())),
         cell_line(&planned, 0, done()),
         cell_line(&planned, 2, failed),
         cell_line(&planned, 1, Outcome::Aborted),
@@ -64,15 +63,10 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     ];
     lines.iter().for_each(|line| store.append(line).unwrap());
     let whole = fs::read_to_string(path("run").join(FILE)).unwrap();
-    let heads = ["local", "manual", "slurm", "moon"].map(|engine| {
-        let sweep = study::store::sweep::record::SweepLine { engine: engine.into(), ..sweep() };
-        Store::create_sweep(&path(engine), run.clone(), sweep).unwrap();
-        fs::read_to_string(path(engine).join(FILE)).unwrap()
-    });
     let replaced = |from: &str, to: &str| whole.replacen(from, to, 1);
     let first = whole.lines().next().unwrap_or_default();
     let last = whole.lines().next_back().unwrap_or_default();
-    let mut changed = vec![
+    let changed = vec![
         replaced("\"jobs\":1", "\"jobs\":2"),
         replaced("\"cpus\":[0]", "\"cpus\":[]"),
         replaced("\"cpus\":[0]", "\"cpus\":[0,999]"),
@@ -87,45 +81,13 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
         replaced("\"format\":1", "\"format\":99"),
         replaced("\"cell\":0", "\"cell\":9"),
         replaced("\"cell\":2", "\"cell\":0"),
-        replaced("\"kind\":\"session\"", "\"kind\":\"unit\",\"unit\":0,\"cells\":1,\"sum\":1"),
-        replaced("\"kind\":\"run\"", "\"kind\":\"unit\",\"unit\":0,\"sum\":1"),
+        replaced("\"cells\":4", "\"cells\":2,\"part\":\"1/2\""),
+        replaced("\"cells\":4", "\"cells\":4,\"part\":\"1/1\""),
+        replaced("\"cells\":4", "\"cells\":0,\"part\":\"9/9\""),
+        replaced("\"cells\":4", "\"cells\":4,\"part\":\"3/2\""),
         format!("{whole}{first}\n"),
         whole[..whole.len() - 9].to_owned(),
-        heads[0].replace("\"cells\":2", "\"cells\":0"),
-        format!("{}{last}\n", heads[0]),
-        format!("{whole}{}", heads[0].lines().next_back().unwrap_or_default()) + "\n",
+        format!("{first}\n{last}\n"),
     ];
-    for host in ["direct", "auto"] {
-        let on = format!("\"host\":\"{host}\"");
-        changed.extend(heads.each_ref().map(|head| head.replacen("\"host\":\"emulated\"", &on, 1)));
-    }
-    [whole].into_iter().chain(heads).chain(changed).map(String::into_bytes).collect()
-}
-
-/// Parts as tasks write them: two whole ones of one unit, one of another, and half a one.
-pub fn part_seeds() -> Vec<Vec<u8>> {
-    let (planned, dir) = (planned(), TempDir::new().unwrap());
-    fs::create_dir(dir.path().join(PARTS)).unwrap();
-    for (name, unit, restart, is_whole) in
-        [("a", 0, 1, true), ("b", 0, 0, true), ("c", 1, 0, true), ("d", 1, 1, false)]
-    {
-        let attempt = Attempt {
-            sweep: sweep().id,
-            unit,
-            submission: 0,
-            restart,
-            node: name.into(),
-            job: None,
-        };
-        let mut part = Store::part(dir.path(), name, session(Some(attempt))).unwrap();
-        for cell in [unit * 2 + 1, unit * 2] {
-            part.append(&cell_line(&planned, cell, done())).unwrap();
-        }
-        if is_whole {
-            part.end_part(unit, sweep().units[unit as usize]).unwrap();
-        }
-    }
-    let text = |name: &String| fs::read(dir.path().join(PARTS).join(name)).unwrap();
-    let all: Vec<Vec<u8>> = names(dir.path()).unwrap().iter().map(text).collect();
-    vec![all.join(CUT), all[0].clone(), all[2..].join(CUT)]
+    [whole].into_iter().chain(changed).map(String::into_bytes).collect()
 }

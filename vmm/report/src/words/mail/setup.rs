@@ -64,7 +64,7 @@ fn hosts(run: &RunFacts, lines: &mut SetupLines) {
     for part in [machine, kernel] {
         for session in &run.sessions {
             let (label, text) = part(&session.host);
-            let node = session.attempt.as_ref().map(|attempt| format!("{}: ", attempt.node));
+            let node = session.host.node.as_ref().map(|node| format!("{node}: "));
             lines.add(label, &format!("{}{text}", node.unwrap_or_default()));
         }
     }

@@ -80,8 +80,7 @@ fn stores() -> Vec<RunRecord> {
         line(1, failure()),
         line(2, Outcome::Aborted),
     ];
-    let contents =
-        |cells| Contents { run: run(), sessions: Vec::new(), cells, torn: None, sweep: None };
+    let contents = |cells| Contents { run: run(), sessions: Vec::new(), cells, torn: None };
     let store = |name: &str, cells| RunRecord { source: name.into(), contents: contents(cells) };
     vec![
         store("first", first),
