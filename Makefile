@@ -9,7 +9,7 @@ FUZZ     := tests/fuzz
 # Unit tests and end-to-end tests are built with the profile `dev`, in one build of all crates; measurements, packages and
 # `make test-all` with `release`.
 E2E      := $(CARGO) test --locked --quiet --workspace --test e2e
-E2E_ALL  := $(CARGO) test --locked --quiet --release --workspace --features pvticket/parquet --test e2e
+E2E_ALL  := $(CARGO) test --locked --quiet --release --workspace --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
 CACHE := $(or $(PVTICKET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket)
@@ -64,9 +64,9 @@ test-all: setup ## Run all tests in their long forms, and what needs a quiet mac
 
 .PHONY: all-code all-machines
 all-code: setup
-	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
+	$(call UNIT_TESTS,,-- --include-ignored)
 	$(call MODEL_TESTS,--features all-mutants)
-	$(CARGO) build --locked --quiet --release --workspace --features pvticket/parquet --bins --examples --test e2e
+	$(CARGO) build --locked --quiet --release --workspace --bins --examples --test e2e
 	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
 	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
 

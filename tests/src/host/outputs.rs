@@ -25,7 +25,6 @@ tests![
     unreadable_stdin_is_a_failure,
     lack_of_descriptors_is_not_the_end_of_the_input,
     a_full_disk_leaves_the_old_file_whole,
-    parquet_is_written_whole_or_refused,
     results_follow_no_link,
     results_go_to_devices_and_pipes,
     text_from_elsewhere_drives_no_terminal,
@@ -155,29 +154,6 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
         .filter(|name| name.contains("partial"))
         .collect();
     ensure!(left.is_empty(), "left behind: {left:?}");
-    Ok(())
-}
-
-/// Parquet is a feature of the build. Without it, one line says so and nothing is written.
-fn parquet_is_written_whole_or_refused() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let (dir, _) = run_two_cells(&folder)?;
-    let table = folder.path().join("cells.parquet");
-    let export = |to: &Path| pvticket(["export", "--parquet"]).args([to, &dir]).run();
-    let ran = export(&table)?;
-    if ran.status()? == 2 {
-        ran.fails(2, &["--parquet", "--features parquet", "--csv"])?;
-        ensure!(!table.exists(), "the table was written");
-        return Ok(());
-    }
-    ran.exits(0)?;
-    let bytes = fs::read(&table)?;
-    ensure!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "not a whole table");
-    let disk = Disk::mount()?;
-    let old = disk.old();
-    export(&old)?.exits(1)?.complains(&["pvticket: cannot write", "No space left"])?;
-    ensure!(fs::read_to_string(&old)? == Disk::OLD, "the old file has changed");
     Ok(())
 }
 

@@ -1,14 +1,11 @@
 //! Exports stores as one table for other programs: one row per cell that ended, with or without
 //! figures.
 //!
-//! CSV and Parquet, which is a feature of the build, have the same columns. A missing value, such as the figures of a failed cell, is an
-//! empty field in CSV and a null in Parquet. JSON has the lines of the stores with all their lists and
+//! A missing value, such as the figures of a failed cell, is an empty field in CSV. JSON has the lines of the stores with all their lists and
 //! histograms, and what a study makes of them.
 
 pub(crate) mod columns;
 mod json;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -21,8 +18,6 @@ use super::Contents;
 use crate::findings::RunRecord;
 use columns::{Column, Get, columns};
 pub use json::json;
-#[cfg(feature = "parquet")]
-pub use parquet::parquet;
 use row::CellRow;
 
 /// Why a table cannot be written.
@@ -31,10 +26,6 @@ pub enum ExportError {
     /// The CSV writer's error.
     #[error("cannot write CSV: {0}")]
     Csv(csv::Error),
-    /// The Parquet writer's error.
-    #[cfg(feature = "parquet")]
-    #[error("cannot write Parquet: {0}")]
-    Parquet(::parquet::errors::ParquetError),
     /// The output cannot be flushed.
     #[error("cannot write")]
     Flush(#[from] io::Error),
