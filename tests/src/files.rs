@@ -77,8 +77,6 @@ pub const BUILT_BZIMAGE: &str = "kernel/pvticket-6.12/bzImage";
 pub const SYSTEM_MAP: &str = "kernel/pvticket-6.12/System.map";
 /// The kernel of `pvticket setup kernel-stock` as an ELF file.
 pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock-6.12/vmlinux";
-/// That kernel's symbols.
-pub const STOCK_MAP: &str = "kernel/stock-pvqspinlock-6.12/System.map";
 /// The archive with PostgreSQL, of `pvticket setup guest-disk`.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.

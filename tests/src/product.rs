@@ -241,12 +241,6 @@ impl Boot {
         self.option("--system-map", file.as_ref())
     }
 
-    /// `--cross-check`.
-    pub fn cross_check(mut self) -> Self {
-        self.options.push("--cross-check".into());
-        self
-    }
-
     /// `--record`.
     pub fn record(self, file: impl AsRef<Path>) -> Self {
         self.option("--record", file.as_ref())

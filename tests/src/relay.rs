@@ -124,7 +124,6 @@ impl Host {
         for name in [
             files::STOCK_KERNEL,
             files::BUILT_STOCK,
-            files::STOCK_MAP,
             files::BUILT_BZIMAGE,
             files::SYSTEM_MAP,
             files::GUEST_DISK,

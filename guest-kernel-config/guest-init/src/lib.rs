@@ -8,7 +8,6 @@
 
 extern crate alloc;
 
-pub mod contention;
 pub mod errors;
 pub mod json;
 pub mod kallsyms;

@@ -23,7 +23,6 @@ mod report;
 mod shell;
 mod stdin;
 mod syscall;
-mod tracer;
 
 use core::ffi::CStr;
 

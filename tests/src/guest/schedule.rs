@@ -35,8 +35,6 @@ tests![
     two_machines_run_the_same_command,
     a_stock_kernels_locks_are_observed,
     without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free,
-    what_is_observed_of_queued_locks_agrees_with_telemetry => Long("20 s, and a kernel that make test does not build"),
-    what_is_observed_of_native_queued_locks_agrees_with_telemetry => Long("20 s, and a kernel that make test does not build"),
 ];
 
 /// Two vCPUs per slot, on two slots.
@@ -253,18 +251,13 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     let file = folder.path().join("stats");
     let boot = Boot::direct().kernel(files::cached(files::STOCK_KERNEL)?).mem("1G");
     let boot = boot.cpus(4).slots(2).policy("lhp:50,5ms").stats(&file);
-    let script = "bench eventfd --json --seconds 3 && grep -h tp_name /proc/1/fdinfo/*";
-    let ran = boot.script(script).run()?.exits(0)?;
-    // The programs by which init has the kernel tell of waiters.
-    for tracepoint in ["contention_begin", "contention_end"] {
-        ensure!(ran.text()?.contains(tracepoint), "no program at {tracepoint}\n{}", ran.show());
-    }
+    let ran = boot.script("bench eventfd --json --seconds 3").run()?.exits(0)?;
     let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
     let schedule = &stats["schedule"];
     let count = |name: &str| schedule[name].as_u64().with_context(|| ran.show());
     let hits = |name: &str| schedule["hits"][name].as_u64().unwrap_or(0);
     expect_usually!(count("unknown")? < count("preemptions")?, "none observed: {schedule:#}");
-    expect_usually!(hits("hits") > 0, "no holder was found: {schedule:#}");
+    expect_usually!(hits("hits") > 0, "no vCPU without preemption was found: {schedule:#}");
     ensure!(hits("guesses") <= hits("hits"), "{schedule:#}");
     let told = schedule["preemptions_one_by_one"].as_array().context("not one by one")?;
     expect_usually!(!told.is_empty(), "none one by one: {schedule:#}");
@@ -288,43 +281,4 @@ fn without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free() -> an
     expect_usually!(count("unknown")? * 2 > count("preemptions")?, "all classified: {stats:#}");
     ensure!(count("lhp")? == 0, "a guess was counted as a lock-holder preemption: {stats:#}");
     Ok(())
-}
-
-/// What is observed of queued locks from outside, beside what their kernel says: most vCPUs that are observed to wait do
-/// wait, and those next in line are found.
-fn what_is_observed_of_queued_locks_agrees_with_telemetry() -> anyhow::Result<()> {
-    agrees_with_telemetry("PV queued", "quiet")
-}
-
-fn what_is_observed_of_native_queued_locks_agrees_with_telemetry() -> anyhow::Result<()> {
-    agrees_with_telemetry("queued", "nopvspin")
-}
-
-fn agrees_with_telemetry(lock: &str, parameter: &str) -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let [kernel, map] = [files::BUILT_STOCK, files::STOCK_MAP].map(files::cached);
-    let boot = Boot::direct().kernel(kernel?).cpus(4).slots(2).policy("rr").slice("2ms");
-    let boot = boot.append(parameter).system_map(map?).cross_check().stats(&file);
-    let ran = boot.command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
-    let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let answers = stats["schedule"]["cross_check"].as_array().with_context(|| ran.show())?;
-    let sum = |told: &[&str], observed: &[&str]| -> u64 {
-        let is_one = |of: &[&str], value: &Value| {
-            of.is_empty() || value.as_str().is_some_and(|name| of.contains(&name))
-        };
-        let rows = answers.iter().filter(|answer| {
-            is_one(told, &answer["told"]) && is_one(observed, &answer["observed"])
-        });
-        rows.filter_map(|answer| answer["stops"].as_u64()).sum()
-    };
-    const WAITING: [&str; 3] = ["next", "behind", "entering"];
-    let observed = sum(&[], &["next", "behind"]);
-    let right = sum(&WAITING, &["next", "behind"]);
-    expect_usually!(observed >= 20, "{lock}: {observed} were observed to wait\n{}", ran.show());
-    // The others hold a lock and wait for another one, or have just got theirs.
-    expect_usually!(right * 10 >= observed * 8, "{lock}: {right} of {observed}\n{}", ran.show());
-    let (next, found) = (sum(&["next"], &[]), sum(&["next"], &["next"]));
-    expect_usually!(found * 2 >= next, "{lock}: {found} of {next} next\n{}", ran.show());
-    ran.complains(&["what vCPUs said (rows)", "next in line: "]).map(drop)
 }

@@ -7,7 +7,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cross_check::Doing,
     event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
 };
@@ -187,17 +186,17 @@ impl Accounting {
     pub fn preempted(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
-        match Doing::of(&p.look.activity) {
-            Doing::Unknown => totals.unknown += 1,
-            Doing::Guarded => totals.guarded += 1,
-            Doing::Free => {}
-            Doing::Holds => totals.lhp += 1,
-            Doing::Next => totals.lwp += 1,
-            Doing::Behind => totals.queued += 1,
-            Doing::Entering => {
+        match p.look.activity {
+            LockActivity::Unknown => totals.unknown += 1,
+            LockActivity::Guarded => totals.guarded += 1,
+            LockActivity::Free => {}
+            LockActivity::Entering => {
                 totals.queued += 1;
                 totals.entering += 1;
             }
+            holder if holder.is_holder() => totals.lhp += 1,
+            next if next.is_next() => totals.lwp += 1,
+            _ => totals.queued += 1,
         }
         match p.end {
             TurnEnd::Grace => totals.forced += 1,

@@ -12,7 +12,6 @@ pub mod accounting;
 pub mod core;
 #[cfg(test)]
 mod core_tests;
-pub mod cross_check;
 #[cfg(test)]
 mod deferred_tests;
 pub mod driver;

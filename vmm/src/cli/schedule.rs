@@ -251,7 +251,6 @@ impl SchedulePlan {
             seed: self.seed,
             recording: recording.transpose()?.map(Arc::new),
             record: self.record.is_some(),
-            cross_check: false,
         })
     }
 

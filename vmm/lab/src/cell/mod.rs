@@ -263,7 +263,6 @@ impl RunSpec<'_> {
             seed: *seed,
             recording: self.replay.clone(),
             record: self.record,
-            cross_check: false,
         }
     }
 

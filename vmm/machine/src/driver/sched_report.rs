@@ -11,7 +11,6 @@ use base::units::Nanos;
 use sched::{
     accounting::{Preemption, Totals},
     core::Core,
-    cross_check::CrossTable,
     extensions::{ExtensionCounts, Extensions},
     policy::{Divergence, Hits},
     recording::Recording,
@@ -81,8 +80,6 @@ pub struct SchedReport {
     pub extensions: Option<ExtensionReport>,
     /// Are the sums of wasted spinning counted? Not of guests that do not say when a wait began.
     pub counts_waste: bool,
-    /// What guests say of their locks, and what was observed of them, if that was compared.
-    pub cross_check: Option<CrossTable>,
     /// How a replay differs from its recording, if this was one.
     pub divergence: Option<Divergence>,
     /// Times from one of its events to the next.
@@ -110,7 +107,6 @@ impl SchedReport {
             hits: core.policy().hits(),
             extensions: core.policy().extensions().map(ExtensionReport::of),
             counts_waste: true,
-            cross_check: None,
             divergence: core.policy().divergence(),
             times: histograms.map(Latency::of),
             histograms,

@@ -58,7 +58,7 @@ impl Driver {
                 vm,
                 id,
                 state: Some(state),
-                activity: lines.map(|lines| lines.activity_or_wait(id, at)).unwrap_or_default(),
+                activity: lines.map(|lines| lines.activity(id, at)).unwrap_or_default(),
                 taken: lines.and_then(|lines| lines.taken(id)),
             }
         };

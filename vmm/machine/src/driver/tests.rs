@@ -13,7 +13,7 @@ use std::{
 use halts::{HaltScheduler, Halts, Host, Kicked};
 
 use super::{schedule::LOCKED_IN_BACKGROUND, *};
-use crate::vcpu::{Stopped, TracedLocks, VcpuScheduler};
+use crate::vcpu::{Stopped, VcpuScheduler};
 use base::{
     rng::SplitMix64,
     units::{Nanos, SlotId, Ticket, VcpuCount, VcpuId},
@@ -38,7 +38,7 @@ impl Stopped for Nowhere {
         None
     }
 
-    fn observed_activity(&self, _: &dyn TracedLocks) -> LockActivity {
+    fn observed_activity(&self) -> LockActivity {
         LockActivity::Unknown
     }
 
@@ -55,7 +55,7 @@ impl Stopped for InHlt {
         Some(false)
     }
 
-    fn observed_activity(&self, _: &dyn TracedLocks) -> LockActivity {
+    fn observed_activity(&self) -> LockActivity {
         LockActivity::Unknown
     }
 
@@ -112,7 +112,6 @@ impl World {
             seed: 5,
             recording: None,
             record: true,
-            cross_check: false,
         };
         let driver = Driver::new(&spec, &[VCPUS, VCPUS]).unwrap();
         let blocked: Vec<Arc<AtomicBool>> = (0..2 * VCPUS).map(|_| Arc::default()).collect();

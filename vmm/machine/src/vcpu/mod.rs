@@ -21,7 +21,7 @@ pub mod thread;
 pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
-pub use scheduler::{Stopped, TracedLocks, VcpuScheduler};
+pub use scheduler::{Stopped, VcpuScheduler};
 pub use thread::ThreadPlacement;
 
 use std::{fmt, io};

@@ -93,11 +93,6 @@ pub struct BootArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    /// Compare what a kernel with telemetry says of its locks at each stop with what is observed from outside, and
-    /// print the table
-    #[arg(long)]
-    cross_check: bool,
-
     #[arg(long, value_name = "user|bpf", default_value = "user", help = DRIVER_HELP.as_str())]
     driver: DriverKind,
 

@@ -79,7 +79,6 @@ pub(in crate::cli) struct Plan {
     /// Where the kernel has its preemption count.
     pub(super) symbols: Option<KernelSymbols>,
     pub(super) schedule: SchedulePlan,
-    pub(super) cross_check: bool,
     #[serde(with = "text")]
     pub(super) driver: DriverKind,
     #[serde(with = "text::option")]
@@ -127,7 +126,6 @@ impl Plan {
         let plan = Self {
             symbols: args.system_map.as_deref().map(kernel_symbols).transpose()?,
             schedule,
-            cross_check: args.cross_check,
             driver: args.driver,
             faults: args.faults.spec()?,
             kernel,
@@ -148,11 +146,6 @@ impl Plan {
             typed: io::stdin().is_terminal(),
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
-        if plan.cross_check && (plan.schedule.policy.is_host() || !plan.driver.is_user()) {
-            let why =
-                "it compares at the stops of a schedule: name one by --policy, with --driver user";
-            return Err(Usage(format!("--cross-check: {why}")).into());
-        }
         if let Some(reason) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
             return Err(Usage(format!("--driver {}: {reason}", plan.driver)).into());
         }

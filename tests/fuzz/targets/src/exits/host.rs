@@ -11,7 +11,7 @@ use std::{
 
 use base::{counters::MachineCounts, host_counts::HostCounts, units::VcpuId};
 use halts::{HaltScheduler, Host, KickPath};
-use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
+use hypercalls::telemetry::Point;
 use kvm::sys::ram::Ram;
 use machine::{
     devices::{
@@ -129,8 +129,6 @@ impl VcpuScheduler for MockScheduler {
     fn observes(&self, _: VcpuId) -> bool {
         true
     }
-
-    fn set_traced_lines(&self, _: LineFrames) {}
 
     fn leave(&self, _: VcpuId) {}
 }

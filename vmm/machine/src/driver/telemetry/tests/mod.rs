@@ -2,9 +2,9 @@ use hypercalls::telemetry::{NO_HEAD, QUEUED_LOCK};
 use kvm::sys::ram;
 
 use super::*;
+use crate::guest::queued_lock::Rank;
 
 mod queued;
-mod traced;
 
 const LOCK: u64 = 0x3000;
 const VCPU: VcpuId = VcpuId(2);
