@@ -45,7 +45,7 @@ fn the_recipe_of_an_axis_names_files_that_are_there() {
 #[test]
 fn no_other_source_of_specs_and_reports_names_an_axis() {
     let (_, files) = of_axes();
-    for field in ["sched_features", "other_vms", "cgroups"] {
+    for field in ["other_vms", "cgroups"] {
         let mut found = BTreeSet::new();
         for part in ["vmm/study/src", "vmm/report/src", "vmm/src"] {
             naming(field, &root().join(part), &mut found);

@@ -19,7 +19,6 @@ mod emulated;
 mod ends;
 mod examples;
 mod faults;
-mod features;
 mod figures;
 mod first_cpu;
 mod first_run;
@@ -74,7 +73,6 @@ pub fn tests() -> Vec<Test> {
         bpf_load::TESTS,
         bpf_policies::TESTS,
         bpf_share::TESTS,
-        features::TESTS,
         examples::TESTS,
         first_cpu::TESTS,
         cgroups::TESTS,

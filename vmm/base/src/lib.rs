@@ -20,7 +20,6 @@ pub mod other_vms;
 pub mod plural;
 pub mod program;
 pub mod rng;
-pub mod sched_features;
 pub mod shown;
 pub mod text;
 pub mod text_lines;

@@ -20,18 +20,14 @@ use crate::{
     inside::Inside,
     recording::{self, RECORDING_INSIDE},
 };
-use base::{sched_features, text, units::ByteSize};
+use base::{text, units::ByteSize};
 use confine::{Class, Files, Needs};
 use emulated::StdinMode;
 use kvm::sys::fatal;
 use lab::{
     Interrupt,
-    host::{
-        cgroups::{OpenGroups, VmGroups, make_on_own_machine},
-        features::FeatureSwitch,
-    },
+    host::cgroups::{OpenGroups, VmGroups, make_on_own_machine},
     run::{
-        job::Job,
         only_job::OnlyJob,
         relay,
         worker::{self, Tools},
@@ -72,8 +68,6 @@ pub struct Setup {
     recording: Option<OsString>,
     /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
     changes: Changes,
-    /// Some cells switch features of the host's scheduler.
-    switches_features: bool,
     /// Some cells have a schedule of this program's.
     schedules: bool,
     /// The control groups of cells, opened before confinement.
@@ -111,7 +105,6 @@ impl Setup {
             kernels: kernels.clone(),
             recording: recording.map(name),
             changes: Changes::Nowhere,
-            switches_features: false,
             schedules: false,
             cgroups: Vec::new(),
             cgroup_root: None,
@@ -120,17 +113,12 @@ impl Setup {
 
     /// Adapts the setup to the cells of these points.
     pub(crate) fn of_points(self, points: &[Point]) -> Self {
-        let switches_features = points.iter().any(|point| point.sched_features.is_some());
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
         let schedules = points.iter().any(|point| needs_of(point).schedule);
-        let changes = if loads_scheduler || switches_features {
-            Changes::InChildren
-        } else {
-            Changes::Nowhere
-        };
+        let changes = if loads_scheduler { Changes::InChildren } else { Changes::Nowhere };
         let there = points.iter().filter(|point| point.host == HostKind::Emulated);
         let slots = there.map(|point| point.slots).max().unwrap_or(1);
-        Self { changes, switches_features, schedules, slots, ..self }
+        Self { changes, schedules, slots, ..self }
     }
 
     /// Has the vCPUs of the cells run in these control groups, below `root` if that is made already.
@@ -196,9 +184,9 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
-    let Setup { changes, switches_features, schedules, .. } = *setup;
+    let Setup { changes, schedules, .. } = *setup;
     let setup_inside = Setup::new(host, setup.memory, &kernels, recording.as_deref());
-    let setup_inside = Setup { changes, switches_features, schedules, ..setup_inside };
+    let setup_inside = Setup { changes, schedules, ..setup_inside };
     let setup_inside = setup_inside.with_cgroups(None, setup.cgroups.clone());
     let memory = inside.errand().memory;
     let status = inside.run(setup_inside.words()?)?;
@@ -212,11 +200,8 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// Runs each cell in a process of its own. What a cell has changed of the host's scheduler is changed back here, also
-/// if its process was killed.
+/// Runs each cell in a process of its own.
 fn in_children(setup: Setup) -> anyhow::Result<u8> {
-    let features = setup.switches_features.then(FeatureSwitch::open).transpose();
-    let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
     let root = setup.cgroup_root()?;
     let cgroups = setup.cgroups.clone();
     let cell_setup =
@@ -228,13 +213,8 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
         command.args(&words);
         command
     };
-    let restore = |job: &Job| {
-        if let (Some(features), Some(asked)) = (&features, &job.point.sched_features) {
-            features.restore(asked);
-        }
-    };
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
-    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt, restore)?;
+    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt)?;
     if let Some(reason) = failed.and_then(|status| why_killed(status, Memory::here)) {
         say(format_args!("{reason}"));
     }

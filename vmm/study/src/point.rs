@@ -14,7 +14,6 @@ use base::{
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     other_vms::OtherVms,
     plural::count,
-    sched_features::SchedFeatures,
     text,
     units::{Nanos, VcpuCount},
 };
@@ -161,9 +160,6 @@ pub struct Point {
     /// Other threads of the simulated host.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
-    /// Features of the host's scheduler that are switched for the cell.
-    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
-    pub sched_features: Option<SchedFeatures>,
     /// Control groups that the vCPUs' threads are in.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub cgroups: Option<Cgroups>,
@@ -225,7 +221,6 @@ impl Point {
             ple: None,
             halt_poll: None,
             noise: None,
-            sched_features: None,
             cgroups: None,
             vcpus: VcpuCount::ONE,
             vms: 1,
@@ -379,9 +374,6 @@ impl fmt::Display for Point {
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;
-        }
-        if let Some(features) = &self.sched_features {
-            write!(f, ", {features}")?;
         }
         if let Some(cgroups) = &self.cgroups {
             write!(f, ", cgroups {cgroups}")?;

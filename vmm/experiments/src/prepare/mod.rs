@@ -1,9 +1,8 @@
 //! What prepares a host for the points of an experiment, and refuses what the host does not have: the drivers of a
-//! schedule, the features of the host's scheduler, control groups. A file each.
+//! schedule, control groups. A file each.
 
 pub mod cgroups;
 pub mod driver;
-mod features;
 
 use std::{fmt::Debug, path::Path};
 
@@ -34,7 +33,7 @@ trait Guard: Debug {
 }
 
 /// In the order in which they are prepared.
-const ALL: [&dyn Preparation; 3] = [&driver::Drivers, &features::Features, &cgroups::Groups];
+const ALL: [&dyn Preparation; 2] = [&driver::Drivers, &cgroups::Groups];
 
 /// This host as long as it is prepared for a run.
 #[derive(Debug, Default)]
@@ -75,34 +74,12 @@ mod tests {
     use super::*;
     use study::testing::experiment;
 
-    /// Points that need control groups, or features of the scheduler.
-    fn points() -> [Point; 2] {
+    #[test]
+    fn jobs_share_no_control_groups() {
         let plain = Point { host: HostKind::Direct, ..experiment().points[0].clone() };
-        [
-            Point { cgroups: Some("per-vm".parse().unwrap()), ..plain.clone() },
-            Point { sched_features: Some("NEXT_BUDDY".parse().unwrap()), ..plain },
-        ]
-    }
-
-    #[test]
-    fn what_jobs_would_share_is_refused() {
-        for (point, jobs) in [
-            (0, "cgroups per-vm with --jobs 2: jobs would share"),
-            (1, "sched-features NEXT_BUDDY with --jobs 2: a host"),
-        ] {
-            let points = &points()[point..=point];
-            let Usage(error) = begin(points, HostKernel::Linux6_1, 2).unwrap_err();
-            assert!(error.contains(jobs) && error.ends_with("use --jobs 1"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_feature_that_the_emulated_hosts_kernel_lacks_is_refused() {
-        let [_, point] = points();
-        let point = Point { host: HostKind::Emulated, ..point };
-        let lacking = Point { sched_features: Some("NO_SUCH".parse().unwrap()), ..point.clone() };
-        assert!(begin(&[point], HostKernel::Linux6_1, 2).is_ok());
-        let Usage(error) = begin(&[lacking], HostKernel::Linux7, 1).unwrap_err();
-        assert!(error.contains("kernel 7 of the emulated host has no feature SUCH"), "{error}");
+        let point = Point { cgroups: Some("per-vm".parse().unwrap()), ..plain };
+        let Usage(error) = begin(&[point], HostKernel::Linux6_1, 2).unwrap_err();
+        assert!(error.contains("cgroups per-vm with --jobs 2: jobs would share"), "{error}");
+        assert!(error.ends_with("use --jobs 1"), "{error}");
     }
 }

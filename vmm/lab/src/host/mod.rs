@@ -2,7 +2,6 @@
 
 pub mod around;
 pub mod cgroups;
-pub mod features;
 mod file;
 pub mod hop;
 mod load;

@@ -1,9 +1,9 @@
-//! A worker of one cell, for which it changes the host's kernel before it is confined.
+//! A worker of one cell, which loads a scheduler into the host's kernel before it is confined.
 
 use std::io::{BufRead, Write};
 
 use super::{
-    super::{Interrupt, host::features},
+    super::Interrupt,
     job::Job,
     job_lines::{lines, next_line},
     worker::{Prepared, Tools, WorkerError, cpus, parse, run, spec},
@@ -11,9 +11,8 @@ use super::{
 use sched::driver::DriverKind;
 use study::point::Point;
 
-/// The only job of a process, with its schedule started and the features of the host's scheduler switched:
-/// that takes capabilities, which a process that runs guests does not have, and no file through which it is
-/// done may be left open.
+/// The only job of a process, with its schedule started: that takes capabilities, which a process that runs
+/// guests does not have.
 #[derive(Debug)]
 pub struct OnlyJob {
     job: Job,
@@ -21,8 +20,8 @@ pub struct OnlyJob {
 }
 
 impl OnlyJob {
-    /// Reads it from `input`, starts its schedule, if the host's kernel carries it out, and switches features;
-    /// None at the input's end. No thread is started that would be older than the confinement.
+    /// Reads it from `input`, and starts its schedule, if the host's kernel carries it out; None at the
+    /// input's end. No thread is started that would be older than the confinement.
     pub fn read(input: &mut impl BufRead, tools: Tools<'_>) -> Result<Option<Self>, WorkerError> {
         let Some(line) = next_line(input) else { return Ok(None) };
         let job = parse(&line)?;
@@ -34,8 +33,7 @@ impl OnlyJob {
             // What is wrong with the CPUs is reported when it runs.
             _ => None,
         };
-        let switched = job.point.sched_features.as_ref().map(features::switch);
-        Ok(Some(Self { job, prepared: Prepared { cpus, started, switched } }))
+        Ok(Some(Self { job, prepared: Prepared { cpus, started } }))
     }
 
     /// What it measures.

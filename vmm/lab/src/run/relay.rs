@@ -1,6 +1,5 @@
 //! A worker whose cells have a process each: those that load a scheduler into the host's kernel, each with
-//! settings of its own, or switch its features. A process does that while it may, and then confines itself; this one runs
-//! no guest.
+//! settings of its own. A process does that while it may, and then confines itself; this one runs no guest.
 
 use std::{
     io::{self, BufRead, Write},
@@ -15,7 +14,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use super::{super::Interrupt, job::Job, job_lines, worker};
+use super::{super::Interrupt, job_lines};
 
 /// Why the cells' processes cannot be run.
 #[derive(Debug, Error)]
@@ -32,24 +31,18 @@ pub enum RelayError {
 }
 
 /// Gives each job of `input` to a process that `command` starts, one after the other; their results go to
-/// our own stdout. The end of the input and `interrupt` abort the cell under way. `ended` is told of each
-/// job whose process has ended, however it has. A process that fails ends this: its status is returned.
+/// our own stdout. The end of the input and `interrupt` abort the cell under way. A process that fails ends
+/// this: its status is returned.
 pub fn relay(
     command: impl Fn() -> Command,
     input: impl BufRead + Send + 'static,
     interrupt: &Interrupt,
-    ended: impl Fn(&Job),
 ) -> Result<Option<ExitStatus>, RelayError> {
     for line in job_lines::lines(input, interrupt.clone())? {
         let mut command = command();
         keep_and_die_with_us(&mut command, Vec::new());
         let child = command.stdin(Stdio::piped()).spawn().map_err(RelayError::Spawn)?;
-        let status = attend(child, &line, interrupt);
-        // What is no job has been refused by its process.
-        if let Ok(job) = worker::parse(&line) {
-            ended(&job);
-        }
-        let status = status.map_err(RelayError::Wait)?;
+        let status = attend(child, &line, interrupt).map_err(RelayError::Wait)?;
         if !status.success() {
             return Ok(Some(status));
         }
@@ -102,7 +95,7 @@ mod tests {
             command
         };
         let interrupt = Interrupt::default();
-        assert!(relay(command, Cursor::new("one\ntwo\n"), &interrupt, |_| ()).unwrap().is_none());
+        assert!(relay(command, Cursor::new("one\ntwo\n"), &interrupt).unwrap().is_none());
         let text = std::fs::read_to_string(&file).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         assert_eq!((lines[0][1], lines[1][1]), ("one", "two"));
@@ -112,7 +105,7 @@ mod tests {
     #[test]
     fn a_process_that_fails_is_the_last() {
         let jobs = Cursor::new("one\ntwo\n");
-        let status = relay(shell("read job; exit 9"), jobs, &Interrupt::default(), |_| ()).unwrap();
+        let status = relay(shell("read job; exit 9"), jobs, &Interrupt::default()).unwrap();
         assert_eq!(status.and_then(|status| status.code()), Some(9));
     }
 
@@ -126,8 +119,7 @@ mod tests {
             drop(ours);
         });
         // The process waits for the end of its own input.
-        let ends =
-            relay(shell("cat >/dev/null"), std::io::BufReader::new(theirs), &interrupt, |_| ());
+        let ends = relay(shell("cat >/dev/null"), std::io::BufReader::new(theirs), &interrupt);
         assert!(ends.unwrap().is_none() && interrupt.raised());
     }
 }

@@ -22,7 +22,6 @@ use super::{
         host::{
             LoadWatch, allowed_cpus,
             cgroups::{OpenGroups, ThreadFiles},
-            features::FeatureError,
             hop,
         },
     },
@@ -84,8 +83,6 @@ pub(super) enum JobError {
     Workload(String),
     #[error(transparent)]
     Vcpus(#[from] UnitError),
-    #[error("the worker was not told that cells switch features of the scheduler")]
-    NoFeatures,
     #[error("the worker was not told of these control groups")]
     NoCgroups,
 }
@@ -125,7 +122,7 @@ pub fn work(
         if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || interrupt.raised()) {
             return Err(WorkerError::LeftBehind(vcpu));
         }
-        let prepared = Prepared { cpus: cpus(&job), started: None, switched: None };
+        let prepared = Prepared { cpus: cpus(&job), started: None };
         run(&job, tools, &mut output, interrupt, prepared)?;
     }
     Ok(())
@@ -138,8 +135,6 @@ pub(super) struct Prepared {
     pub(super) cpus: Result<CpuList, JobError>,
     /// The job's schedule, if it has been started.
     pub(super) started: Option<Result<Schedule, ScheduleError>>,
-    /// Whether the features of the host's scheduler have been switched that it asks for.
-    pub(super) switched: Option<Result<(), FeatureError>>,
 }
 
 pub(super) fn parse(line: &[u8]) -> Result<Job, WorkerError> {
@@ -231,11 +226,6 @@ impl PreparedJob<'_> {
             Ok(cell) => cell,
             Err(error) => return failed(&error).into(),
         };
-        match &self.prepared.switched {
-            Some(Err(error)) => return failed(error).into(),
-            None if point.sched_features.is_some() => return failed(&JobError::NoFeatures).into(),
-            Some(Ok(())) | None => {}
-        }
         let cgroups = match self.cgroups() {
             Ok(cgroups) => cgroups,
             Err(error) => return failed(&error).into(),

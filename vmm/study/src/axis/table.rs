@@ -261,22 +261,6 @@ axes! {
         columns: &[text("noise", |row| row.cell.point.noise.map(|times| times.to_string()))],
         ..Entry::PLAIN
     };
-    /// Features of the host's scheduler that are switched.
-    SchedFeatures(sched_features) = |from, _, _| from.unless_none("sched-features")?; Entry {
-        key: Some("sched-features"),
-        name: "features",
-        default: Defaults::NONE,
-        has_baseline: true,
-        text: |point| or_none(point.sched_features.as_ref()),
-        order: |a, b| {
-            let text = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
-            text(a).cmp(&text(b))
-        },
-        columns: &[text("sched_features", |row| {
-            row.cell.point.sched_features.as_ref().map(ToString::to_string)
-        })],
-        ..Entry::PLAIN
-    };
     /// Control groups of the vCPUs' threads.
     Cgroups(cgroups) = |from, _, _| from.unless_none("cgroups")?; Entry {
         key: Some("cgroups"),
@@ -435,7 +419,7 @@ axes! {
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying. An axis that needs the value of another one
 /// is read after it.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 26] = [
     "guests",
     "guest-kernels",
     "machines",
@@ -450,7 +434,6 @@ pub const KEYS: [&str; 27] = [
     "ple",
     "halt-poll",
     "noise",
-    "sched-features",
     "cgroups",
     "lock-count",
     "critical",

@@ -62,11 +62,6 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("guests = \"sim\"", 1, "name a machine"),
     ("guests = \"sim\"\nmachines = \"m\"\nworkloads = \"mmap\"", 3, "a simulation has lock"),
     ("guests = \"sim\"\nmachines = \"m\"\nbackends = \"kvm\"\nlocks = \"pv-ticket\"", 3, "has vmm"),
-    (
-        "guests = \"sim\"\nmachines = \"m\"\nsched-features = \"NO_GENTLE_FAIR_SLEEPERS\"",
-        3,
-        "no kernel",
-    ),
     ("guests = \"linux\"\nspin-threshold = 0", 2, "looks at least once"),
     ("faults = \"halt-delay:1us\"\nbackends = \"doorbell\"", 1, "halt in KVM"),
     ("policies = \"rr\"\nslice = \"49us\"", 2, "50us or more"),

@@ -115,10 +115,6 @@ impl Combination<'_> {
             () if point.cgroups.is_some() => {
                 (&["cgroups", "guests"], "a simulation has no control groups")
             }
-            () if point.sched_features.is_some() => (
-                &["sched-features", "guests"],
-                "a simulation has no kernel whose scheduler has them",
-            ),
             () => return Ok(()),
         };
         Err(self.impossible(keys, reason))

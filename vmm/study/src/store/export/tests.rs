@@ -70,7 +70,6 @@ fn line(number: u32, outcome: Outcome) -> CellLine {
     cell.point.fault = Some("spurious:0.1".parse().unwrap());
     cell.point.cgroups = Some("per-vm:weights=100/300".parse().unwrap());
     cell.point.other_vms = Some("1+4".parse().unwrap());
-    cell.point.sched_features = Some("NEXT_BUDDY".parse().unwrap());
     *cell
 }
 
