@@ -178,7 +178,7 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     let (head, _) = page.split_once("<figure").unwrap_or((&page, ""));
     ensure!(head.contains("A CPU quota allows 0.50 of the "), "{head}");
     let table = pvticket(["compare", "--resume"]).args([&dir]).run()?.exits(0)?;
-    ensure!(table.text()?.contains("note    a CPU quota allows 0.50 of the "), "{}", table.show());
+    ensure!(flat(table.text()?).contains("A CPU quota allows 0.50 of the "), "{}", table.show());
     for words in [&["doctor"][..], &["doctor", "--brief"]] {
         // Its status is about what can run here.
         let doctor = pvticket(words).behind(&enter).run()?;

@@ -106,21 +106,16 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     ensure!(comparisons.len() == 2, "{comparisons:?}");
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     for comparison in comparisons {
-        let point = &document["points"][comparison["of"].as_u64().context("no point")? as usize];
-        let vcpus = &point["point"]["vcpus"];
-        let is_verdict = |line: &&str| {
-            line.trim_start().starts_with(&format!("{vcpus} vCPU")) && line.contains("ticket")
-        };
-        let conclusion =
-            compared.text()?.lines().rev().find(is_verdict).context("no conclusion")?;
-        let (ours, theirs) = match comparison["outcome"].as_str().unwrap_or_default() {
-            "more" => ("pv-ticket beats ticket", "pv-ticket gives more than ticket"),
-            "less" => ("ticket beats pv-ticket", "gives less than ticket"),
-            "unclear" => ("no difference seen", "o significant difference"),
+        let words = match comparison["outcome"].as_str().unwrap_or_default() {
+            "more" => "gives more than ticket",
+            "less" => "gives less than ticket",
+            "unclear" => "o significant difference",
             other => anyhow::bail!("{other}: {comparison}"),
         };
-        ensure!(conclusion.contains(ours), "{conclusion}: {comparison}");
-        ensure!(report.text()?.contains(theirs), "{comparison}: {}", report.show());
+        for ran in [&compared, &report] {
+            let text = ran.text()?.split_whitespace().collect::<Vec<_>>().join(" ");
+            ensure!(text.contains(words), "{comparison}: {}", ran.show());
+        }
     }
     Ok(())
 }
@@ -135,7 +130,7 @@ fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     running.wait_for_stderr("measured 1/4, about ")?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
-    ensure!(ran.text()?.contains("note    partial: "), "{}", ran.show());
+    ensure!(ran.text()?.contains("Partial: "), "{}", ran.show());
     let done = Results::read(&json)?.runs()?.len();
     ensure!((1..4).contains(&done), "{done} runs: {}", ran.show());
     let errors = ran.errors();

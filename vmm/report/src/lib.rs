@@ -5,6 +5,7 @@
 
 pub mod brief;
 pub mod compare;
+pub mod document;
 pub mod faults;
 pub mod figures;
 pub mod html;

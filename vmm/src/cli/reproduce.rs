@@ -14,7 +14,11 @@ use experiments::{
 use lab::host::topology;
 use os::{results, signals};
 use published::Table;
-use report::{html, words::reproduction as words};
+use report::{
+    document::Document,
+    html,
+    words::text::{Form, render},
+};
 use study::plan::Seconds;
 
 /// Compare published figures with ours: measured on this host where a stand-in is known, simulated
@@ -128,8 +132,9 @@ fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
 /// Writes the figures as text and as a page, and prints the text.
 fn shown(args: &ReproduceArgs, done: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
     let Reproduced { figures, broken } = done;
-    let html = html::reproduction_page(figures).context("cannot make the page")?;
-    let text = words::mail(figures);
+    let document = Document::of_reproduction(figures);
+    let text = render(&document, Form::MAIL);
+    let html = html::document_page(document).context("cannot make the page")?;
     for (name, contents) in [(PAGE, &html), (TEXT, &text)] {
         let file = args.out.join(name);
         results::write(&file, contents.as_bytes())

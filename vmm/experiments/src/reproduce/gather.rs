@@ -263,7 +263,10 @@ fn of_a_guest(point: &PointStudy) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::words::reproduction::mail;
+    use report::{
+        document::Document,
+        words::text::{Form, render},
+    };
     use study::{
         findings::RunRecord,
         store::record::Outcome,
@@ -296,7 +299,10 @@ mod tests {
         let text = |run: RunRecord| {
             let measured = Measured::new("aim7-many", Study::new(&[run]));
             let all = gather(&asked, &saved, &measured, Path::new("kept")).expect("it is gathered");
-            mail(&all).split_whitespace().collect::<Vec<_>>().join(" ")
+            render(&Document::of_reproduction(&all), Form::MAIL)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let disturbed = text(stopped());
         let expected =

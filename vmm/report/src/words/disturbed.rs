@@ -85,8 +85,10 @@ pub fn in_words(study: &Study) -> Option<String> {
 mod tests {
     use super::*;
     use crate::{
-        brief, html,
-        words::{diff, mail, text},
+        brief,
+        document::Document,
+        html,
+        words::text::{Form, render},
     };
     use study::{
         findings::{Diff, RunRecord},
@@ -112,6 +114,14 @@ mod tests {
         Study::new(&[run])
     }
 
+    fn text(study: &Study, form: Form) -> String {
+        render(&Document::of_study(study), form)
+    }
+
+    fn of_diff(diff: &Diff, form: Form) -> String {
+        render(&Document::of_diff(diff), form)
+    }
+
     fn flat(text: &str) -> String {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -121,12 +131,14 @@ mod tests {
     fn disturbed_windows_are_told_on_the_page_and_in_the_mail() {
         let study = study_of(stopped());
         let expected = "Disturbed windows, no figures of a lock: 2 much longer than asked (ticket";
-        for text in
-            [mail::study(&study), text::render(&study, 80), html::page(&study, None).unwrap()]
-        {
+        for text in [
+            text(&study, Form::MAIL),
+            text(&study, Form::terminal(80)),
+            html::page(&study, None).unwrap(),
+        ] {
             assert!(flat(&text).contains(expected), "{text}");
         }
-        assert!(!mail::study(&study_of(record(&Fixture::default()))).contains("Disturbed"));
+        assert!(!text(&study_of(record(&Fixture::default())), Form::MAIL).contains("Disturbed"));
     }
 
     /// Regression: the brief and the comparison of two runs said nothing.
@@ -143,16 +155,19 @@ mod tests {
         {
             let diff = Diff::new(study_of(before), study_of(after));
             let expected = format!("The {which} run has {expected} (ticket");
-            for text in [diff::render(&diff, 80), html::diff_page(&diff).unwrap()] {
+            for text in [
+                of_diff(&diff, Form::terminal(80)),
+                html::document_page(Document::of_diff(&diff)).unwrap(),
+            ] {
                 let text = flat(&text);
                 assert_eq!(text.matches(&expected).count(), 1, "{text}");
                 assert_eq!(text.matches("disturbed windows").count(), 1, "{text}");
             }
             // The mail has it with the other facts of the run.
-            let mail = mail::diff(&diff).to_lowercase();
+            let mail = of_diff(&diff, Form::MAIL).to_lowercase();
             assert_eq!(mail.matches("disturbed").count(), 1, "{mail}");
         }
         let same = Diff::new(study_of(whole()), study_of(whole()));
-        assert!(!diff::render(&same, 80).contains("disturbed"));
+        assert!(!of_diff(&same, Form::terminal(80)).contains("disturbed"));
     }
 }

@@ -1,5 +1,5 @@
 //! A study in words and tables: its answer, its findings, its tables, the commands that reproduce
-//! it, and its layout for a terminal.
+//! it, and its layout as text.
 
 pub mod answer;
 #[cfg(test)]
@@ -12,14 +12,16 @@ pub mod disturbed;
 pub mod documents;
 pub mod extensions;
 pub mod league;
-pub mod mail;
 pub mod moved;
 mod nodes;
+mod notes;
 #[cfg(test)]
 mod plural_tests;
+pub mod regressions;
 mod replayed;
 pub mod reproduction;
 pub mod sentences;
+pub mod setup;
 pub mod simulated;
 pub mod tables;
 pub mod text;
@@ -62,7 +64,6 @@ pub fn method(study: &Study) -> Vec<String> {
                 .to_owned(),
         );
     }
-    all.extend(study.moved.as_ref().map(|moved| format!("NOTE: {}.", moved::in_words(moved))));
     all
 }
 

@@ -1,7 +1,7 @@
 //! Counts of one, in all that is said of a run.
 
-use super::{mail, text};
-use crate::{compare, html};
+use super::text::{Form, render};
+use crate::{document::Document, html};
 use study::{
     findings::{Diff, RunRecord, Study},
     store::record::Outcome,
@@ -32,12 +32,12 @@ fn texts(run: &RunRecord) -> Vec<String> {
     let study = || Study::new(std::slice::from_ref(run));
     let diff = Diff::new(study(), study());
     vec![
-        compare::render(&study()),
-        text::render(&study(), 100),
-        mail::study(&study()),
-        mail::diff(&diff),
+        render(&Document::summary(&study()), Form::summary(100)),
+        render(&Document::of_study(&study()), Form::terminal(100)),
+        render(&Document::of_study(&study()), Form::MAIL),
+        render(&Document::of_diff(&diff), Form::MAIL),
         html::page(&study(), None).unwrap(),
-        html::diff_page(&diff).unwrap(),
+        html::document_page(Document::of_diff(&diff)).unwrap(),
         study().points[0].point.to_string(),
     ]
 }

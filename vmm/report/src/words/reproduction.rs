@@ -1,16 +1,10 @@
-//! A reproduction in words and tables, and as text that fits into a mail.
+//! A reproduction in words and tables.
 
 use super::{
-    super::{
-        figures::characters::wrapped,
-        si::{ratio, si},
-    },
+    super::si::{ratio, si},
     disturbed,
-    mail::{WIDTH, command},
     sentences::{Sentence, Tone},
     tables::{Table, within},
-    text::{printable, table},
-    when,
 };
 use base::plural::{agree, count};
 use study::{
@@ -73,20 +67,6 @@ fn disturbed(reproduction: &Reproduction) -> Option<String> {
     let counted = disturbed::counted(all.iter().map(|section| section.disturbance).sum())?;
     let tables: Vec<&str> = all.iter().map(|section| section.name.as_str()).collect();
     Some(format!("{counted} ({})", tables.join(", ")))
-}
-
-/// The score for the top of a page.
-pub fn answer(reproduction: &Reproduction) -> Vec<Sentence> {
-    let score = reproduction.score(None);
-    let sentence = |figure: usize, text: String| Sentence {
-        figure: format!("{figure} of {}", score.scored),
-        text,
-        tone: Tone::Neutral,
-    };
-    vec![
-        sentence(score.sign_and_order, "rows hold in order and sign".to_owned()),
-        sentence(score.ratio, format!("rows have their ratio within {FACTOR}x")),
-    ]
 }
 
 /// What the score consists of.
@@ -231,42 +211,6 @@ pub fn method(reproduction: &Reproduction) -> Vec<String> {
         ),
     ]);
     all
-}
-
-/// The whole as text of at most 72 columns.
-pub fn mail(reproduction: &Reproduction) -> String {
-    let mut text = format!("{}\n", score_line(reproduction.score(None)));
-    let mut say = |line: &str, indent: &str| text += &wrapped(line, WIDTH, indent);
-    for part in parts(reproduction).into_iter().chain(disturbed(reproduction)) {
-        say(&part, "  ");
-    }
-    say(&format!("{}; {}", when(reproduction.at_ms), reproduction.host), "  ");
-    if let Some(card) = card(reproduction) {
-        text += &format!("\n{}", table(&card, WIDTH));
-    }
-    for section in &reproduction.sections {
-        let title = format!("{}: {}", section.name, section.table);
-        text += &format!("\n{}", wrapped(&title, WIDTH, ""));
-        for line in about(section) {
-            text += &wrapped(&line, WIDTH, "  ");
-        }
-        if let Some(rows) = figures(section) {
-            text += &table(&Table { title: String::new(), ..rows }, WIDTH);
-        }
-        for (reason, rows) in reasons(section) {
-            let names: Vec<String> = rows
-                .iter()
-                .map(|entry| format!("{} ({})", entry.row, shown(entry, entry.published)))
-                .collect();
-            text += &wrapped(&format!("no figure: {}: {reason}", names.join("; ")), WIDTH, "  ");
-        }
-    }
-    text += "\nMethod\n";
-    for sentence in method(reproduction) {
-        text += &wrapped(&sentence, WIDTH, "  ");
-    }
-    text += &format!("\nTo make it again:\n{}", command(&reproduction.command));
-    printable(&text)
 }
 
 #[cfg(test)]

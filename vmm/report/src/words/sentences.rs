@@ -1,13 +1,10 @@
 //! The findings of a study in sentences, each backed by its figures.
 
-use base::plural::{agree, count, noun};
+use base::plural::{agree, count};
 use locks::Family;
 
-use super::super::{
-    names,
-    si::{ratio, si},
-};
-use super::{disturbed, nodes, replayed, simulated};
+use super::super::{compare, names, si::ratio};
+use super::{disturbed, moved, nodes, replayed, simulated};
 use study::{
     findings::{Comparison, SeriesComparison, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
@@ -190,16 +187,15 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
         all.push(bad(format!(
-            "BROKEN: mutual exclusion failed {} {}; the figures mean nothing.",
-            si(violations),
-            noun(violations, "time")
+            "BROKEN: mutual exclusion failed {}; the figures mean nothing.",
+            count(violations as u64, "time")
         )));
     }
     if disorder > 0.0 {
         all.push(bad(format!(
             "BROKEN: {} {} served out of order.",
-            si(disorder),
-            agree(disorder, "ticket was", "tickets were")
+            disorder as u64,
+            agree(disorder as u64, "ticket was", "tickets were")
         )));
     }
     if study.done() < study.cells() {
@@ -216,6 +212,12 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             .into_iter()
             .flatten()
             .map(|windows| caution(format!("{}.", first_large(&windows)))),
+    );
+    let sessions = study.runs.iter().filter_map(|run| run.sessions.last());
+    let busy = sessions.filter_map(|session| compare::busy(&session.host)).next();
+    let moved = study.moved.as_ref().map(moved::in_words);
+    all.extend(
+        [busy, moved].into_iter().flatten().map(|note| caution(format!("{}.", first_large(&note)))),
     );
     all.extend(replayed::not_repeated(study).map(bad));
     all.extend(apart(study).map(caution));

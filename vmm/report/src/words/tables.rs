@@ -10,8 +10,8 @@ use super::{
     },
     titles,
 };
-use crate::words::{extensions, moved, nodes, sentences, simulated};
-use base::units::CpuList;
+use crate::words::{extensions, moved, nodes, notes, sentences, simulated};
+use base::{shown, units::CpuList};
 use study::{
     findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
@@ -61,8 +61,36 @@ impl Table {
         self.lines.push(TableLine::Cells(cells.into_iter().collect()));
     }
 
+    /// The table with each of its texts in one line.
+    pub(super) fn in_lines(&self) -> Self {
+        let mut table = self.clone();
+        for line in &mut table.lines {
+            let texts = match line {
+                TableLine::Heading(text) => std::slice::from_mut(text),
+                TableLine::Cells(cells) => cells.as_mut_slice(),
+            };
+            texts.iter_mut().for_each(|text| *text = shown::line(text).into_owned());
+        }
+        table
+    }
+
+    /// The table without columns of figures that no row has.
+    pub(super) fn without_empty_columns(self) -> Self {
+        let has_figures = |ix: usize| {
+            self.lines.iter().any(|line| match line {
+                TableLine::Cells(cells) => cells.get(ix).is_some_and(|cell| cell != "-"),
+                TableLine::Heading(_) => false,
+            })
+        };
+        let columns = 0..self.head.len();
+        let kept: Vec<usize> =
+            columns.filter(|ix| *ix < self.figures_from || has_figures(*ix)).collect();
+        self.with_columns(&kept)
+    }
+
     /// The table with these of its columns; the first one names the rows.
     pub(super) fn with_columns(mut self, columns: &[usize]) -> Self {
+        self.figures_from = columns.iter().filter(|ix| **ix < self.figures_from).count();
         let kept = |all: &[String]| -> Vec<String> {
             columns.iter().filter_map(|ix| all.get(*ix).cloned()).collect()
         };
@@ -94,7 +122,6 @@ impl Table {
             lines.push(line);
         }
         self.lines = lines;
-        self.figures_from = self.figures_from.saturating_sub(1);
         self.with_columns(&rest)
     }
 
@@ -142,10 +169,11 @@ pub fn all(study: &Study) -> Vec<Table> {
     let all = [
         throughput(study),
         comparisons(study),
-        behaviour(study, |_| true),
+        behaviour(study),
         extensions::table(study),
         host(study),
         latencies(study),
+        notes::table(study),
         outliers(study),
         lost(study),
     ];
@@ -175,7 +203,7 @@ pub fn throughput(study: &Study) -> Option<Table> {
     })
 }
 
-pub(super) fn comparisons(study: &Study) -> Option<Table> {
+fn comparisons(study: &Study) -> Option<Table> {
     let tested = study.comparisons.first().map_or(0, |comparison| comparison.tested);
     let note = format!(
         "By medians: ratio of the medians, within each node or host in units of the baseline's median there; \
@@ -231,13 +259,8 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// What preemptions hit, at the points where a schedule counted them.
-pub(super) fn preemption(study: &Study) -> Option<Table> {
-    behaviour(study, |point| point.preempted.is_some())
-}
-
-/// What vCPUs did besides at some points: halts, waits, and what preemptions hit.
-pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option<Table> {
+/// What vCPUs did besides: halts, waits, and what preemptions hit.
+fn behaviour(study: &Study) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
                 were preempted. All four are lower bounds: in Linux guests they cover only spinlocks. \
@@ -248,7 +271,7 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
     ];
     let title = "Waiting, preemption and fairness";
     Table::new("behaviour", title, note, &head).by_facet(study, |point| {
-        point.rate.filter(|_| shows(point))?;
+        point.rate?;
         let preempted = point.preempted;
         Some(vec![
             si(point.halts),
@@ -265,7 +288,7 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
 }
 
 /// What the host's kernel did with the vCPUs, and what of it is not known.
-pub(super) fn host(study: &Study) -> Option<Table> {
+fn host(study: &Study) -> Option<Table> {
     let rates = || study.points.iter().filter_map(|point| point.host);
     let mut note =
         "Shares of the vCPUs' time. ran: with a CPU, and from the least to the most of a \
@@ -313,7 +336,7 @@ pub(super) fn host(study: &Study) -> Option<Table> {
     )
 }
 
-pub(super) fn latencies(study: &Study) -> Option<Table> {
+fn latencies(study: &Study) -> Option<Table> {
     let head = ["point", "what", "median", "p99", "p99.9", "longest", "by time: p50", "p99"];
     let note = "All repetitions together; the histograms tell times apart by about 6 %. By time: at \
                 most half, and one hundredth, of the total time is spent in longer ones.";
@@ -336,7 +359,7 @@ pub(super) fn latencies(study: &Study) -> Option<Table> {
             table.cells([name, what].into_iter().chain(figures));
         }
     }
-    table.filled()
+    table.headed().filled()
 }
 
 fn outliers(study: &Study) -> Option<Table> {
@@ -364,7 +387,7 @@ fn outliers(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-pub(super) fn lost(study: &Study) -> Option<Table> {
+fn lost(study: &Study) -> Option<Table> {
     let note = "A failure ends its cell only. A cell that the user ended is run again when the run \
                 is resumed.";
     let head = ["point", "run", "cell", "why"];

@@ -13,6 +13,7 @@ use super::{
     fault::FaultArgs,
     host::{HostKernelArgs, modes},
     print,
+    report_command::columns,
     results::ResultFile,
     run::{KernelArgs, Retry},
     say,
@@ -33,7 +34,10 @@ use experiments::{
     plan::{self, Plan},
     workers::{KernelFiles, Traced},
 };
-use report;
+use report::{
+    document::Document,
+    words::text::{self, Form},
+};
 use sched::{driver::DriverKind, recording::Recording};
 use study::{
     findings::Study,
@@ -298,9 +302,13 @@ fn compare(
     };
     let asked =
         Asked { traced, record: files.record.is_some(), watcher: None, ends_at_failure: true };
-    let measured = measure(plan, folder, kernels, asked)?;
+    let mut measured = measure(plan, folder, kernels, asked)?;
+    if matches!(folder, Folder::Temporary(_)) {
+        measured.record.source.clear();
+    }
     let study = Study::new(std::slice::from_ref(&measured.record));
-    print(&report::compare::render(&study));
+    let document = Document::summary(&study);
+    print(&text::render(&document, Form::summary(columns())));
     files.write(&measured, &study)?;
     finish(&measured.summary, &study)
 }

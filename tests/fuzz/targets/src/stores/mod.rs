@@ -5,7 +5,11 @@ mod seeds;
 use std::{fs, path::Path, slice};
 
 use pvticket::cli::testing::resume;
-use report::{html, words};
+use report::{
+    document::Document,
+    html,
+    words::text::{Form, render},
+};
 use study::{
     findings::{Diff, RunRecord, Study},
     point::HostKernel,
@@ -57,12 +61,13 @@ fn report(record: &RunRecord) {
     // Statistics take milliseconds: which report is made depends on the input.
     let study = Study::new(one);
     if record.contents.cells.len().is_multiple_of(2) {
-        assert!(!words::text::render(&study, 80).is_empty());
+        assert!(!render(&Document::of_study(&study), Form::terminal(80)).is_empty());
         assert!(html::page(&study, None).is_ok());
     } else {
         let diff = Diff::new(Study::new(one), study);
-        assert!(!words::diff::render(&diff, 80).is_empty());
-        assert!(html::diff_page(&diff).is_ok());
+        let document = Document::of_diff(&diff);
+        assert!(!render(&document, Form::MAIL).is_empty());
+        assert!(html::document_page(document).is_ok());
     }
 }
 

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{super::command::started, super::when, hanging, names};
-use crate::compare;
+use super::{
+    command::started,
+    text::{MAIL, hanging},
+    when,
+};
+use crate::{compare, names};
 use base::{plural::count, units::CpuList};
 use study::{
     findings::{Axis, RunFacts, Study},
@@ -48,7 +52,7 @@ impl SetupLines {
         }
         let shown_label = if self.last == label { "" } else { label };
         self.last = label;
-        self.text += &hanging(&format!("{shown_label:<9}"), text);
+        self.text += &hanging(&format!("{shown_label:<9}"), text, MAIL);
     }
 }
 
@@ -153,12 +157,10 @@ fn of_run(run: &RunFacts, lines: &mut SetupLines) {
     let facts = &run.run;
     let only: String = facts.only.iter().map(|only| format!(", --only {only}")).collect();
     let at = when(facts.at_ms);
-    let name = super::super::name(run);
+    let name = super::name(run);
     let (done, cells) = (run.done, facts.cells);
-    lines.add(
-        "spec",
-        &format!("{name}{only}: {done} of {}, {at} ({})", count(cells, "cell"), run.source),
-    );
+    let place = if run.source.is_empty() { String::new() } else { format!(" ({})", run.source) };
+    lines.add("spec", &format!("{name}{only}: {done} of {}, {at}{place}", count(cells, "cell")));
     if let Some(command) = started(run) {
         lines.add("", &command);
     }

@@ -1,14 +1,23 @@
 //! The texts of made-up runs, letter by letter, and what must hold for those that could not occur.
 
 use super::*;
+use crate::words::regressions::{self, not_judged};
 use study::{
-    findings::RunRecord,
+    findings::{Diff, RunRecord, Study, diff::Regression},
     store::record::Outcome,
     testing::{Fixture, record},
 };
 
 fn study_of(fixture: &Fixture) -> Study {
     Study::new(&[record(fixture)])
+}
+
+fn study(study: &Study) -> String {
+    render(&Document::of_study(study), Form::MAIL)
+}
+
+fn diff(diff: &Diff) -> String {
+    render(&Document::of_diff(diff), Form::MAIL)
 }
 
 fn slower() -> Diff {
@@ -20,7 +29,7 @@ fn slower() -> Diff {
 
 /// Compares a text with the file that has it; `PVTICKET_GOLDEN` set writes the file instead.
 fn golden(name: &str, text: &str) {
-    let file = format!("{}/src/words/mail/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let file = format!("{}/src/words/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("PVTICKET_GOLDEN").is_some() {
         std::fs::write(&file, text).unwrap();
     }
@@ -29,7 +38,7 @@ fn golden(name: &str, text: &str) {
 }
 
 fn fits(text: &str) {
-    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > WIDTH).collect();
+    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > MAIL).collect();
     assert!(long.is_empty(), "{long:#?}");
 }
 
@@ -109,7 +118,7 @@ fn text_from_a_store_stays_within_its_line_and_commands_nothing() {
 fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
     let slow = slower();
     let less = slow.regressions();
-    let lines = regressions(&slow);
+    let lines = regressions::lines(&slow);
     assert!(less.len() > 4 && less.len() == lines.len(), "{lines:#?}");
     assert!(less.iter().all(|regression| matches!(regression, Regression::Less(_))), "{less:#?}");
     assert_eq!(slow.gaps(), []);
@@ -140,7 +149,7 @@ fn broken_and_failed_points_are_regressions() {
         }
     }
     let diff = Diff::new(before, Study::new(&[run]));
-    let lines = regressions(&diff);
+    let lines = regressions::lines(&diff);
     assert_eq!(lines.len(), 2, "{lines:#?}");
     assert!(lines[0].starts_with("BROKEN, exclusion failed 16 times"), "{lines:#?}");
     assert!(lines[1].starts_with("no figures, the guest?died: "), "{lines:#?}");
@@ -240,7 +249,8 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
         let json = study::store::export::json(&[run], &found).unwrap();
         let page = crate::html::page(&found, None).unwrap();
         let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        [study(&found), page, crate::compare::render(&found), json].map(flat)
+        [study(&found), page, render(&Document::summary(&found), Form::summary(120)), json]
+            .map(flat)
     };
     let [mail, page, table, json] = texts(40);
     let line =
@@ -272,7 +282,7 @@ fn points_that_cannot_be_judged_are_told() {
     let some = Diff::new(run(|_| "a"), run(by_lock));
     let note = not_judged(&some).unwrap();
     assert_eq!(note, "1 point cannot be judged: no node in common: pv-ticket");
-    let text = whole(&diff(&some)).replace('\n', " ");
+    let text = diff(&some).replace('\n', " ");
     assert!(text.contains("1 of 2 points is not judged: no node has both runs."), "{text}");
     assert!(text.contains("apart"), "{text}");
     assert!(
@@ -310,7 +320,7 @@ mod properties {
         #[test]
         fn cutting_lines_loses_no_letter(text in "[ a-z\n]{0,400}") {
             let letters = |text: &str| text.replace([' ', '\n'], "");
-            let cut = whole(&text);
+            let cut = super::super::cut(&text, MAIL);
             fits(&cut);
             prop_assert_eq!(letters(&cut), letters(&text));
         }
