@@ -116,13 +116,10 @@ REPORT_DIR := runs/collapse-$(shell date -u +%Y-%m-%dT%H-%M-%S)
 report: build host ## Run the experiment `collapse` and make its page
 	@$(PVTICKET) run collapse --dir $(REPORT_DIR)
 
-bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, schedules, traces, and the simulator
+bench: build kernel host busybox ## Measure boot time, memory, exits, and hypercalls
 	@$(PVTICKET) bench boot
 	@$(PVTICKET) bench hypercalls
 	@$(PVTICKET) bench hypercalls --host emulated
-	@$(PVTICKET) bench sched
-	@$(PVTICKET) bench trace
-	@$(PVTICKET) bench sim
 
 fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds (60) or FUZZ_RUNS executions for each target
 	@sh $(FUZZ)/run.sh $(FUZZ_TARGETS)

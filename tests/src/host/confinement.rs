@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, ensure};
 use confine::{Class, Support};
 use rustix::process::{Pid, Signal, geteuid};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
@@ -27,7 +26,6 @@ tests![
     a_forbidden_call_is_named_in_one_line,
     what_each_class_may_call_is_printed,
     a_fatal_signal_to_a_vcpu_restores_the_terminal,
-    the_bench_compares_confined_threads_with_others,
 ];
 
 /// Tests that start an emulated host.
@@ -38,7 +36,6 @@ pub mod emulated {
         the_emulator_is_confined,
         every_thread_of_a_boot_with_a_scheduler_is_confined,
         every_thread_of_a_worker_with_a_scheduler_is_confined,
-        the_bench_boots_linux_in_the_emulated_host,
     ];
 }
 
@@ -163,50 +160,6 @@ const DEEDS: [(&str, &str); 7] = [
     ("signal", "Operation not permitted"),
     ("root", "Operation not permitted"),
 ];
-
-/// Both sides of a pair are what the table says.
-fn the_bench_compares_confined_threads_with_others() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let bench = pvticket(["bench", "confinement", "--host", "direct", "--json"]).args([&file]);
-    let mut seen = BTreeMap::<bool, usize>::new();
-    let look = |process| {
-        // Threads that end meanwhile are left out.
-        let is_confined = threads(process).ok().and_then(|found| found.get("vcpu0").copied());
-        is_confined.into_iter().for_each(|is_confined| *seen.entry(is_confined).or_default() += 1);
-        Ok(())
-    };
-    let bench = bench.args(["--runs", "2", "--seconds", "0.2"]);
-    let ran = bench.start()?.wait_watching(look)?.exits(0)?;
-    ensure!(seen.len() == 2, "confined, and how often it was seen: {seen:?}\n{}", ran.show());
-    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
-    let subjects = report["subjects"].as_array().context("no subjects")?;
-    ensure!(subjects.len() >= 4, "{report:#}");
-    for subject in subjects {
-        let times = ["confined", "bare", "ratio"].map(|key| subject[key].as_f64());
-        ensure!(subject["pairs"] == 2 && times.iter().all(|time| *time > Some(0.0)), "{subject}");
-    }
-    pvticket(["bench", "confinement", "--seccomp", "off"])
-        .run()?
-        .fails(2, &["there is nothing to compare with"])
-        .map(drop)
-}
-
-/// Regression: the option did not reach the bench in the emulated host.
-fn the_bench_boots_linux_in_the_emulated_host() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let bench = pvticket(["bench", "confinement", "--host", "emulated", "--linux", "--json"]);
-    let bench = bench.args([&file]).args(["--runs", "1", "--seconds", "0.01"]).limit(300);
-    let ran = bench.run()?.exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
-    ensure!(report["runs"] == 1 && report["seconds"] == 0.01, "{report:#}");
-    let subjects = report["subjects"].as_array().into_iter().flatten();
-    let names: Vec<_> = subjects.filter_map(|subject| subject["what"].as_str()).collect();
-    ensure!(names.contains(&"start -> init, Linux guest"), "{names:?}");
-    Ok(())
-}
 
 /// The table of the drill is printed: `--nocapture` of the runner shows it.
 fn an_intruder_is_stopped() -> anyhow::Result<()> {

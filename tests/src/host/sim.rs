@@ -236,12 +236,11 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
     Ok(())
 }
 
-/// Rungs that measure nothing, and the bench of the simulator.
+/// Rungs that measure nothing.
 fn a_signal_ends_what_only_simulates() -> anyhow::Result<()> {
     let validation = &["sim", "validate"][..];
     let published = &["sim", "validate", "--rung", "4"];
-    let bench = &["bench", "sim", "--events", "1000000000", "--vcpus", "1024"];
-    for words in [validation, published, bench] {
+    for words in [validation, published] {
         let running = pvticket(words).limit(30).start()?;
         thread::sleep(Duration::from_millis(300));
         running.signal(Signal::TERM)?;

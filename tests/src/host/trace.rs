@@ -1,9 +1,6 @@
 //! Timelines agree with the schedule's account, and Perfetto's own trace processor reads them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
@@ -24,7 +21,6 @@ tests![
     the_last_round_of_every_level_is_there,
     the_hosts_schedule_has_no_slots,
     a_refusal_names_the_file_that_is_no_timeline,
-    the_bench_sets_traced_runs_beside_plain_ones,
 ];
 
 /// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough that
@@ -257,56 +253,4 @@ fn a_refusal_names_the_file_that_is_no_timeline() -> anyhow::Result<()> {
     let args = ["compare", "--guest", "payload", "--host", "direct", "--trace", file];
     pvticket(args).run()?.fails(1, &["--trace", file])?;
     Ok(())
-}
-
-fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = ["--runs", "6", "--seconds", "0.2", "--policy", "host,lhp:20,1ms"];
-    let bench = pvticket(["bench", "trace", "--host", "direct"]).args(words);
-    let ran = bench.args(["--json".into(), file.clone()]).run()?.exits(0)?;
-    let text = ran.text()?;
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let lines = report["runs"][0]["lines"].as_array().context("no lines")?;
-    let points = report["points"].as_array().context("no points")?;
-    let comparisons = report["comparisons"].as_array().context("no comparisons")?;
-    for policy in ["host", "lhp:20,1ms"] {
-        ensure!(text.contains(policy), "{text}");
-        for label in ["traced", "plain", "again"] {
-            let is_point =
-                |point: &Value| point["policy"] == policy && point["label"].as_str() == Some(label);
-            let rounds: Vec<_> = lines.iter().filter(|line| is_point(&line["point"])).collect();
-            ensure!(rounds.len() == 6, "{policy}, {label}: {} rounds", rounds.len());
-            for round in rounds {
-                let figures = &round["figures"];
-                let all = figures["operations"].as_array().context("no operations")?;
-                let done: u64 = all.iter().filter_map(Value::as_u64).sum();
-                expect_usually!(done > 0, "{round}");
-                let timeline = &figures["timeline"];
-                ensure!(timeline.is_object() == (label == "traced"), "{round}");
-                if label == "traced" {
-                    expect_usually!(timeline["entries"].as_f64() > Some(0.0), "{timeline}");
-                    ensure!(timeline["lost"] == 0, "{timeline}");
-                }
-            }
-            // Both others are compared with the first plain runs, by pairs.
-            let ix =
-                points.iter().position(|entry| is_point(&entry["point"])).context("no point")?;
-            let is_it = |row: &&Value| row["of"] == ix && row["axis"] == "label";
-            let comparison = comparisons.iter().find(is_it);
-            ensure!(
-                comparison.is_some() == (label != "plain"),
-                "{policy}, {label}: {comparison:?}"
-            );
-            let Some(paired) = comparison.map(|row| &row["paired"]) else { continue };
-            let (value, interval) = (&paired["value"], &paired["interval"]);
-            let (low, high) = (interval["low"].as_f64(), interval["high"].as_f64());
-            ensure!(low <= value.as_f64() && value.as_f64() <= high && low.is_some(), "{paired}");
-        }
-    }
-    pvticket(["bench", "trace", "--policy", "replay:x"])
-        .run()?
-        .fails(2, &["--policy", "replays"])
-        .map(drop)
 }

@@ -105,7 +105,7 @@ const RUN: (i64, Rule) = (libc::SYS_ioctl, Rule::Only(1, requests::KVM_RUN));
 
 /// Lets KVM_RUN pass before any other rule is looked at, as it is made more often than all others
 /// together: the kernel caches no verdict on a call whose arguments count, and runs each filter of the
-/// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer (`bench confinement`).
+/// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer.
 /// (`struct seccomp_data`: number at offset 0, architecture at 4, the second argument at 24.)
 fn run_first() -> [sock_filter; 7] {
     let (number, _) = RUN;

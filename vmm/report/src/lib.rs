@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod brief;
-pub mod compare;
 pub mod document;
 pub mod faults;
 pub mod figures;
@@ -12,10 +11,8 @@ pub mod html;
 mod names;
 pub mod perfetto;
 pub mod replay;
-pub mod sched_bench;
 pub mod si;
 pub mod top;
-pub mod trace_bench;
 pub mod trace_text;
 pub mod words;
 mod work;

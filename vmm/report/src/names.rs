@@ -220,14 +220,3 @@ pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
     let but = if of_lock { &OF_LOCKS[..] } else { &[comparison.axis][..] };
     joined([Role::Series, Role::Facet].map(|role| words(study, point, role, but)))
 }
-
-/// All values that both sides of a comparison share, where the study has others, except for the
-/// overcommit ratio.
-pub fn shared(study: &Study, comparison: &Comparison) -> String {
-    let at = if study.layout.is_ratio || is_along_x(study, comparison) {
-        String::new()
-    } else {
-        at(study, &[&study.points[comparison.subject].point])
-    };
-    joined([surroundings(study, comparison), at])
-}

@@ -3,7 +3,6 @@
 use locks::Family;
 
 use super::{
-    compare::dash,
     figures::scale::time,
     si::{percent, si},
     words::sentences::is_of_switches,
@@ -40,14 +39,14 @@ fn work_line(point: &PointStudy, work: &WorkRow) -> Option<String> {
         )),
         Family::Counter => Some(format!(
             "{} of the adds folded; {} sums/s, the farthest off by {}",
-            point.slow.map_or_else(dash, percent),
+            point.slow.map_or_else(|| "-".to_owned(), percent),
             si(work.sums),
             work.deviation
         )),
         Family::Lockref => Some(format!(
             "{:.3} retries per success; {} of operations took the lock",
             work.retries,
-            point.slow.map_or_else(dash, percent)
+            point.slow.map_or_else(|| "-".to_owned(), percent)
         )),
     }
 }

@@ -12,7 +12,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 mod bits;
 mod effort;
 mod engine;

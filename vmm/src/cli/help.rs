@@ -40,7 +40,7 @@ const GROUPS: [HelpGroup; 4] = [
         &[
             ("doctor", "Report what this host supports, and what to change for more"),
             ("setup", "Build or fetch what guests need"),
-            ("bench", "Measure the costs of the VMM, its schedules and the simulator"),
+            ("bench", "Measure the costs of the VMM: boots and hypercalls"),
         ],
     ),
 ];
@@ -69,16 +69,12 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("search", ["search --locks ticket --seconds 60", "search --cases --locks pv-ticket"]),
     ("doctor", ["doctor", "doctor --calls"]),
     ("setup", ["setup --list", "setup kernel busybox host"]),
-    ("bench", ["bench hypercalls", "bench sched --runs 6"]),
+    ("bench", ["bench hypercalls", "bench boot"]),
     ("bench boot", ["bench boot", "bench boot --runs 5 --json boot.json"]),
-    ("bench confinement", ["bench confinement", "bench confinement --linux --runs 8"]),
     (
         "bench hypercalls",
         ["bench hypercalls", "bench hypercalls --host emulated --pv-backends vmm,kvm"],
     ),
-    ("bench sched", ["bench sched", "bench sched --guest linux --runs 6"]),
-    ("bench sim", ["bench sim", "bench sim --vcpus 80 --locks pv-ticket"]),
-    ("bench trace", ["bench trace", "bench trace --policy rr --vcpus 4"]),
 ];
 
 /// This command line with its help.

@@ -252,8 +252,6 @@ mod tests {
             "soak",
             "bench boot",
             "bench hypercalls",
-            "bench sched",
-            "bench trace",
             "emulate",
         ] {
             let parse = |kernel| {

@@ -41,7 +41,7 @@ use study::{
 /// Results are stored cell by cell; --resume continues a run that was ended early.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A spec: a file, or a built-in one: collapse, preemption, seeds, league
+    /// A spec: a file, or a built-in one: collapse, preemption, schedules, handoffs, seeds, league
     #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
     spec: Option<PathBuf>,
 

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::peers;
 use crate::bench::boot_times::{BootFigures, BootQuantity, CROWD};
 use report::si::percent;
 use study::{
@@ -35,8 +34,6 @@ struct BootTimeLine {
     quartiles: Quartiles,
     /// 95 % interval of the median; None if there are too few runs.
     median_interval: Option<stats::Interval>,
-    #[serde(skip)]
-    quantity: BootQuantity,
 }
 
 impl BootTimeLine {
@@ -49,7 +46,6 @@ impl BootTimeLine {
             runs: samples.len(),
             quartiles: stats::quartiles(&samples)?,
             median_interval: interval,
-            quantity,
         })
     }
 }
@@ -61,8 +57,8 @@ fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
         .collect()
 }
 
-/// The figures as text, next to the peers' where they are comparable.
-pub fn table(figures: &BootFigures, host: &HostFacts, place: MeasurementHost) -> String {
+/// The figures as text.
+pub fn table(figures: &BootFigures, host: &HostFacts) -> String {
     let mut text = heading(host) + &super::quota_note(host);
     let lines = lines(figures);
     let _ = writeln!(
@@ -83,17 +79,6 @@ pub fn table(figures: &BootFigures, host: &HostFacts, place: MeasurementHost) ->
             }
             None => writeln!(text, "  {:<4}{:^18}", line.unit, "-"),
         };
-    }
-    text.push('\n');
-    let ours = |quantity| {
-        lines.iter().find(|line| line.quantity == quantity).map(|line| line.quartiles.median)
-    };
-    match place {
-        MeasurementHost::Emulated => text.push_str(&peers::table(ours)),
-        MeasurementHost::Direct => text.push_str(
-            "Not compared with other VMMs: the stored figures were measured on the emulated host\n\
-             (--host emulated).\n",
-        ),
     }
     text
 }

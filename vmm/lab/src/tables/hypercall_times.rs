@@ -5,18 +5,13 @@ use std::{collections::BTreeMap, fmt::Write};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::handoffs;
-use crate::{
-    bench::{
-        hypercall_times::{CaseRounds, HyperCase, HyperFigures, HyperPlan, RoundFigures},
-        thread_wakeup::{Placement, RawKind},
-    },
-    tables::handoffs::Limit,
+use crate::bench::{
+    hypercall_times::{CaseRounds, HyperCase, HyperFigures, HyperPlan, RoundFigures},
+    thread_wakeup::{Placement, RawKind},
 };
 use base::{backend::PvBackend, plural::count};
 use report::si::ratio;
 use study::{
-    findings::Study,
     host::HostFacts,
     stats::{self, Estimate, Interval},
 };
@@ -168,22 +163,8 @@ fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     all
 }
 
-/// The lower bound of a handoff's cost, from the same rounds' medians.
-fn limit(lines: &[HypercallLine]) -> Option<Limit> {
-    let median = |case| lines.iter().find(|line| line.case == case).map(|line| line.median);
-    Some(Limit {
-        exit: median(HyperCase::Exit(PvBackend::Vmm))?,
-        switch: median(HyperCase::Raw(RawKind::Futex, Placement::SameCpu))?,
-    })
-}
-
 /// The whole report as text.
-pub fn table(
-    figures: &HyperFigures,
-    plan: &HyperPlan,
-    host: &HostFacts,
-    handed: Option<&Study>,
-) -> String {
+pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> String {
     let lines: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let mut text = format!(
         "host    {}, {} KVM, Linux {}\n\
@@ -191,7 +172,7 @@ pub fn table(
          times   in us; of all samples, and the median of the rounds' medians with its interval\n\
          threads SCHED_BATCH: none preempts another at a wakeup\n\
          compare vmm with two threads of the host that wake each other (futex, eventfd); doorbell\n\
-         \x20       with kvm; handoffs with native, with plain PV, and with one exit and one switch\n",
+         \x20       with kvm\n",
         host.cpu,
         host.kvm,
         host.kernel,
@@ -221,9 +202,6 @@ pub fn table(
     for contrast in contrasts(&lines) {
         let _ = writeln!(text, "{}", contrast.text());
     }
-    if let Some((study, limit)) = handed.zip(limit(&lines)) {
-        text.push_str(&handoffs::text(&handoffs::lines(study, limit), study, limit));
-    }
     text
 }
 
@@ -235,7 +213,6 @@ struct HypercallDocument<'a> {
     seed: u64,
     cases: Vec<HypercallLine>,
     contrasts: Vec<Contrast>,
-    handoffs: Vec<handoffs::HandoffLine>,
 }
 
 /// The whole report as JSON.
@@ -243,17 +220,13 @@ pub fn json(
     figures: &HyperFigures,
     plan: &HyperPlan,
     host: &HostFacts,
-    handed: Option<&Study>,
 ) -> serde_json::Result<String> {
     let cases: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
-    let handoffs = handed.zip(limit(&cases));
-    let handoffs = handoffs.map(|(study, limit)| handoffs::lines(study, limit));
     let lines = HypercallDocument {
         cpus: plan.cpus.cpus(),
         rounds: plan.rounds,
         seconds: plan.duration.as_secs_f64(),
         seed: plan.seed,
-        handoffs: handoffs.unwrap_or_default(),
         contrasts: contrasts(&cases),
         cases,
     };

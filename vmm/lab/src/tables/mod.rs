@@ -1,10 +1,7 @@
 //! Tables and JSON of figures that no store keeps: boots, hypercalls, a schedule's account.
 
 pub mod boot_times;
-pub mod confinement;
-mod handoffs;
 pub mod hypercall_times;
-mod peers;
 pub mod schedule;
 
 use serde::Serialize;

@@ -5,7 +5,6 @@ use super::{
     subject::{LockWords, Subject},
 };
 use crate::{
-    compare::with_interval,
     figures::characters::wrapped,
     names,
     si::ratio,
@@ -16,6 +15,7 @@ use sched::{PolicySpec, policy::POLICIES};
 use study::{
     findings::{Axis, Comparison, OF_LOCKS, Study, compare::Outcome},
     point::Point,
+    stats::Estimate,
 };
 
 /// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
@@ -250,4 +250,12 @@ pub fn legends(rows: &[ComparisonRow]) -> [String; 2] {
             .join("; ")
     };
     [without(&["host"]), without(&["host", "rr"])]
+}
+
+fn with_interval(estimate: &Estimate) -> String {
+    let value = ratio(estimate.value);
+    match estimate.interval {
+        Some(interval) => format!("{value} ({} .. {})", ratio(interval.low), ratio(interval.high)),
+        None => value,
+    }
 }

@@ -23,6 +23,8 @@ pub mod reproduction;
 pub mod sentences;
 pub mod setup;
 pub mod simulated;
+#[cfg(test)]
+mod summary_tests;
 pub mod tables;
 pub mod text;
 pub mod titles;

@@ -3,7 +3,10 @@
 use base::plural::{agree, count};
 use locks::Family;
 
-use super::super::{compare, names, si::ratio};
+use super::super::{
+    names,
+    si::{percent, ratio},
+};
 use super::{disturbed, moved, nodes, replayed, simulated};
 use study::{
     findings::{Comparison, SeriesComparison, Study, compare::Outcome, diff},
@@ -214,7 +217,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             .map(|windows| caution(format!("{}.", first_large(&windows)))),
     );
     let sessions = study.runs.iter().filter_map(|run| run.sessions.last());
-    let busy = sessions.filter_map(|session| compare::busy(&session.host)).next();
+    let busy = sessions.filter_map(|session| busy(&session.host)).next();
     let moved = study.moved.as_ref().map(moved::in_words);
     all.extend(
         [busy, moved].into_iter().flatten().map(|note| caution(format!("{}.", first_large(&note)))),
@@ -238,6 +241,18 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         )));
     }
     all
+}
+
+/// A share of the CPUs' time taken by others above which there is a warning.
+const BUSY: f64 = 0.1;
+
+/// A warning if other processes used the CPUs of the vCPUs just before.
+fn busy(facts: &study::host::HostFacts) -> Option<String> {
+    let busy = facts.busy.filter(|busy| *busy >= BUSY)?;
+    Some(format!(
+        "other processes used {} of these CPUs just before: the vCPUs may get less than stated",
+        percent(busy)
+    ))
 }
 
 /// Facts that should be the same for all starts of the runs and are not. A guest without a kernel has none that

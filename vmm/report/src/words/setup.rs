@@ -7,12 +7,12 @@ use super::{
     text::{MAIL, hanging},
     when,
 };
-use crate::{compare, names};
+use crate::names;
 use base::{plural::count, units::CpuList};
 use study::{
     findings::{Axis, RunFacts, Study},
     host::{FileFacts, HostFacts},
-    point::HostKind,
+    point::{GuestKind, HostKind, Point},
     spec,
 };
 
@@ -133,7 +133,7 @@ fn emulated(study: &Study, lines: &mut SetupLines) {
 fn guests(study: &Study, lines: &mut SetupLines) {
     let mut all: Vec<String> = Vec::new();
     for point in &study.points {
-        let guest = compare::guest(&point.point);
+        let guest = guest(&point.point);
         if !all.contains(&guest) {
             all.push(guest);
         }
@@ -239,4 +239,41 @@ fn windows(study: &Study, lines: &mut SetupLines) {
          neighbours in alternating order"
     );
     lines.add("windows", &text);
+}
+
+/// The guest and its work, in words.
+fn guest(point: &Point) -> String {
+    let Point {
+        guest, guest_kernel, workload, lock_count, critical, think, spin_threshold, ..
+    } = point;
+    let locks =
+        if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
+    // Earlier stores have none, nor have those of a file that the user named: it is 6.1 or whatever was booted.
+    let linux =
+        if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
+    let work = match (guest, workload.as_str()) {
+        (GuestKind::Payload, "switch") => {
+            return "ring-3 payload: each vCPU writes the time again and again; an operation is a switch from \
+                    one to another"
+                .into();
+        }
+        (GuestKind::Payload, workload) => {
+            let what = match workload {
+                "hot-line" => ", the last vCPU only reads",
+                "mixed" => ", all families in turn",
+                _ => "",
+            };
+            format!("ring-3 payload{what}: {critical} increments under {locks}, {think} beside it")
+        }
+        (GuestKind::Linux, "lock") => format!(
+            "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
+        ),
+        (GuestKind::Linux, other) => format!("{linux}: bench {other}"),
+        (GuestKind::Sim, _) => format!(
+            "the lock library's sources: work of {critical} increments under {locks}, {think} beside it, \
+             on simulated machine {}",
+            point.machine
+        ),
+    };
+    format!("{work}; PV ticketlocks halt after {}", count(*spin_threshold, "look"))
 }

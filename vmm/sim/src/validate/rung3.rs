@@ -10,7 +10,8 @@ use super::{Bound, Row, ValidateError};
 use crate::guest::probe::{Act, Probe, ProbeProgram, ProbeStep};
 use crate::machine::{Atomics, Level, Machine, SHIPPED, Stores};
 use crate::{Brake, Decisions};
-use crate::{Load, Picos, Sim, Span, Spec, System, bench};
+use crate::{Load, Picos, Sim, Span, Spec, System};
+use base::units::Nanos;
 
 /// Largest deviation from a cost.
 const EXACT: f64 = 0.001;
@@ -205,12 +206,13 @@ fn run(
     let vcpus = if matches!(program, ProbeProgram::Handoffs) { 2 } else { cpus };
     // Longer than anything takes that is timed.
     let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
+    let load = Load::of(Span::Fixed(rest), Span::Fixed(rest));
     let spec = Spec {
-        machine: machine.clone(),
         cpus,
-        load: Load::of(Span::Fixed(rest), Span::Fixed(rest)),
-        // The vCPUs' code is the program; what is said of locks does not matter.
-        ..bench::saturated(System::Queued, vcpus)
+        slice: Nanos::millis(100),
+        spin_threshold: 4_096,
+        // The code of the vCPUs is the program: the lock does not matter.
+        ..Spec::new(machine.clone(), System::Queued, vcpus, load)
     };
     let probe = Probe::new(program);
     let subject = || Rc::<Probe>::clone(&probe) as Rc<_>;
@@ -234,62 +236,5 @@ impl ProbeFailure {
             Self::Spec(source) => ValidateError::Spec { cell, source },
             Self::Stuck(source, seed) => ValidateError::Stuck { cell, seed, source },
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Stuck;
-
-    fn failed(rows: &[Row]) -> Vec<String> {
-        rows.iter().filter(|row| !row.holds()).map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn all_costs_of_the_machines_come_back() {
-        let rows = rung3(&Brake::default(), |_| ()).expect("it can be simulated");
-        assert_eq!(failed(&rows), [""; 0]);
-        assert!(rows.len() > 60, "{}", rows.len());
-    }
-
-    /// Levels down to two CPUs, and a cost for each sharer.
-    #[test]
-    fn so_do_those_of_a_machine_that_has_all_of_them() {
-        let shipped = include_str!("../../machines/opteron-48.toml");
-        let text = shipped.replacen("invalidate = { cycles = 0,", "invalidate = { cycles = 3,", 1);
-        assert_ne!(text, shipped);
-        let mut machine = Machine::parse(&text).expect("it can be read");
-        let inner = Level { name: "core".into(), cpus: 2, ..machine.levels[0].clone() };
-        machine.levels.insert(0, inner);
-        machine.levels[0].lines.load_shared = Picos(1_234);
-        let rows = of_machine(&machine, &Brake::default()).expect("it can be simulated");
-        assert_eq!(failed(&rows), [""; 0]);
-        let is_there = |cell: &str| rows.iter().any(|row| row.cell.ends_with(cell));
-        assert!(is_there("core load shared") && is_there("kick, wakeup"));
-        machine.stores = Stores::Waiting;
-        let rows = of_machine(&machine, &Brake::default()).expect("it can be simulated");
-        assert_eq!(failed(&rows), [""; 0], "without store buffers");
-    }
-
-    /// The benchmarks would notice a fault of the engine.
-    #[test]
-    fn a_cost_that_is_not_that_of_the_file_fails() {
-        let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
-        let mut bench =
-            MachineBench { machine: &machine, brake: &Brake::default(), rows: Vec::new() };
-        let wrong = machine.costs.exit + Picos(10_000);
-        bench.turns("exit", wrong, [timed(Act::Exit)]).expect("it can be simulated");
-        assert!(!bench.rows[0].holds(), "{}", bench.rows[0]);
-    }
-
-    #[test]
-    fn a_benchmark_ends_by_its_brake() {
-        let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
-        let steps = [by(1, STORE), timed(LOAD)].repeat(200_000);
-        let run = |brake| run(&machine, 2, ProbeProgram::Turns(steps.clone()), &brake);
-        let pulled = run(Brake::watching(|_| Some(Stuck::NoTime(120))));
-        assert!(matches!(pulled, Err(ProbeFailure::Stuck(Stuck::NoTime(120), _))));
-        assert!(matches!(run(Brake::default()), Ok(Some(_))));
     }
 }

@@ -97,7 +97,7 @@ fn direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Re
     let host = with_note_of_quota(gather_facts(&cpus), &cpus);
     let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };
-    print(&tables::table(&figures, &host, place));
+    print(&tables::table(&figures, &host));
     keep(json, || tables::json(&figures, &host, place))?;
     Ok(0)
 }

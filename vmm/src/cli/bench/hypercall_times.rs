@@ -1,7 +1,5 @@
 //! `pvticket bench hypercalls`.
 
-use std::slice;
-
 use anyhow::Context;
 use clap::Args;
 
@@ -15,10 +13,8 @@ use confine::Files;
 use emulated::OutputMode;
 use experiments::{
     cpus,
-    host::{self, GuestClass, HostKernelChoice, HostMode, Place, with_note_of_quota},
+    host::{self, GuestClass, Place, with_note_of_quota},
     inside::Inside,
-    measure::{Measured, finish, measure_plan, plan_of},
-    workers::Traced,
 };
 use kvm::KvmKind;
 use lab::{
@@ -28,7 +24,7 @@ use lab::{
     tables::hypercall_times as tables,
 };
 use os::signals;
-use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
+use study::{plan::Seconds, point::HostKernel};
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
 /// between them, within a second (`lab::host::hop`), and cases that are compared should meet the same place.
@@ -135,29 +131,10 @@ fn direct(asked: &HyperBenchArgs) -> anyhow::Result<u8> {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
-    // The second table comes from workers, which a confined thread cannot start.
     let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
     let figures =
         confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
-    let handed = if plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
-        Some(handed(asked.runs, &plan)?)
-    } else {
-        None
-    };
-    let study = handed.as_ref().map(|measured| Study::new(slice::from_ref(&measured.record)));
-    print(&tables::table(&figures, &plan, &host, study.as_ref()));
-    keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host, study.as_ref()))?;
-    match (&handed, &study) {
-        (Some(measured), Some(study)) => finish(&measured.summary, study),
-        _ if figures.interrupted => Ok(signals::exit_status()),
-        _ => Ok(0),
-    }
-}
-
-/// The measurement behind the second table.
-fn handed(runs: u32, plan: &HyperPlan) -> anyhow::Result<Measured> {
-    let spec = handoffs::spec(plan.cpus.cpus().len(), runs, plan.seed);
-    let host = (HostMode::Direct, HostKernelChoice::default());
-    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), host)?;
-    measure_plan(plan, Traced::Nothing)
+    print(&tables::table(&figures, &plan, &host));
+    keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host))?;
+    Ok(if figures.interrupted { signals::exit_status() } else { 0 })
 }

@@ -12,7 +12,6 @@ pub mod defaults;
 mod error;
 mod exclude;
 mod form;
-pub mod made;
 mod matrix;
 #[cfg(any(test, feature = "testing"))]
 pub mod mistakes;

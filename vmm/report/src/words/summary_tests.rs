@@ -1,11 +1,13 @@
-//! Tables of made-up comparisons.
+//! Summaries of made-up studies.
 
-use super::*;
-use crate::{document::Document, words::text};
+use super::text;
+use crate::document::Document;
 use base::guest_kernel::GuestKernel;
 use sched::driver::DriverKind;
 use sched::policy::Hits;
 use study::{
+    findings::Study,
+    point::GuestKind,
     store::record::{MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, record},
     timings::Timings,
