@@ -1,7 +1,6 @@
 //! Generates the variants: the sources of the locks, the latch, the VMM's halts, the mutexes, the counters
-//! and the lockrefs, unchanged for each engine, and with the edits of each mutant that is built, for that
-//! mutant's engine. All have the engine's atomics in place of the processor's, and the edits that
-//! `rewrite.rs` lists, such as smaller constants.
+//! and the lockrefs, with the engine's atomics and the edits that `rewrite.rs` lists, for each engine, and once
+//! more with the edits of each mutant that is built.
 //!
 //! What is checked is generated from the product's own sources, not from a copy that could fall behind.
 

@@ -1,4 +1,4 @@
-//! The lines of a store. `vmm/specs/README.md` describes them under "What is kept".
+//! The lines of a store. `vmm/specs/README.md` describes them under "The store".
 
 use serde::{Deserialize, Serialize};
 
