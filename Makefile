@@ -127,8 +127,8 @@ fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds (6
 fuzz-coverage: setup ## Show the lines that the inputs of each fuzz target reach (needs llvm-cov)
 	@sh $(FUZZ)/coverage.sh
 
-soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 times on simulated vCPUs
-	@$(PVTICKET) soak $(SOAK_ARGS)
+soak: build ## Take a lock for 4 min with faults injected, and every lock 10^7 times on simulated vCPUs
+	@$(PVTICKET) run soak $(SOAK_ARGS)
 	@$(PVTICKET) search --cases --acquisitions 10000000
 
 build: setup ## Build the binary, its embedded guests included

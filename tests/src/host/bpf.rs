@@ -20,7 +20,6 @@ tests![
     drivers_are_compared => Long("250 s: four cells of Linux guests"),
     a_spec_has_drivers => Long("100 s: three cells of Linux guests"),
     every_backend_halts_under_it => Long("110 s: a guest with each; backend off in make test"),
-    a_soak_runs_under_it => Long("60 s; with the other driver in make test"),
     a_scheduler_that_the_kernel_ends_is_reported,
     a_measurement_without_its_scheduler_has_no_figures,
     a_killed_worker_leaves_no_scheduler,
@@ -156,17 +155,6 @@ fn every_backend_halts_under_it() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn a_soak_runs_under_it() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let words = "soak --host emulated --host-kernel 7 --driver bpf --policy rr --acquisitions 100 --round 1 \
-                 --vcpus 2x --slots 1";
-    let ran = pvticket(words.split_whitespace()).limit(200).run()?.exits(0)?;
-    let text = ran.text()?;
-    ensure!(text.contains(" on 1 slot under rr (bpf), seed 1\n"), "{text}");
-    ensure!(text.contains("\n0 violations of mutual exclusion, 0 tickets out of order"), "{text}");
-    Ok(())
-}
-
 /// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 
@@ -257,8 +245,7 @@ fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
         ("compare --host-kernel 7 --policy rr,gang", &["--driver bpf with --policy gang", "rr"]),
         ("compare --host-kernel 7 --policy replay:f", &["--policy replay:f"]),
         ("compare --host-kernel 7 --policy rr --record f", &["--record", "records nothing"]),
-        ("soak --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"]),
-        ("soak --host-kernel 7", &["--driver bpf", "not random"]),
+        ("compare --host-kernel 7 --policy random", &["--driver bpf", "random"]),
     ] {
         let words = words.split_whitespace().chain(["--host", "emulated", "--driver", "bpf"]);
         pvticket(words).run()?.fails(2, parts)?.says("")?;

@@ -1,4 +1,4 @@
-//! Measures an experiment that a command makes up itself (`compare`, `bench`, `soak`), by the engine
+//! Measures an experiment that a command makes up itself (`compare`, `bench`), by the engine
 //! of `run`: worker processes, a store, and a study of it.
 
 use std::{
@@ -24,7 +24,7 @@ use base::{
     shown,
     units::CpuList,
 };
-use lab::run::{self, Summary, Watcher};
+use lab::run::{self, Summary};
 use machine::vcpu::Trace;
 use os::{
     runtime, signals,
@@ -86,14 +86,12 @@ impl Folder {
 }
 
 /// What a command asks for besides the figures.
-pub struct Asked<'a> {
+pub struct Asked {
     /// Which cells are traced.
     pub traced: Traced,
     /// Record the last schedule's decisions.
     pub record: bool,
-    /// Is notified of the progress; None: it is shown on stderr.
-    pub watcher: Option<&'a mut dyn Watcher>,
-    /// Without a watcher: the first failure ends the run.
+    /// The first failure ends the run.
     pub ends_at_failure: bool,
 }
 
@@ -115,7 +113,7 @@ pub fn measure(
     plan: Plan,
     folder: &Folder,
     kernels: &KernelFiles,
-    asked: Asked<'_>,
+    asked: Asked,
 ) -> anyhow::Result<Measured> {
     let runtime = runtime::build()?;
     // Before the store exists: signals must end the run in order from its first moment.
@@ -124,9 +122,6 @@ pub fn measure(
     let workers = Workers::new(&begun, asked.traced, asked.record)?;
     let summary = runtime.block_on(async {
         let (experiment, finished, store) = begun.parts();
-        if let Some(watcher) = asked.watcher {
-            return run::run(experiment, finished, store, &workers, watcher, orders).await;
-        }
         let mut progress = Progress::new(experiment, finished, asked.ends_at_failure);
         run::run(experiment, finished, store, &workers, &mut progress, orders).await
     })?;
@@ -162,7 +157,7 @@ pub fn plan_of(
 
 /// Measures a plan in a temporary store.
 pub fn measure_plan(plan: Plan, traced: Traced) -> anyhow::Result<Measured> {
-    let asked = Asked { traced, record: false, watcher: None, ends_at_failure: true };
+    let asked = Asked { traced, record: false, ends_at_failure: true };
     measure(plan, &Folder::new(None)?, &KernelFiles::default(), asked)
 }
 

@@ -28,7 +28,6 @@ mod search;
 mod setup;
 mod sim_command;
 mod slurm_script;
-mod soak;
 mod system_map;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -75,7 +74,6 @@ enum Command {
     Top(top::TopArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
-    Soak(soak::SoakArgs),
     Locks(locks_command::LocksArgs),
     Sim(sim_command::SimArgs),
     Search(search::SearchArgs),
@@ -161,7 +159,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Report(args) => report_command::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Cells(args) => cells::run(args),
-        Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks_command::run(&args)),
         Command::Sim(args) => sim_command::run(&args),
         Command::Search(args) => search::run(&args),
@@ -244,16 +241,9 @@ mod tests {
 
     #[test]
     fn all_that_start_the_emulated_host_choose_its_kernel() {
-        for words in [
-            "boot",
-            "compare",
-            "check",
-            "run spec",
-            "soak",
-            "bench boot",
-            "bench hypercalls",
-            "emulate",
-        ] {
+        for words in
+            ["boot", "compare", "check", "run spec", "bench boot", "bench hypercalls", "emulate"]
+        {
             let parse = |kernel| {
                 let end = ["--host-kernel", kernel, "--", "true"];
                 let end = &end[..if ["boot", "emulate"].contains(&words) { 4 } else { 2 }];

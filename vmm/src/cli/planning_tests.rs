@@ -102,19 +102,6 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
 }
 
 #[test]
-fn soak_plans_on_the_same_cpus() {
-    for (name, topology) in machines() {
-        let expected = experiments::cpus::choose(&topology, None, None).unwrap();
-        let Command::Soak(soak) = command("soak") else { panic!("soak") };
-        let (soak, cpus) = soak::plan(&soak, &topology).unwrap();
-        let slots = expected.cpus().len() as u32;
-        assert_eq!((&cpus, soak.slots), (&expected, slots), "{name}");
-        let most = soak.levels.iter().map(|level| level.get()).max();
-        assert_eq!(most, Some((4 * slots).min(hypercalls::MAX_VCPUS)), "{name}");
-    }
-}
-
-#[test]
 fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
     #[derive(Debug, Parser)]
     struct Line {

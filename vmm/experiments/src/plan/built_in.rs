@@ -5,10 +5,11 @@ use study::point::GuestKind;
 
 /// Name and text of each. That of `NAME-sim` is for the guest `sim`, that of `NAME-linux` for `linux`, and `-quick` at the
 /// end is a short form.
-pub const READY: [(&str, &str); 10] = [
+pub const READY: [(&str, &str); 11] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
     ("seeds", include_str!("../../../specs/seeds.toml")),
+    ("soak", include_str!("../../../specs/soak.toml")),
     ("schedules", include_str!("../../../specs/schedules.toml")),
     ("handoffs", include_str!("../../../specs/handoffs.toml")),
     ("league", include_str!("../../../specs/league.toml")),

@@ -158,12 +158,6 @@ impl Plan {
         own.points.extend(points);
         describe(&mut self.run, &self.experiment);
     }
-
-    /// Replaces the points. The run cannot be resumed.
-    pub fn replace(&mut self, experiment: Experiment) {
-        self.experiment = experiment;
-        describe(&mut self.run, &self.experiment);
-    }
 }
 
 impl Request {

@@ -114,7 +114,6 @@ fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
     let asked = measure::Asked {
         traced: Traced::Nothing,
         record: false,
-        watcher: None,
         // The cell is in the study with its error.
         ends_at_failure: false,
     };

@@ -195,7 +195,7 @@ fn outwait_earlier(
 mod tests {
     use super::*;
 
-    /// Regression: soaks and benches heard no signal for the ten seconds of this wait.
+    /// Regression: benches heard no signal for the ten seconds of this wait.
     #[test]
     fn the_wait_for_an_earlier_machine_ends_by_a_signal() {
         let interrupt = Interrupt::default();

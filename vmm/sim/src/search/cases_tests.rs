@@ -8,7 +8,7 @@ use super::tests::{each_of, machine};
 use super::*;
 use crate::LineLaw;
 
-/// Acquisitions of each case in `make test` and in `make test-all`; `make soak` has a hundred times as many.
+/// Acquisitions of each case in `make test` and in `make test-all`; `make soak` makes a hundred times as many.
 const FEW: u64 = 10_000;
 const ACQUISITIONS: u64 = 100_000;
 

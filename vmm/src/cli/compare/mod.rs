@@ -300,8 +300,7 @@ fn compare(
         Some(_) => Traced::Last(Default::default()),
         None => Traced::Nothing,
     };
-    let asked =
-        Asked { traced, record: files.record.is_some(), watcher: None, ends_at_failure: true };
+    let asked = Asked { traced, record: files.record.is_some(), ends_at_failure: true };
     let mut measured = measure(plan, folder, kernels, asked)?;
     if matches!(folder, Folder::Temporary(_)) {
         measured.record.source.clear();

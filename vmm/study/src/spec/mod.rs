@@ -127,8 +127,6 @@ pub struct Experiment {
     pub points: Vec<Point>,
     /// The machine files of simulated points. A spec names them only; who runs it reads them.
     pub machines: Vec<MachineFile>,
-    /// Run the points of a round in the order of `points` instead of an order that the seed gives.
-    pub listed: bool,
     /// Only the cells of this part; None: all.
     pub part: Option<Part>,
 }
@@ -157,7 +155,6 @@ impl Experiment {
             seed: points.first().map_or(1, |point| point.seed),
             points,
             machines: Vec::new(),
-            listed: false,
             part: None,
         })
     }

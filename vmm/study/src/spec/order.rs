@@ -30,12 +30,8 @@ impl Experiment {
         for host in [HostKind::Direct, HostKind::Emulated] {
             let groups = groups(&self.points, host);
             for round in 0..self.repetitions {
-                let points: Vec<usize> = if self.listed {
-                    on_host(&self.points, host).map(|(ix, _)| ix).collect()
-                } else {
-                    one_round(&groups, self.seed, round).collect()
-                };
-                order.extend(points.into_iter().map(|point| (round, point)));
+                let points = one_round(&groups, self.seed, round);
+                order.extend(points.map(|point| (round, point)));
             }
         }
         let cells = (0..).zip(order);
