@@ -4,7 +4,7 @@ use crate::acquire;
 use crate::handed::{ALONE, HandedQueue};
 use crate::node::{Gate, NodeId, Nodes};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// Handovers in a row that may pass over a waiter that came earlier. The cache lines of the lock and of its data
 /// move to another socket once in so many handovers.
@@ -152,17 +152,7 @@ impl RawLock for CnaLock {
         Released::default()
     }
 
-    fn is_contended(&self) -> bool {
-        self.queue.is_contended()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.queue.wait_until_released(cpu);
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.queue.releases_before(waiters, awaited)
-    }
+    crate::handed::waiters_of_handed_queue!(queue);
 }
 
 #[cfg(test)]
@@ -171,7 +161,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::{Handoff, Unwatched};
+    use crate::{Handoff, Unwatched, WaitTable};
 
     #[test]
     fn the_lock_is_sixteen_bytes() {

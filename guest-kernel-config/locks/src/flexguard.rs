@@ -5,9 +5,7 @@ use crate::held::Held;
 use crate::queue::Queue;
 use crate::wait::{ASIDE, LockKey};
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// Waiters spin while no CPU is preempted that holds any lock or is the next in line for one, and
 /// halt while one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of
@@ -164,23 +162,13 @@ impl RawLock for FlexGuardLock {
         released
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
+    crate::queue::waiters_of_queue!(held);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
+    use crate::{Handoff, Unwatched, WaitTable};
     use core::cell::Cell;
 
     #[test]

@@ -13,6 +13,31 @@ const FREE: u16 = 0;
 /// The lock is held, and no CPU waits. No node has this name.
 pub(crate) const ALONE: u16 = 1;
 
+/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`HandedQueue`] in the field `$queue`.
+macro_rules! waiters_of_handed_queue {
+    ($queue:tt) => {
+        fn is_contended(&self) -> bool {
+            self.$queue.is_contended()
+        }
+
+        fn wait_until_released<P: $crate::Pv, W: $crate::Watch>(
+            &self,
+            cpu: &$crate::Cpu<'_, P, W>,
+        ) {
+            self.$queue.wait_until_released(cpu);
+        }
+
+        fn releases_before(
+            &self,
+            waiters: &$crate::WaitTable,
+            awaited: $crate::Awaited,
+        ) -> Option<u16> {
+            self.$queue.releases_before(waiters, awaited)
+        }
+    };
+}
+pub(crate) use waiters_of_handed_queue;
+
 /// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander and
 /// others, US patent application 2003/0200457): the lock's own `next` stands for the holder's
 /// node, so that a CPU needs a node only while it waits, and may hold any number of locks.

@@ -4,7 +4,7 @@ use crate::acquire;
 use crate::handed::HandedQueue;
 use crate::node::Gate;
 use crate::sync::MAX_CPUS;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A queue of CPUs, each of which waits at its own node, until the holder hands the lock to the
 /// first: J. M. Mellor-Crummey and M. L. Scott, "Algorithms for Scalable Synchronization on
@@ -64,17 +64,7 @@ impl RawLock for McsLock {
         Released::default()
     }
 
-    fn is_contended(&self) -> bool {
-        self.0.is_contended()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.0.wait_until_released(cpu);
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.0.releases_before(waiters, awaited)
-    }
+    crate::handed::waiters_of_handed_queue!(0);
 }
 
 #[cfg(test)]

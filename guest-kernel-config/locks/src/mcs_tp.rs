@@ -5,7 +5,7 @@ use crate::handed::HandedQueue;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
 use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
 /// open gate is ([`Awaited`]).
@@ -170,23 +170,13 @@ impl RawLock for McsTpLock {
         Released::default()
     }
 
-    fn is_contended(&self) -> bool {
-        self.queue.is_contended()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.queue.wait_until_released(cpu);
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.queue.releases_before(waiters, awaited)
-    }
+    crate::handed::waiters_of_handed_queue!(queue);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
+    use crate::{Handoff, Unwatched, WaitTable};
     use core::cell::Cell;
 
     #[test]

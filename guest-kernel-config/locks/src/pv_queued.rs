@@ -7,9 +7,7 @@ use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
 /// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
@@ -206,23 +204,13 @@ impl RawLock for PvQueuedLock {
         released
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
+    crate::queue::waiters_of_queue!(held);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
+    use crate::{Handoff, Unwatched, WaitTable};
 
     #[test]
     fn the_word_is_four_bytes() {

@@ -3,6 +3,31 @@
 use crate::node::{NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
 
+/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`Queue`] and a word in the field `$word`.
+macro_rules! waiters_of_queue {
+    ($word:ident) => {
+        fn is_contended(&self) -> bool {
+            !self.queue.is_empty()
+        }
+
+        fn wait_until_released<P: $crate::Pv, W: $crate::Watch>(
+            &self,
+            cpu: &$crate::Cpu<'_, P, W>,
+        ) {
+            self.$word.wait_until_released(|| cpu.pv.spin_hint());
+        }
+
+        fn releases_before(
+            &self,
+            waiters: &$crate::WaitTable,
+            awaited: $crate::Awaited,
+        ) -> Option<u16> {
+            waiters.nodes.releases_before(awaited, self.$word.is_held())
+        }
+    };
+}
+pub(crate) use waiters_of_queue;
+
 /// The waiters for a lock: the last of them; each node links to the one behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
