@@ -300,7 +300,7 @@ fn recording(
     count: u64,
     turns: &[(u64, u32)],
 ) -> anyhow::Result<PathBuf> {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const SLICE_NO_POINT: [u8; 4] = [0, 0, 1, 255];
     let mut bytes = b"PVTSCHED".to_vec();
     bytes.extend([VERSION, 2, 1, 0].map(u32::to_le_bytes).concat());

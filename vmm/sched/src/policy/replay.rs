@@ -16,9 +16,7 @@
 use hypercalls::telemetry::Point;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Pick, Policy, Ready, Setup, Verdict, View, Why, directed_yield::DirectedYield, rr::Rr,
-};
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
     event::{LockActivity, Observation, VcpuIndex},
     log::{Turn, TurnEnd},
@@ -46,14 +44,10 @@ pub struct Divergence {
     pub late: u64,
     /// Turns that ended in another way than recorded, not counted above.
     pub otherwise: u64,
-    /// Turns recorded to end outside of locks that were cut off inside one, a slice later. Earlier versions did not count
-    /// them.
-    #[serde(default)]
+    /// Turns recorded to end outside of locks that were cut off inside one, a slice later.
     pub cut: u64,
     /// Complete turns of the recording that are not repeated, because they began after a turn that was still open when the
-    /// recording ended. If not even the first turn can be repeated, open turns count, too. Earlier versions did not count
-    /// them.
-    #[serde(default)]
+    /// recording ended. If not even the first turn can be repeated, open turns count, too.
     pub left_out: u64,
 }
 
@@ -148,11 +142,7 @@ impl Replay {
         let turns: Box<[Turn]> = recorded.iter().take_while(fits).copied().collect();
         let vcpus = setup.vms.len();
         let (left_out, recorded) = (left_out(&turns, recorded), turns.len() as u64);
-        let spin_looks = match setup.recording.map_or(0, |recording| recording.spin_looks) {
-            // Version 1 recordings do not say.
-            0 if turns.iter().any(|turn| turn.end == TurnEnd::Spun) => DirectedYield::LOOKS,
-            looks => looks,
-        };
+        let spin_looks = setup.recording.map_or(0, |recording| recording.spin_looks);
         Self {
             turns,
             next: 0,
