@@ -88,7 +88,6 @@ fn variables_that_are_none() -> anyhow::Result<()> {
         ("PVTICKET_EMULATED_RESTARTS", "abc"),
         ("PVTICKET_EMULATED_INJECT", "abc"),
         ("PVTICKET_EMULATED_SPARE", "abc"),
-        ("PVTICKET_SLURM_PATIENCE", "not a number of seconds"),
         ("PVTICKET_BPF_FAULT", "program or ring"),
     ] {
         let run = pvticket(["compare", "--vcpus", "1"]).env(name, "abc");

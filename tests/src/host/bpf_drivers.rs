@@ -44,9 +44,10 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
     ensure!(text.contains("switches/s"), "{text}");
     let json: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
     for driver in DRIVERS {
-        let note = format!("  rr ({driver}) ticket: ");
-        let line = text.lines().find(|line| line.starts_with(&note) && line.contains("at least"));
-        ensure!(line.is_some_and(|line| line.contains(" p99 ")), "{driver}: {text}");
+        let note = format!("\n  -- ticket with driver {driver}\n");
+        let (_, notes) = text.split_once("\nNotes").with_context(|| text.to_owned())?;
+        let (_, of_driver) = notes.split_once(&note).with_context(|| text.to_owned())?;
+        ensure!(of_driver.contains("at least ") && of_driver.contains(" p99 "), "{driver}: {text}");
     }
     let lines = json["runs"][0]["lines"].as_array().context("no lines")?;
     let runs = lines.iter().filter(|line| line["figures"].is_object());

@@ -276,7 +276,6 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
     };
     refused("deep", &[], &["line 9", "unknown layout 'deep'"])?;
     refused("flat:max=1ms", &[], &["line 9", "'1ms' is not a quota"])?;
-    refused("per-vm", &["--on", "local"], &["cgroups per-vm with --on"])?;
     // As everywhere before someone delegates it.
     let script = format!(
         "{IN_EMULATED_HOST} run /spec.toml --dir /tmp/d 2>&1; echo $?; {BUSYBOX} ls /tmp/d 2>&1 || true"

@@ -3,6 +3,7 @@
 use base::plural::count;
 use study::{
     findings::{Diff, League, RunFacts, Study, Timed},
+    point::GuestKind,
     reproduction::Reproduction,
 };
 
@@ -101,7 +102,7 @@ impl Document {
         }
     }
 
-    /// Of a study that a command has just measured: the setup, the answers, and the tables of rates and preemptions, whose
+    /// Of a study that a command has just measured: the setup, the answers, and the tables of rates and preemptions. Other
     /// notes are in the whole report.
     pub fn summary(study: &Study) -> Self {
         let is_shown = |table: &Table| match table.id {
@@ -111,7 +112,13 @@ impl Document {
         };
         let Self { tables, setup, warnings, answer, leagues, findings, .. } = Self::of_study(study);
         let tables = tables.into_iter().filter(is_shown);
-        let tables = tables.map(|table| Table { note: String::new(), ..table }).collect();
+        // Preemptions of Linux guests are lower bounds, which the table's note states.
+        let has_linux = study.points.iter().any(|point| point.point.guest == GuestKind::Linux);
+        let brief = |table: Table| match table.id {
+            "behaviour" if has_linux => table,
+            _ => Table { note: String::new(), ..table },
+        };
+        let tables = tables.map(brief).collect();
         Self { tables, setup, warnings, answer, leagues, findings, ..Self::default() }
     }
 

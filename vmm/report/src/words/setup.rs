@@ -32,6 +32,7 @@ pub fn described(study: &Study) -> String {
     }
     axes(study, &mut lines);
     schedules(study, &mut lines);
+    faults(study, &mut lines);
     seeds(study, &mut lines);
     windows(study, &mut lines);
     lines.text
@@ -201,6 +202,14 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
         let slots: Vec<String> = slots.iter().map(u32::to_string).collect();
         let slots = names::listed(&slots);
         lines.add("policy", &format!("vCPUs on {slots} of CPUs {cpus}, jobs {}", run.run.jobs));
+    }
+}
+
+/// What points have besides their schedule.
+fn faults(study: &Study, lines: &mut SetupLines) {
+    for point in study.points.iter().map(|point| &point.point) {
+        lines.add("host", &point.host_extras().join(", "));
+        lines.add("faults", &point.fault.map_or_else(String::new, |fault| fault.to_string()));
     }
 }
 

@@ -263,7 +263,7 @@ fn comparisons(study: &Study) -> Option<Table> {
 fn behaviour(study: &Study) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
-                were preempted. All four are lower bounds: in Linux guests they cover only spinlocks. \
+                were preempted. All four are lower bounds, in Linux guests of spinlocks only. \
                 Jain: fairness between vCPUs, 1 is even; none of a workload that has not one worker on each.";
     let head = [
         "point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "queued/s", "wasted",
