@@ -35,7 +35,6 @@ files() {
         spec) echo vmm/study/src/spec/form.rs vmm/study/src/spec/matrix.rs \
             vmm/study/src/spec/exclude.rs vmm/study/src/spec/possible.rs ;;
         machine) echo vmm/sim/src/machine/file.rs vmm/sim/src/profile/file.rs ;;
-        control) echo vmm/lab/src/run/control/mod.rs vmm/lab/src/run/control/lines.rs ;;
         exits) echo vmm/kvm/src/exit.rs vmm/machine/src/vcpu/step.rs vmm/machine/src/devices/hypercall.rs \
             vmm/machine/src/vcpu/kicks.rs ;;
         core) echo vmm/sched/src/core.rs vmm/sched/src/accounting.rs ;;

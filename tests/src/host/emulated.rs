@@ -7,10 +7,7 @@ use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{
-    control::{Listening, is_measured},
-    first_cpu::BUSYBOX,
-};
+use super::{first_cpu::BUSYBOX, run};
 use crate::{
     files,
     form::by_form,
@@ -33,45 +30,28 @@ tests![
     ctrl_c_before_the_shell,
     a_program_with_its_files,
     unreadable_stdin_is_a_failure,
-    a_run_in_the_emulated_host_can_be_watched,
-    locks_of_a_linux_guest_are_counted_live,
+    a_signal_ends_a_run_in_the_emulated_host,
     the_option_selects_the_host_kernel,
     guests_boot_on_host_kernel_7 => Long("100 s; host::bpf boots guests there in make test"),
     a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
 ];
 
-/// The cells' live state and their results reach this host.
-fn a_run_in_the_emulated_host_can_be_watched() -> anyhow::Result<()> {
+/// The cells that have ended are kept, and the run can be resumed.
+fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
     let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
-                repetitions = 1\nseconds = 600\n";
-    let mut run = Listening::start_with(spec, &["--host", "emulated"])?;
-    let status = run.wait_for("measured", is_measured)?;
-    ensure!(status["at_work"][0]["point"]["host"] == "emulated", "{status}");
-    let vcpus = status["at_work"][0]["live"]["vcpus"].as_array().map(Vec::len);
-    ensure!(vcpus == Some(2), "{status}");
-    run.ask("stop")?;
-    run.stops()
-}
-
-/// The VMM cannot see the operations of a Linux guest's workload, but the guest's kernel counts the locks it takes.
-fn locks_of_a_linux_guest_are_counted_live() -> anyhow::Result<()> {
-    let spec = "guests = \"linux\"\nlocks = \"pv-ticket\"\nvcpus = 2\npolicies = \"rr\"\n\
-                repetitions = 1\nseconds = 600\n";
-    let mut run = Listening::start_with(spec, &["--host", "emulated"])?;
-    let taken = |status: &Value| -> Vec<u64> {
-        let vcpus = status["at_work"][0]["live"]["vcpus"].as_array().cloned().unwrap_or_default();
-        vcpus.iter().map(|vcpu| vcpu["taken"].as_u64().unwrap_or(0)).collect()
-    };
-    let all_take = |status: &Value| {
-        let taken = taken(status);
-        taken.len() == 2 && taken.iter().all(|count| *count > 10_000)
-    };
-    let first = run.wait_for("seen to take locks", all_take)?;
-    let grows = |status: &Value| taken(status).iter().sum::<u64>() > taken(&first).iter().sum();
-    let status = run.wait_for("seen to take more", grows)?;
-    ensure!(status["at_work"][0]["live"]["vcpus"][0]["operations"].is_null(), "{status}");
-    run.ask("stop")?;
-    run.stops()
+                repetitions = 500\nseconds = 0.1\n";
+    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
+    let dir = folder.path().join("run");
+    let command = pvticket(["run", "--host", "emulated", "--dir"]).args([&dir, &spec]);
+    let mut running = command.limit(240).start()?;
+    let cells =
+        || run::lines(&dir).map(|lines| lines.iter().filter(|line| line["kind"] == "cell").count());
+    running.wait_until("a cell that has ended", || cells().is_ok_and(|count| count > 0))?;
+    running.signal(Signal::INT)?;
+    running.wait()?.exits(130)?.complains(&[" left; resume with: pvticket run --resume "])?;
+    ensure!(cells()? > 0, "no cell is in the store");
+    Ok(())
 }
 
 /// A shell script in the emulated host, where `file` is `/spec.toml`.

@@ -14,7 +14,6 @@ mod bpf_share;
 mod cgroups;
 mod check;
 mod confinement;
-mod control;
 mod emulated;
 mod ends;
 mod examples;
@@ -103,7 +102,6 @@ pub fn tests() -> Vec<Test> {
         figures::TESTS,
         given_up::TESTS,
         sizes::TESTS,
-        control::TESTS,
         bad_usage::TESTS,
         bad_image::TESTS,
         access::TESTS,

@@ -215,7 +215,6 @@ fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
         pvticket(["boot", "--kernel", strange, "--", "true"]),
         pvticket(["report", strange]),
         pvticket(["trace", strange]),
-        pvticket(["top", strange]),
         pvticket([strange]),
     ] {
         let ran = program.run()?;

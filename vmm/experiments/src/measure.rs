@@ -14,7 +14,7 @@ use crate::{
     host::{HostKernelChoice, HostMode},
     plan::{Plan, Request},
     progress::Progress,
-    run::orders,
+    run::stop_listener,
     workers::{KernelFiles, Traced, Workers},
 };
 use base::{
@@ -117,13 +117,13 @@ pub fn measure(
 ) -> anyhow::Result<Measured> {
     let runtime = runtime::build()?;
     // Before the store exists: signals must end the run in order from its first moment.
-    let (_send, orders) = runtime.block_on(orders())?;
+    let stop = runtime.block_on(stop_listener())?;
     let mut begun = plan.begin(Some(folder.path()), kernels, None)?;
     let workers = Workers::new(&begun, asked.traced, asked.record)?;
     let summary = runtime.block_on(async {
         let (experiment, finished, store) = begun.parts();
         let mut progress = Progress::new(experiment, finished, asked.ends_at_failure);
-        run::run(experiment, finished, store, &workers, &mut progress, orders).await
+        run::run(experiment, finished, store, &workers, &mut progress, stop).await
     })?;
     Ok(Measured {
         record: RunRecord::read(folder.path())?,

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 
 use crate::{bar::on_stderr, plan::spoken};
 use base::{plural::noun, shown};
-use lab::run::{Order, Watcher, estimate, estimate_cell};
+use lab::run::{Watcher, estimate, estimate_cell};
 use os::streams::say;
 use study::{
     point::Point,
@@ -166,12 +166,8 @@ impl Watcher for Progress<'_> {
         self.stops_at_failure && self.has_failed
     }
 
-    fn ordered(&mut self, order: Order) {
-        self.say(match order {
-            Order::Pause => "paused: no further cell is started",
-            Order::Resume => "resumed",
-            Order::Stop => "stopping: the running cell is aborted; repeat to end at once",
-        });
+    fn stopping(&mut self) {
+        self.say("stopping: the running cell is aborted; repeat to end at once");
     }
 }
 

@@ -12,7 +12,6 @@ mod names;
 pub mod perfetto;
 pub mod replay;
 pub mod si;
-pub mod top;
 pub mod trace_text;
 pub mod words;
 mod work;

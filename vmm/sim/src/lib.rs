@@ -40,7 +40,7 @@ pub mod validate;
 mod vcpu;
 
 pub use effort::Effort;
-pub use engine::{Brake, Decisions, Kept, Sim, SimSnapshot, Stuck, VcpuSnapshot};
+pub use engine::{Brake, Decisions, Kept, Sim, Stuck};
 pub use figures::SimFigures;
 pub use guest::{LongestWaits, WaitTimes};
 pub use host::{HaltPoll, HostModel, Noise, Ple};

@@ -24,12 +24,12 @@ const QUEUES: [System; 9] = [
 
 /// Who has the lock, or has been handed it, and who is next, at one moment.
 fn owner_and_next(sim: &Sim) -> (Option<VcpuIndex>, Option<VcpuIndex>) {
-    let snapshot = sim.snapshot();
+    let activities = sim.activities();
     let only = |is: fn(&LockActivity) -> bool| {
-        let all = (0..).map(VcpuIndex).zip(&snapshot.vcpus);
-        let mut such = all.filter(|(_, vcpu)| is(&vcpu.activity)).map(|(index, _)| index);
+        let all = (0..).map(VcpuIndex).zip(&activities);
+        let mut such = all.filter(|(_, activity)| is(activity)).map(|(index, _)| index);
         let first = such.next();
-        assert_eq!(such.next(), None, "two of a kind: {snapshot:#?}");
+        assert_eq!(such.next(), None, "two of a kind: {activities:#?}");
         first
     };
     let next = only(|doing| matches!(doing, LockActivity::Waiting { distance: Some(1), .. }));

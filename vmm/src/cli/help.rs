@@ -20,7 +20,6 @@ const GROUPS: [HelpGroup; 4] = [
             ("check", "Test the spinlocks of your own kernel, as KTAP"),
             ("run", "Run an experiment from its spec"),
             ("report", "Report the results of runs: figures, comparisons, a page"),
-            ("top", "Watch a run live"),
             ("export", "Write the cells of runs as one table"),
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
             ("reproduce", "Put published figures beside ours"),
@@ -52,7 +51,6 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("check", ["check --quick", "check --compare old/bzImage new/bzImage"]),
     ("run", ["run league --quick", "run spec.toml --only vcpus=2x --dry-run"]),
     ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
-    ("top", ["top", "top runs/collapse --once"]),
     ("export", ["export runs/collapse --csv cells.csv", "export runs/a runs/b --json -"]),
     ("trace", ["trace timeline.pb", "trace timeline.pb --top 3 --json"]),
     (

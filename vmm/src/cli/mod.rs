@@ -32,7 +32,6 @@ mod system_map;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tiny;
-mod top;
 mod trace;
 mod variables;
 
@@ -71,7 +70,6 @@ enum Command {
     Check(check_command::CheckArgs),
     Run(Box<run::RunArgs>),
     Report(report_command::ReportArgs),
-    Top(top::TopArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Locks(locks_command::LocksArgs),
@@ -157,7 +155,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Check(args) => check_command::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report_command::run(&args),
-        Command::Top(args) => top::run(&args),
         Command::Cells(args) => cells::run(args),
         Command::Locks(args) => Ok(locks_command::run(&args)),
         Command::Sim(args) => sim_command::run(&args),

@@ -22,7 +22,7 @@ use experiments::{
     host::HostMode,
     options::RunOptions,
     plan::{self, MOST_JOBS, built_in},
-    run::{self, Outlets},
+    run,
     workers::KernelFiles,
 };
 use lab::host::topology;
@@ -95,11 +95,6 @@ pub struct RunArgs {
     #[command(flatten)]
     seccomp: SeccompArgs,
 
-    /// Serve status, pause, resume, stop and live figures on a Unix socket (see pvticket top)
-    /// [default path: control.sock in the run's directory]
-    #[arg(long, value_name = "PATH", num_args = 0..=1)]
-    listen: Option<Option<PathBuf>>,
-
     /// Write a timeline of each point's first cell to this file, for ui.perfetto.dev and
     /// pvticket trace
     #[arg(long, value_name = "F")]
@@ -110,7 +105,7 @@ pub struct RunArgs {
 
     /// Measure part K of N of the rounds, into a store of its own in the directory of --dir; the same
     /// command again resumes it. report and export of that directory read all parts
-    #[arg(long, value_name = "K/N", requires = "dir", conflicts_with_all = ["jobs", "trace", "listen"])]
+    #[arg(long, value_name = "K/N", requires = "dir", conflicts_with_all = ["jobs", "trace"])]
     part: Option<Part>,
 
     /// Print a script for sbatch that measures the run in N parts, one on each node
@@ -217,9 +212,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         say(format_args!("pvticket: part {part} is done already"));
         return finish(options.dir.as_deref().unwrap_or(Path::new(".")), false);
     }
-    let socket = args.listen.as_ref().map(Option::as_deref);
-    let outlets = Outlets { socket, trace: args.trace.as_deref() };
-    let (dir, summary) = run::run(plan, &options, outlets)?;
+    let (dir, summary) = run::run(plan, &options, args.trace.as_deref())?;
     finish(&dir, summary.stopped)
 }
 

@@ -16,13 +16,11 @@ pub mod guest;
 pub mod host;
 pub mod host_window;
 pub mod latencies;
-pub mod live;
 pub mod plan;
 pub mod point;
 pub mod reproduction;
 pub mod spec;
 pub mod stats;
-pub mod status;
 pub mod store;
 pub mod sync_counters;
 #[cfg(any(test, feature = "testing"))]

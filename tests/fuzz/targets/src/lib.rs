@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a target may panic: that is a finding")]
 
-mod control;
 mod exits;
 mod input;
 mod kernels;
@@ -67,7 +66,6 @@ targets! {
     store: stores::store, stores::store_seeds;
     spec: specs::spec, specs::spec_seeds;
     machine: specs::machine, specs::machine_seeds;
-    control: control::control, control::seeds;
     exits: exits::exits, exits::seeds;
     core: schedules::core, schedules::core_seeds;
     locks: locks::locks, locks::seeds;

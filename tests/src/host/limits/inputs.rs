@@ -1,12 +1,9 @@
-//! Oversized or blocking files, lines and requests.
+//! Oversized or blocking files and lines.
 
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader, Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    io::Write,
     path::{Path, PathBuf},
-    thread,
-    time::Duration,
 };
 
 use anyhow::ensure;
@@ -209,38 +206,6 @@ pub const ROWS: &[Row] = &[
         feed: |_| Ok(quick(&["cells"])?.input(Input::Bytes(vec![b' '; 4 << 20]))),
         check: nothing_else,
     },
-    Row {
-        input: "control socket: 64 KiB of a request",
-        limit: "64 KiB",
-        end: Says(130, &["1 cell is left; resume with: pvticket run --resume "]),
-        memory: 256,
-        feed: nagged_run,
-        check: |folder, _| {
-            let answer = fs::read_to_string(folder.path().join("run/answer"))?;
-            ensure!(answer.contains("a line is longer than 64 KiB"), "{answer}");
-            Ok(())
-        },
-    },
-    Row {
-        input: "top: an answer without an end",
-        limit: "16 MiB",
-        end: OneLine(1, &["a line is longer than 16 MiB"]),
-        memory: 96,
-        feed: |folder| {
-            let socket = folder.path().join("socket");
-            let listener = UnixListener::bind(&socket)?;
-            thread::spawn(move || {
-                let (mut stream, _) = listener.accept()?;
-                loop {
-                    stream.write_all(&[b' '; 1 << 16])?;
-                }
-                #[allow(unreachable_code)]
-                std::io::Result::Ok(())
-            });
-            Ok(quick(&["top"])?.args([socket]))
-        },
-        check: nothing_else,
-    },
 ];
 
 /// The store's file in a run's directory.
@@ -318,29 +283,4 @@ fn replay(file: &Path) -> anyhow::Result<Program> {
     let words = ["--host", "direct", "--vcpus", "2", "--slots", "1", "--runs", "1"];
     let compare = quick(&["compare", "--seconds", "0.1", "--policy", &policy])?;
     Ok(compare.args(words))
-}
-
-/// A run that is sent an endless request. Its answer is noted, and it is stopped.
-fn nagged_run(folder: &TempDir) -> anyhow::Result<Program> {
-    let spec = format!("{ONE}seconds = 600\n");
-    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
-    let [dir, socket] = ["run", "socket"].map(|name| folder.path().join(name));
-    let (to, from) = (dir.join("answer"), socket.clone());
-    thread::spawn(move || -> anyhow::Result<()> {
-        let connect = || loop {
-            match UnixStream::connect(&from) {
-                Ok(stream) => break stream,
-                Err(_) => thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let stream = connect();
-        // No more than it reads: with unread input pending, its answer would be lost.
-        (&stream).write_all(&[b'x'; 64 << 10])?;
-        let mut answer = String::new();
-        BufReader::new(stream.take(1 << 20)).read_line(&mut answer)?;
-        fs::write(to, answer)?;
-        Ok(connect().write_all(b"{\"do\":\"stop\"}\n")?)
-    });
-    let run = quick(&["run", "--host", "direct", "--dir"])?.args([&dir]);
-    Ok(run.args([Path::new("--listen"), &socket, &spec]))
 }

@@ -29,9 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Between that moment and the signal.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// The time in which `top` must have printed a frame, if it can.
-const FRAME: Duration = Duration::from_secs(2);
-
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
@@ -45,8 +42,6 @@ pub enum Subject {
     Run,
     /// `compare`.
     Compare,
-    /// `top`, which prints a single frame without a terminal.
-    Top,
 }
 
 /// What all cells share.
@@ -54,22 +49,20 @@ pub enum Subject {
 pub struct World {
     /// A full disk.
     pub disk: Disk,
-    /// The control socket of a run.
-    socket: PathBuf,
     busybox: PathBuf,
 }
 
 impl World {
-    /// Uses this disk and the run that listens at `socket`.
-    pub fn new(disk: Disk, socket: PathBuf) -> anyhow::Result<Self> {
-        Ok(Self { disk, socket, busybox: files::cached("busybox/busybox")? })
+    /// Uses this disk.
+    pub fn new(disk: Disk) -> anyhow::Result<Self> {
+        Ok(Self { disk, busybox: files::cached("busybox/busybox")? })
     }
 }
 
 impl Subject {
     /// All subjects.
-    pub const ALL: [Self; 6] =
-        [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare, Self::Top];
+    pub const ALL: [Self; 5] =
+        [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare];
 
     /// The heading of its table.
     pub const fn name(self) -> &'static str {
@@ -79,7 +72,6 @@ impl Subject {
             Self::EmulatedAtWork => "emulate, at work",
             Self::Run => "run",
             Self::Compare => "compare",
-            Self::Top => "top",
         }
     }
 
@@ -99,7 +91,7 @@ impl Subject {
 
     /// Does it hold the terminal in raw mode?
     pub const fn is_raw(self) -> bool {
-        matches!(self, Self::Direct | Self::Emulated | Self::Top)
+        matches!(self, Self::Direct | Self::Emulated)
     }
 
     /// The exit status that follows from its output, whatever the signal.
@@ -108,8 +100,6 @@ impl Subject {
             // These write results at their end, and have no room for them.
             (Self::Direct | Self::EmulatedAtWork | Self::Compare, Output::FullDisk) => Some(1),
             (Self::Direct | Self::EmulatedAtWork, Output::ClosedPipe) => Some(141),
-            (Self::Top, Output::File | Output::ClosedPipe) => Some(0),
-            (Self::Top, Output::FullDisk) => Some(1),
             _ => None,
         }
     }
@@ -147,7 +137,6 @@ impl Subject {
                 let program = pvticket(["compare", "--host", "direct", "--vcpus", "1"]);
                 program.args(["--seconds", "600", "--json"]).args([path("json")])
             }
-            Self::Top => pvticket(["top"]).args([&world.socket]),
         }
         .limit(PATIENCE.as_secs())
         .input(Input::Silence))
@@ -156,11 +145,9 @@ impl Subject {
     /// Waits until it is up; false if it ended before.
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
-        // Outputs that end it are waited for; a single frame is printed without checking for
-        // signals.
+        // Outputs that end it are waited for.
         let patience = match (self, output) {
             (Self::Compare, _) | (_, Output::Tty) => None,
-            (Self::Top, Output::StalledPipe) => Some(FRAME),
             _ => self.own_status(output).map(|_| PATIENCE),
         };
         if let Some(patience) = patience {

@@ -36,7 +36,6 @@ use machine::{
 };
 use study::{
     guest::kernels::{self, Kernels},
-    live::Phase,
     store::record::Figures,
     timeline::Timeline,
 };
@@ -134,8 +133,7 @@ impl Cell for LinuxCell {
         let mut watch = HostWatch::new(run.point, run.cpus);
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
             machines.let_others_go();
-            machines.show_linux(run);
-            watch.look(machines.gathering.phase() == Phase::Measured);
+            watch.look(machines.gathering.is_measured());
             thread::sleep(LOOK_EVERY);
         }
         watch.look(false);

@@ -14,7 +14,7 @@ use base::{
 };
 use machine::{
     clock::Moment,
-    driver::{Account, Meter, SchedReport, ScheduleSnapshot},
+    driver::{Account, Meter, SchedReport},
     vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
 };
 use study::timeline::{TimeSpan, Timeline};
@@ -155,11 +155,6 @@ impl Machines {
     /// The schedule's account now, if it is a pvticket schedule.
     pub(super) fn account(&self) -> Option<Account> {
         self.schedule.account()
-    }
-
-    /// A snapshot of the schedule, if it is a pvticket schedule.
-    pub(super) fn snapshot(&self) -> Option<ScheduleSnapshot> {
-        self.schedule.snapshot()
     }
 
     /// Stops all machines; `run` is the run that they were started for.

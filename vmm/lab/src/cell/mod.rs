@@ -2,7 +2,6 @@
 
 pub mod linux;
 mod linux_outcome;
-pub mod live;
 mod machines;
 pub mod payload;
 pub mod simulated;
@@ -15,7 +14,6 @@ use locks::System;
 use thiserror::Error;
 
 use super::{Interrupt, host::cgroups::ThreadFiles};
-use crate::cell::live::LiveObserver;
 use base::{
     backend::PvBackend,
     host_counts::ThreadTimes,
@@ -60,8 +58,6 @@ pub struct RunSpec<'a> {
     pub record: bool,
     /// Record every event, for [`Measurement::timeline`].
     pub trace: bool,
-    /// An observer that gets live figures during the run.
-    pub onlooker: Option<&'a dyn LiveObserver>,
     /// The schedule, if it has been started already.
     pub started: Option<Schedule>,
 }
@@ -240,7 +236,6 @@ impl<'a> RunSpec<'a> {
             replay: None,
             record: false,
             trace: false,
-            onlooker: None,
             started: None,
         }
     }

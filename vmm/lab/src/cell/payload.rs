@@ -27,8 +27,8 @@ use machine::{
 };
 use sched::log::VmProgress;
 use study::{
-    latencies::Latencies, live::Phase, point::Point, store::record::Figures,
-    sync_counters::WorkCounts, timeline::TimeSpan,
+    latencies::Latencies, point::Point, store::record::Figures, sync_counters::WorkCounts,
+    timeline::TimeSpan,
 };
 
 /// How long the vCPUs may take to reach the start barrier. The slowest case, 128 spinning vCPUs on
@@ -102,16 +102,12 @@ impl PayloadCell {
         let shared: Vec<SharedView<'_>> =
             machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
         for (shared, vcpus) in shared.iter().zip(run.point.sizes()) {
-            wait_for_all(machines, (shared, vcpus), run, interrupt)?;
+            wait_for_all(machines, (shared, vcpus), interrupt)?;
         }
         shared.iter().try_for_each(SharedView::go)?;
         let rate = tsc::Rate::start();
         let mut meters = Meters::new(machines, run);
-        let look = |phase, meters: &mut Meters| {
-            meters.read();
-            machines.show(run, phase);
-        };
-        pause(machines, run.method.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
+        pause(machines, run.method.warm_up, interrupt, || meters.read())?;
         // The guest's counts are read inside our window: even if this thread is preempted between
         // the two readings, they have no call that the VMM has not counted.
         let mut watch = HostWatch::new(run.point, run.cpus);
@@ -122,7 +118,7 @@ impl PayloadCell {
         let from = Moment::now().reading();
         pause(machines, run.point.duration, interrupt, || {
             watch.look(true);
-            look(Phase::Measured, &mut meters);
+            meters.read();
         })?;
         let (after, counts) = (self.read(machines, &shared, run)?, machines.counts() - counts);
         let since = machines.host_counts();
@@ -286,7 +282,7 @@ fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     })
 }
 
-/// Waits for a time or until a machine has ended; calls `look` now and then for the observer.
+/// Waits for a time or until a machine has ended; calls `look` now and then.
 fn pause(
     machines: &Machines,
     duration: Duration,
@@ -308,7 +304,6 @@ fn pause(
 fn wait_for_all(
     machines: &Machines,
     (shared, vcpus): (&SharedView<'_>, VcpuCount),
-    run: &RunSpec<'_>,
     interrupt: &Interrupt,
 ) -> Result<(), CellError> {
     let deadline = Instant::now() + ARRIVAL;
@@ -324,7 +319,6 @@ fn wait_for_all(
             let times = machines.times();
             return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL, times });
         }
-        machines.show(run, Phase::Boot);
         thread::sleep(ARRIVAL_LOOK);
     }
 }

@@ -10,7 +10,7 @@ use machine::{
     driver::{Account, AccountDelta},
     vm::Schedule,
 };
-use study::{live::Phase, timeline::TimeSpan};
+use study::timeline::TimeSpan;
 
 /// The machines of a run, at the barrier and in their windows.
 #[derive(Debug)]
@@ -104,19 +104,11 @@ impl Gathering {
         self.lock().guests[vm].gone = true;
     }
 
-    /// The phase that the machines are in.
-    pub(super) fn phase(&self) -> Phase {
-        let state = self.lock();
-        let any = |is: fn(&GuestWindow) -> bool| state.guests.iter().any(is);
-        if any(|guest| guest.arrivals == 0) {
-            Phase::Boot
-        } else if any(|guest| guest.begun > guest.ended) {
-            Phase::Measured
-        } else if any(|guest| guest.begun == 0) {
-            Phase::WarmUp
-        } else {
-            Phase::Running
-        }
+    /// Have all machines arrived, and is one in its window?
+    pub(super) fn is_measured(&self) -> bool {
+        let guests = &self.lock().guests;
+        guests.iter().all(|guest| guest.arrivals > 0)
+            && guests.iter().any(|guest| guest.begun > guest.ended)
     }
 
     /// The figures; None if not all machines have completed a window.
@@ -222,12 +214,12 @@ mod tests {
         let gathering = Gathering::new(2, Schedule::Host);
         let (a, b) = (gathering.seat(0), gathering.seat(1));
         a.step(BenchStep::Ready, exits(5), HostCounts::default());
-        assert!(!a.is_open() && gathering.phase() == Phase::Boot);
+        assert!(!a.is_open());
         b.step(BenchStep::Ready, exits(5), HostCounts::default());
-        assert!(a.is_open() && b.is_open() && gathering.phase() == Phase::WarmUp);
+        assert!(a.is_open() && b.is_open() && !gathering.is_measured());
         a.step(BenchStep::Begins, exits(10), HostCounts::default());
         b.step(BenchStep::Begins, exits(100), HostCounts::default());
-        assert_eq!(gathering.phase(), Phase::Measured);
+        assert!(gathering.is_measured());
         a.step(BenchStep::Ends, exits(11), HostCounts::default());
         assert!(!a.is_open() && b.is_open(), "b is still measured");
         assert!(gathering.windows().is_none());

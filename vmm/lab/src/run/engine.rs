@@ -1,4 +1,4 @@
-//! The loop of a run: gives cells to workers, hears their reports, obeys orders, and stores results.
+//! The loop of a run: gives cells to workers, receives their reports, and stores results.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -6,18 +6,19 @@ use std::{
 };
 
 use tokio::{
-    sync::mpsc::{self, Receiver, UnboundedReceiver},
+    sync::mpsc::{self, Receiver},
     time::{Instant, sleep_until},
 };
 
 use super::{
-    Order, RunError, Summary, Watcher, WorkerPool,
+    RunError, Summary, Watcher, WorkerPool,
     job::{Ended, Job, WorkerMessage},
     worker_handle::{Reports, WorkerHandle, WorkerReport},
 };
 use crate::host::{allowed_cpus, around::HostWatch};
 use base::units::{CpuList, Nanos};
 use machine::clock;
+use os::signals::interrupt::Listener;
 use study::{
     host_window::{HostMoment, HostWindow},
     point::{HostKind, Point},
@@ -36,7 +37,7 @@ const DEATHS: u32 = 3;
 const REPORTS: usize = 64;
 
 /// How long workers have to abort their cells when the run stops.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// Runs all cells of `experiment` except the `finished` ones, and appends them to `store`.
 pub async fn run(
@@ -45,7 +46,7 @@ pub async fn run(
     store: &mut Store,
     workers: &dyn WorkerPool,
     watcher: &mut dyn Watcher,
-    orders: UnboundedReceiver<Order>,
+    stop: Listener,
 ) -> Result<Summary, RunError> {
     let cells = experiment.cells();
     let mut run = RunLoop {
@@ -53,8 +54,7 @@ pub async fn run(
         store,
         workers,
         watcher,
-        orders,
-        paused: false,
+        stop,
         stopping: None,
         summary: Summary::default(),
         own_cpus: allowed_cpus().ok(),
@@ -73,9 +73,8 @@ struct RunLoop<'a> {
     store: &'a mut Store,
     workers: &'a dyn WorkerPool,
     watcher: &'a mut dyn Watcher,
-    orders: UnboundedReceiver<Order>,
-    paused: bool,
-    /// When the run gives up waiting for its workers; set by [`Order::Stop`].
+    stop: Listener,
+    /// When the run gives up waiting for its workers; set once the user ends the run.
     stopping: Option<Instant>,
     summary: Summary,
     /// The CPUs of this host that the run has had at its begin.
@@ -117,7 +116,7 @@ impl RunLoop<'_> {
                 self.summary.left += std::mem::take(&mut queue).len() as u32;
             }
             for (number, bench) in benches.iter_mut().enumerate() {
-                if self.paused || self.stopping.is_some() || bench.cell.is_some() {
+                if self.stopping.is_some() || bench.cell.is_some() {
                     continue;
                 }
                 if let Some(next) = bench.next(&mut queue) {
@@ -134,7 +133,7 @@ impl RunLoop<'_> {
                 Some((number, report)) = reports.recv() => {
                     self.hear(&mut benches[number], report, host).await?;
                 }
-                Some(order) = self.orders.recv() => self.obey(order, &mut benches),
+                () = self.stop.raised(), if self.stopping.is_none() => self.abort(&mut benches),
                 () = sleep_until(deadline), if self.stopping.is_some() => {
                     // Dropping the handle kills the worker, which is then reported as gone.
                     benches.iter_mut().for_each(|bench| bench.hand = None);
@@ -170,32 +169,21 @@ impl RunLoop<'_> {
         let point = &self.experiment.points[cell.point];
         let method = self.experiment.method;
         self.watcher.started(&cell, point);
-        let live = self.watcher.wants_live();
         let extras = self.workers.extras(&cell, point);
         let machine = self.experiment.machine_text(point).map(str::to_owned);
         let point = point.clone();
-        let job = Job { cell: cell.cell, point, machine, method, cpus, live, extras };
+        let job = Job { cell: cell.cell, point, machine, method, cpus, extras };
         if let Some(hand) = &mut bench.hand {
             hand.give(&job).await?;
         }
         Ok(())
     }
 
-    fn obey(&mut self, order: Order, benches: &mut [WorkerSlot]) {
-        self.watcher.ordered(order);
-        match order {
-            Order::Pause => self.paused = true,
-            Order::Resume => self.paused = false,
-            Order::Stop if self.stopping.is_none() => {
-                self.stopping = Some(Instant::now() + PATIENCE);
-                benches
-                    .iter_mut()
-                    .filter_map(|bench| bench.hand.as_mut())
-                    .for_each(WorkerHandle::dismiss);
-            }
-            // A second stop kills the workers at once.
-            Order::Stop => self.stopping = Some(Instant::now()),
-        }
+    /// Lets the workers abort their cells.
+    fn abort(&mut self, benches: &mut [WorkerSlot]) {
+        self.watcher.stopping();
+        self.stopping = Some(Instant::now() + PATIENCE);
+        benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(WorkerHandle::dismiss);
     }
 
     async fn hear(
@@ -215,12 +203,6 @@ impl RunLoop<'_> {
                 }
                 if let Some((cell, _)) = bench.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
                     self.keep(&cell, *ended)?;
-                }
-                Ok(())
-            }
-            WorkerReport::WorkerMessage(WorkerMessage::Live(live)) => {
-                if bench.cell.is_some_and(|(cell, _)| cell.cell == live.cell) {
-                    self.watcher.live(*live);
                 }
                 Ok(())
             }

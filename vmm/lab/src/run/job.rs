@@ -7,7 +7,6 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use study::{
-    live::Live,
     point::Point,
     spec::Method,
     store::record::{Load, Outcome},
@@ -28,9 +27,6 @@ pub struct Job {
     pub method: Method,
     /// CPUs of the worker's host, the first of which are the slots; None: all CPUs it may use.
     pub cpus: Option<Vec<usize>>,
-    /// Send [`WorkerMessage::Live`] while the cell runs.
-    #[serde(default)]
-    pub live: bool,
     /// What to send with the result.
     #[serde(default)]
     pub extras: Extras,
@@ -74,8 +70,6 @@ pub enum WorkerMessage {
     },
     /// The cell has ended.
     Ended(Box<Ended>),
-    /// The state of the running cell; sent only if the job asked for it.
-    Live(Box<Live>),
 }
 
 /// The result of a cell.

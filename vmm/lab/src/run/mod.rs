@@ -1,14 +1,11 @@
 //! Runs an experiment in worker processes: what a run asks of its caller, and how it ends.
 
-pub mod control;
 mod engine;
 mod estimate;
 pub mod job;
 pub mod job_lines;
-mod live_reporter;
 pub mod only_job;
 pub mod relay;
-pub mod status;
 pub mod worker;
 mod worker_handle;
 
@@ -23,7 +20,6 @@ pub use worker_handle::HandError;
 
 use job::{Bytes, Extras};
 use study::{
-    live::Live,
     point::{HostKind, Point},
     spec::{Experiment, PlannedCell},
     store::{StoreError, record::CellLine},
@@ -44,17 +40,6 @@ pub enum RunError {
     /// A job cannot be serialized.
     #[error("cannot tell a worker what to run")]
     Job(#[from] serde_json::Error),
-}
-
-/// An order to a run in progress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Begin no more cells.
-    Pause,
-    /// Begin cells again after a pause.
-    Resume,
-    /// Abort the cells under way, and end.
-    Stop,
 }
 
 /// How the workers of a run are started.
@@ -92,14 +77,8 @@ pub trait Watcher {
     fn has_enough(&self) -> bool {
         false
     }
-    /// Should workers send live reports?
-    fn wants_live(&self) -> bool {
-        false
-    }
-    /// A live report has come.
-    fn live(&mut self, _: Live) {}
-    /// The run has received an order.
-    fn ordered(&mut self, order: Order);
+    /// The user ends the run: the cells under way are aborted.
+    fn stopping(&mut self);
 }
 
 /// How a run ended.

@@ -1,8 +1,7 @@
 use std::{env, fs, path::PathBuf, process};
 
-use tokio::sync::mpsc;
-
 use super::*;
+use os::signals::interrupt::Interrupt;
 use study::{
     spec::{Experiment, Setting},
     store::{
@@ -78,7 +77,7 @@ impl Watcher for Log {
         self.died.push(format!("cell {}: {reason}", cell.cell));
     }
 
-    fn ordered(&mut self, _: Order) {}
+    fn stopping(&mut self) {}
 }
 
 fn experiment(host: HostKind) -> Experiment {
@@ -95,7 +94,13 @@ struct Ran {
 }
 
 /// Runs eight cells except the `finished` ones.
-fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: &[Order]) -> Ran {
+fn ran(
+    name: &str,
+    host: HostKind,
+    workers: &Scripts,
+    finished: &[u32],
+    interrupt: &Interrupt,
+) -> Ran {
     let dir = env::temp_dir().join(format!("pvticket-run-{}-{name}", process::id()));
     let _ = fs::remove_dir_all(&dir);
     let experiment = experiment(host);
@@ -117,13 +122,14 @@ fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: 
         machines: Vec::new(),
     };
     let mut store = Store::create(&dir, run_line).unwrap();
-    let (send, receive) = mpsc::unbounded_channel();
-    orders.iter().for_each(|order| send.send(*order).unwrap());
     let mut log = Log::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let finished = finished.iter().copied().collect();
     let summary = runtime
-        .block_on(run(&experiment, &finished, &mut store, workers, &mut log, receive))
+        .block_on(async {
+            let stop = interrupt.listener().unwrap();
+            run(&experiment, &finished, &mut store, workers, &mut log, stop).await
+        })
         .unwrap();
     let stored = study::store::read(&dir).unwrap().cells;
     fs::remove_dir_all(dir).unwrap();
@@ -136,17 +142,19 @@ fn one(each: &str) -> Scripts {
 
 #[test]
 fn every_cell_that_is_left_is_run_once_and_stored() {
-    let Ran { summary, log, stored } = ran("all", HostKind::Direct, &one(":"), &[0, 3], &[]);
+    let Ran { summary, log, stored } =
+        ran("all", HostKind::Direct, &one(":"), &[0, 3], &Interrupt::never());
     assert_eq!(summary, Summary { done: 6, ..Summary::default() });
     let cells: Vec<u32> = stored.iter().map(|line| line.cell).collect();
     assert_eq!(cells, [1, 2, 4, 5, 6, 7]);
     assert_eq!(log.ended.len(), 6);
     let side_by_side = Scripts { script: script(":", ":"), jobs: 3 };
-    let mut cells: Vec<u32> = ran("jobs", HostKind::Direct, &side_by_side, &[], &[])
-        .stored
-        .iter()
-        .map(|line| line.cell)
-        .collect();
+    let mut cells: Vec<u32> =
+        ran("jobs", HostKind::Direct, &side_by_side, &[], &Interrupt::never())
+            .stored
+            .iter()
+            .map(|line| line.cell)
+            .collect();
     cells.sort_unstable();
     assert_eq!(cells, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
@@ -154,7 +162,8 @@ fn every_cell_that_is_left_is_run_once_and_stored() {
 #[test]
 fn a_dead_worker_costs_its_cell_and_no_other() {
     let workers = one("[ $n = 2 ] && { echo gone >&2; exit 3; }");
-    let Ran { summary, log, .. } = ran("dead", HostKind::Direct, &workers, &[], &[]);
+    let Ran { summary, log, .. } =
+        ran("dead", HostKind::Direct, &workers, &[], &Interrupt::never());
     assert_eq!((summary.done, summary.failed, summary.left), (7, 1, 0));
     let (_, how) = log.ended.iter().find(|(cell, _)| *cell == 2).unwrap();
     assert!(how.contains("exit status: 3") && how.contains("gone"), "{how}");
@@ -163,7 +172,8 @@ fn a_dead_worker_costs_its_cell_and_no_other() {
 #[test]
 fn an_unknown_message_ends_a_worker() {
     let workers = one("[ $n = 1 ] && echo nonsense");
-    let Ran { summary, log, .. } = ran("nonsense", HostKind::Direct, &workers, &[], &[]);
+    let Ran { summary, log, .. } =
+        ran("nonsense", HostKind::Direct, &workers, &[], &Interrupt::never());
     assert_eq!((summary.done, summary.failed), (7, 1));
     assert!(log.ended.iter().any(|(_, how)| how.contains("an invalid message")), "{:?}", log.ended);
 }
@@ -176,12 +186,14 @@ fn a_worker_that_dies_between_cells_costs_none() {
     let before =
         format!("[ $n = 3 ] && [ ! -e {0} ] && {{ touch {0}; exit 1; }}", marker.display());
     let workers = Scripts { script: script(&before, ":"), jobs: 1 };
-    let Ran { summary, log, .. } = ran("between", HostKind::Direct, &workers, &[], &[]);
+    let Ran { summary, log, .. } =
+        ran("between", HostKind::Direct, &workers, &[], &Interrupt::never());
     assert_eq!((summary.done, summary.failed, log.died.len()), (8, 0, 1));
     fs::remove_file(marker).unwrap();
     // A worker that always dies before its first cell is not restarted forever.
     let workers = Scripts { script: script("exit 1", ":"), jobs: 1 };
-    let Ran { summary, log, .. } = ran("never", HostKind::Direct, &workers, &[], &[]);
+    let Ran { summary, log, .. } =
+        ran("never", HostKind::Direct, &workers, &[], &Interrupt::never());
     assert_eq!((summary.done, summary.failed, log.died.len()), (0, 8, 16));
 }
 
@@ -191,31 +203,25 @@ fn what_costs_an_emulated_host_its_life_is_run_again_a_few_times() {
     let _ = fs::remove_file(&marker);
     let workers =
         one(&format!("[ $n = 1 ] && [ ! -e {0} ] && {{ touch {0}; exit 1; }}", marker.display()));
-    let Ran { summary, log, .. } = ran("again", HostKind::Emulated, &workers, &[], &[]);
+    let Ran { summary, log, .. } =
+        ran("again", HostKind::Emulated, &workers, &[], &Interrupt::never());
     assert_eq!((summary.done, summary.failed), (8, 0));
     assert_eq!(log.died.len(), 1);
     fs::remove_file(marker).unwrap();
     let workers = one("[ $n = 1 ] && exit 1");
-    let Ran { summary, log, .. } = ran("thrice", HostKind::Emulated, &workers, &[], &[]);
+    let Ran { summary, log, .. } =
+        ran("thrice", HostKind::Emulated, &workers, &[], &Interrupt::never());
     assert_eq!((summary.done, summary.failed, log.died.len()), (7, 1, 2));
 }
 
-/// A worker that ignores the end of its input is killed; at the second order at once.
+/// A worker that ignores the end of its input is killed.
 #[test]
 fn stopped_it_aborts_what_is_under_way_and_leaves_the_rest() {
-    let orders = [Order::Stop, Order::Stop];
+    let interrupt = Interrupt::with_bell().unwrap();
+    interrupt.raise();
     let Ran { summary, log, stored } =
-        ran("stop", HostKind::Direct, &one("sleep 600"), &[], &orders);
+        ran("stop", HostKind::Direct, &one("sleep 600"), &[], &interrupt);
     assert_eq!((summary.done, summary.failed, summary.left, summary.stopped), (0, 0, 8, true));
     assert_eq!((log.ended.len(), stored.len()), (1, 1));
     assert_eq!(stored[0].outcome, Outcome::Aborted);
-}
-
-#[test]
-fn paused_it_begins_nothing() {
-    let orders = [Order::Pause, Order::Stop];
-    let Ran { summary, .. } = ran("pause", HostKind::Direct, &one(":"), &[], &orders);
-    assert!(summary.left >= 6 && summary.stopped, "{summary:?}");
-    let orders = [Order::Pause, Order::Resume];
-    assert_eq!(ran("resume", HostKind::Direct, &one(":"), &[], &orders).summary.done, 8);
 }

@@ -27,9 +27,7 @@ use super::{
     },
     job::{Bytes, Ended, Job, WorkerMessage},
     job_lines::{LONGEST_JOB, NoReader, lines},
-    live_reporter::LiveReporter,
 };
-use crate::cell::live::LiveObserver;
 use machine::{
     clock,
     vm::{Schedule, ScheduleError, left_behind},
@@ -147,15 +145,12 @@ pub(super) fn parse(line: &[u8]) -> Result<Job, WorkerError> {
 pub(super) fn run(
     job: &Job,
     tools: Tools<'_>,
-    mut output: &mut dyn Write,
+    output: &mut dyn Write,
     interrupt: &Interrupt,
     prepared: Prepared,
 ) -> Result<(), WorkerError> {
     say(output, &WorkerMessage::Begun { cell: job.cell })?;
-    let teller = LiveReporter::new(job.cell, &mut output);
-    let onlooker: &dyn LiveObserver = &teller;
-    let onlooker = job.live.then_some(onlooker);
-    let ended = PreparedJob { job, tools, interrupt, onlooker, prepared }.run();
+    let ended = PreparedJob { job, tools, interrupt, prepared }.run();
     say(output, &WorkerMessage::Ended(Box::new(ended)))
 }
 
@@ -171,7 +166,6 @@ struct PreparedJob<'a> {
     job: &'a Job,
     tools: Tools<'a>,
     interrupt: &'a Interrupt,
-    onlooker: Option<&'a dyn LiveObserver>,
     prepared: Prepared,
 }
 
@@ -216,7 +210,11 @@ impl PreparedJob<'_> {
     fn measure(&self, cpus: &CpuList) -> CellResult {
         let Job { cell: number, point, .. } = self.job;
         if point.guest == GuestKind::Sim {
-            return match simulated::simulate(&self.spec(cpus), *number, self.interrupt) {
+            return match simulated::simulate(
+                &spec(self.job, self.tools, cpus),
+                *number,
+                self.interrupt,
+            ) {
                 Ok(measurement) => self.done(measurement),
                 Err(simulated::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
@@ -235,7 +233,7 @@ impl PreparedJob<'_> {
             Some(Err(error)) => return failed(error).into(),
             None => None,
         };
-        let spec = RunSpec { cgroups, started, ..self.spec(cpus) };
+        let spec = RunSpec { cgroups, started, ..spec(self.job, self.tools, cpus) };
         // A schedule that was started before the cell is that of its first try only: this process may load no other
         // one into the host's kernel. Its window is noted in the report.
         let mut left = if spec.started.is_none() { MORE_TRIES } else { 0 };
@@ -272,10 +270,6 @@ impl PreparedJob<'_> {
         let recording = recording.filter(|_| self.job.extras.recording);
         let outcome = Outcome::Done { figures: Box::new(figures) };
         CellResult { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
-    }
-
-    fn spec<'b>(&'b self, cpus: &'b CpuList) -> RunSpec<'b> {
-        RunSpec { onlooker: self.onlooker, ..spec(self.job, self.tools, cpus) }
     }
 }
 

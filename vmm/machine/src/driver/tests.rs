@@ -232,13 +232,13 @@ impl World {
 
 /// Checks that each vCPU that has a slot is running on it, whenever it is called.
 fn look(driver: &Driver) {
-    let ScheduleSnapshot { vcpus, slots, .. } = driver.snapshot();
-    for (ix, seen) in vcpus.iter().enumerate() {
-        assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
-        let whose = |slot: SlotId| slots[slot.0 as usize].1;
-        match seen.state {
-            Some(State::Running(slot)) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
-            _ => assert!(slots.iter().all(|(_, whose)| *whose != Some(VcpuIndex(ix as u32)))),
+    let core = &driver.lock().core;
+    for vcpu in (0..driver.vms.len() as u32).map(VcpuIndex) {
+        let (vm, id) = driver.id_of(vcpu);
+        assert_eq!((vm, id.0), (vcpu.0 as usize / VCPUS as usize, vcpu.0 % VCPUS));
+        match core.state(vcpu) {
+            State::Running(slot) => assert_eq!(core.slots()[slot.0 as usize], Some(vcpu)),
+            _ => assert!(!core.slots().contains(&Some(vcpu))),
         }
     }
 }

@@ -50,6 +50,17 @@ impl Sim {
         self.core.policy().hits()
     }
 
+    /// The operations of each vCPU so far.
+    pub fn operations_by_vcpu(&self) -> Vec<u64> {
+        self.shared.all().iter().map(|doing| doing.operations.get()).collect()
+    }
+
+    /// The lock activity of each vCPU.
+    #[cfg(test)]
+    pub(crate) fn activities(&self) -> Vec<LockActivity> {
+        (0..self.vcpus.len()).map(|vcpu| self.activity(vcpu)).collect()
+    }
+
     /// The extensions of slices so far, of a policy that grants them.
     pub fn extensions(&self) -> Option<&Extensions> {
         self.core.policy().extensions()

@@ -10,7 +10,7 @@ use std::{
 use locks::System;
 use sim::machine::SHIPPED;
 use sim::{
-    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, SimSnapshot, Span, Spec,
+    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec,
     VcpuSnapshot, WaitTimes,
 };
 use thiserror::Error;
@@ -27,7 +27,6 @@ use os::artifacts::{ArtifactError, cache_dir};
 use sched::VcpuIndex;
 use study::{
     latencies::Latencies,
-    live::{CellView, Phase, SlotView, VcpuView},
     point::Point,
     store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
     timings::Timings,
@@ -170,7 +169,7 @@ pub fn simulate(
     sim.obey(&patience::brake(move || signals.raised()));
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
     let mut progress = Vec::new();
-    let mut run = |sim: &mut Sim, end: Picos, phase: Phase| {
+    let mut run = |sim: &mut Sim, end: Picos| {
         while sim.now() < end {
             if interrupt.raised() {
                 return Err(SimCellError::Interrupted);
@@ -179,17 +178,14 @@ pub fn simulate(
             if spec.trace {
                 progress.extend(timeline::progress(sim, point));
             }
-            if let Some(onlooker) = spec.onlooker.filter(|onlooker| onlooker.is_due()) {
-                onlooker.see(view(&sim.snapshot(), point.vcpus.get(), phase));
-            }
         }
         Ok(())
     };
-    run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
+    run(&mut sim, picos(method.warm_up))?;
     let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
     let extended_before = sim.extensions().cloned();
     let waits = sim.wait_times();
-    run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
+    run(&mut sim, picos(method.warm_up + point.duration))?;
     let whole = sim.figures();
     let window = whole.clone() - &before;
     let latencies = method.timed.then(|| latencies(waits, sim.wait_times()));
@@ -240,32 +236,6 @@ fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
     let [before, open] = [before.ended, after.open];
     let counts = |counts| WaitCounts { counts, open: Vec::new() };
     Latencies::between(&counts(before), &counts(after.ended), &open, KHZ)
-}
-
-/// What `top` shows of it. Of the exits only those of calls are known by vCPU.
-fn view(snapshot: &SimSnapshot, per_guest: u32, phase: Phase) -> CellView {
-    let vcpu = |(vcpu, vcpu_snapshot): (u32, &VcpuSnapshot)| VcpuView {
-        vm: vcpu / per_guest,
-        vcpu: vcpu % per_guest,
-        state: Some(vcpu_snapshot.state),
-        locks: vcpu_snapshot.activity,
-        operations: Some(vcpu_snapshot.operations),
-        taken: None,
-        exits: vcpu_snapshot.halts + vcpu_snapshot.kicks,
-        halts: vcpu_snapshot.halts,
-        kicks: vcpu_snapshot.kicks,
-    };
-    let slot = |(cpu, vcpu): (usize, &Option<VcpuIndex>)| SlotView {
-        cpu,
-        vcpu: vcpu.map(|VcpuIndex(vcpu)| vcpu),
-    };
-    CellView {
-        phase,
-        at: snapshot.at,
-        vcpus: (0..).zip(&snapshot.vcpus).map(vcpu).collect(),
-        slots: snapshot.slots.iter().enumerate().map(slot).collect(),
-        totals: Some(snapshot.totals),
-    }
 }
 
 fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {

@@ -1,7 +1,6 @@
 //! Simulated cells.
 
 use super::*;
-use crate::cell::live::LiveObserver;
 use base::units::Nanos;
 use study::spec::{Experiment, Setting};
 
@@ -20,16 +19,6 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     let interrupt = Interrupt::default();
     let cpus = "0".parse().unwrap();
     let spec = RunSpec::new(&experiment.points[0], &experiment.method, &cpus);
-    #[derive(Debug, Default)]
-    struct Seen(std::cell::RefCell<Vec<CellView>>);
-    impl LiveObserver for Seen {
-        fn is_due(&self) -> bool {
-            true
-        }
-        fn see(&self, view: CellView) {
-            self.0.borrow_mut().push(view);
-        }
-    }
     let run = |cell| simulate(&spec, cell, &interrupt).unwrap().figures;
     let figures = run(3);
     assert_eq!(figures, run(3));
@@ -37,16 +26,6 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     assert_eq!((figures.seconds, figures.operations.len()), (0.002, 16));
     assert!(figures.all_operations() > 100.0 && figures.violations == 0, "{figures:?}");
     assert!(figures.schedule.as_ref().is_some_and(|schedule| schedule.totals.grants > 0));
-    let seen = Seen::default();
-    let watched = RunSpec { onlooker: Some(&seen), replay: None, started: None, ..spec };
-    let figures_seen = simulate(&watched, 3, &interrupt).unwrap().figures;
-    assert_eq!(figures, figures_seen, "to look on changes nothing");
-    let views = seen.0.take();
-    assert!(views.is_sorted_by(|before, after| before.at < after.at));
-    assert_eq!((views[0].phase, views[3].phase), (Phase::WarmUp, Phase::Measured));
-    assert_eq!((views[3].vcpus.len(), views[3].slots.len()), (16, 8));
-    let works = |vcpu: &VcpuView| vcpu.operations > Some(0) && vcpu.state.is_some();
-    assert!(views[3].vcpus.iter().any(works), "{views:?}");
     let traced = RunSpec { trace: true, replay: None, started: None, ..spec };
     let Measurement { figures: figures_traced, timeline, .. } =
         simulate(&traced, 3, &interrupt).unwrap();

@@ -12,9 +12,8 @@ use sched::log::VmProgress;
 
 /// The operations of each machine by now.
 pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<VmProgress> {
-    let (at, vcpus) = (sim.clock(), sim.snapshot().vcpus);
-    let machines = vcpus.chunks(point.vcpus.get() as usize);
-    let done = machines.map(|vcpus| vcpus.iter().map(|vcpu| vcpu.operations).sum());
+    let (at, operations) = (sim.clock(), sim.operations_by_vcpu());
+    let done = operations.chunks(point.vcpus.get() as usize).map(|vcpus| vcpus.iter().sum());
     (0..).zip(done).map(|(vm, done)| VmProgress { at, vm, done }).collect()
 }
 
