@@ -24,5 +24,6 @@ pub mod sched_features;
 pub mod shown;
 pub mod text;
 pub mod text_lines;
+pub mod threads;
 pub mod units;
 pub mod work;
