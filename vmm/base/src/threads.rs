@@ -39,7 +39,7 @@ mod tests {
     fn exits_of_other_threads_hide_no_thread() {
         for _ in 0..300 {
             let gate = Arc::new(Barrier::new(9));
-            let exits = |gate: Arc<Barrier>| thread::spawn(move || drop(gate.wait()));
+            let exits = |gate: Arc<Barrier>| thread::spawn(move || _ = gate.wait());
             let older: Vec<_> = (0..8).map(|_| exits(gate.clone())).collect();
             let (send, name) = mpsc::channel();
             let (end, ends) = mpsc::channel::<()>();
