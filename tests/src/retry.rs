@@ -11,6 +11,7 @@ use std::{
     time::Instant,
 };
 
+use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -51,6 +52,22 @@ macro_rules! expect_usually {
             return Err($crate::retry::Chance(format!($($words)+)).into());
         }
     }};
+}
+
+/// A row of a test's table: runs it again while it misses a [`Chance`], as a test. Otherwise a test of many rows would
+/// fail by another row each time. Prints what was missed; a row that misses each time has failed.
+pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut missed = 0;
+    loop {
+        match try_it() {
+            Err(error) if error.is::<Chance>() => {
+                ensure!(missed < MISSED, "{name}: missed {} times: {error}", MISSED + 1);
+                eprintln!("{name}: again: {error}");
+                missed += 1;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Why a test was repeated.

@@ -4,6 +4,11 @@
 //! The kernel counts for each thread how long it was ready and waited in a run queue
 //! (`/proc/PID/task/TID/schedstat`, scheduler/sched-stats.rst); it counts a wait when it is over. A moment at
 //! which any thread of the process waited does not count.
+//!
+//! A process that ends waits for threads of the kernel too: KVM destroys a machine by `synchronize_srcu` and
+//! `flush_workqueue`, and beside 16 busy threads the kworkers of both were ready without a CPU for up to 6 s. While a
+//! thread of the process sleeps without being interruptible, a moment at which any thread of the kernel waited
+//! does not count either.
 
 use std::{
     collections::HashMap,
@@ -18,12 +23,19 @@ use rustix::process::Pid;
 /// The observing thread: while it waits, it does not see that the process has done it.
 const OWN: &str = "/proc/thread-self";
 
+/// All threads of the kernel are children of this thread (`kthreadd`), which is not there in a PID namespace.
+const KERNEL: &str = "/proc/2/task/2";
+
+/// How long each thread has waited, in nanoseconds.
+type Accounts = HashMap<PathBuf, u64>;
+
 /// A stopwatch for a process with its descendants.
 #[derive(Debug)]
 pub struct Stopwatch {
     process: Pid,
     began: Instant,
-    waited: HashMap<PathBuf, u64>,
+    waited: Accounts,
+    kernel: KernelWaits,
     /// The time of the last look.
     seen: Duration,
     waits: Waits,
@@ -33,7 +45,8 @@ impl Stopwatch {
     /// Starts it.
     pub fn start(process: Pid) -> Self {
         let (began, waited) = (Instant::now(), accounts(process));
-        Self { process, began, waited, seen: Duration::ZERO, waits: Waits::default() }
+        let (kernel, waits) = (KernelWaits::default(), Waits::default());
+        Self { process, began, waited, kernel, seen: Duration::ZERO, waits }
     }
 
     /// To be called every few milliseconds, and at last while the process is there still.
@@ -43,6 +56,9 @@ impl Stopwatch {
         self.waits.add(longest(&self.waited, &now), self.seen);
         // Threads that have ended are not forgotten: they do not begin again.
         self.waited.extend(now);
+        let is_blocked = threads(self.process.as_raw_nonzero()).any(|thread| is_blocked(&thread));
+        let length = self.kernel.look(is_blocked, self.seen, kernel_accounts);
+        self.waits.add(length, self.seen);
     }
 
     /// The time on the clock, from the start to now.
@@ -53,6 +69,37 @@ impl Stopwatch {
     /// The time from the start to the last look, without the waits.
     pub fn took(&self) -> Duration {
         self.seen.saturating_sub(self.waits.sum())
+    }
+}
+
+/// The waits of the kernel's threads while a thread of the process is blocked.
+#[derive(Debug, Default)]
+struct KernelWaits(Option<Blocked>);
+
+#[derive(Debug)]
+struct Blocked {
+    since: Duration,
+    waited: Accounts,
+}
+
+impl KernelWaits {
+    /// The length of the longest wait that is over since the last look, at which a thread was blocked; no longer
+    /// than that thread is. `accounts` are looked at only if one is or was blocked.
+    fn look(
+        &mut self,
+        is_blocked: bool,
+        now: Duration,
+        accounts: impl FnOnce() -> Accounts,
+    ) -> Duration {
+        let before = self.0.take();
+        if before.is_none() && !is_blocked {
+            return Duration::ZERO;
+        }
+        let waited = accounts();
+        let since = before.as_ref().map_or(now, |before| before.since);
+        let length = before.map(|before| longest(&before.waited, &waited)).unwrap_or_default();
+        self.0 = is_blocked.then_some(Blocked { since, waited });
+        length.min(now.saturating_sub(since))
     }
 }
 
@@ -76,7 +123,7 @@ impl Waits {
 }
 
 /// By how much the account of the thread that waited longest has grown. All that a new one has is new.
-fn longest(before: &HashMap<PathBuf, u64>, now: &HashMap<PathBuf, u64>) -> Duration {
+fn longest(before: &Accounts, now: &Accounts) -> Duration {
     let grown = now.iter().map(|(thread, waited)| {
         waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
     });
@@ -85,19 +132,37 @@ fn longest(before: &HashMap<PathBuf, u64>, now: &HashMap<PathBuf, u64>) -> Durat
 
 /// How long each thread of the process and its descendants has waited so far, in nanoseconds, and that of
 /// the caller.
-fn accounts(process: Pid) -> HashMap<PathBuf, u64> {
+fn accounts(process: Pid) -> Accounts {
     let mut found = HashMap::new();
     let mut processes = vec![process.as_raw_nonzero().to_string()];
     while let Some(process) = processes.pop() {
         for thread in threads(&process) {
-            let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
-            processes.extend(children.split_whitespace().map(str::to_owned));
+            processes.extend(children(&thread));
             found.extend(waited(&thread).map(|waited| (thread, waited)));
         }
     }
     let own = Path::new(OWN);
     found.extend(waited(own).map(|waited| (own.to_owned(), waited)));
     found
+}
+
+/// How long each thread of the kernel has waited so far.
+fn kernel_accounts() -> Accounts {
+    let threads = children(Path::new(KERNEL)).into_iter().map(|id| Path::new("/proc").join(id));
+    threads.filter_map(|thread| waited(&thread).map(|waited| (thread, waited))).collect()
+}
+
+/// The ids of the processes that this thread has created.
+fn children(thread: &Path) -> Vec<String> {
+    let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+    children.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Does it sleep without being interruptible (state D, proc_pid_stat(5))?
+fn is_blocked(thread: &Path) -> bool {
+    let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    // The name may have spaces and parentheses.
+    stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
 }
 
 /// The folders of a process's threads in /proc.
@@ -151,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    fn waits(list: &[(&str, u64)]) -> HashMap<PathBuf, u64> {
+    fn waits(list: &[(&str, u64)]) -> Accounts {
         list.iter().map(|(thread, waited)| (PathBuf::from(thread), *waited)).collect()
     }
 
@@ -164,6 +229,37 @@ mod tests {
         assert_eq!(nanos(&[("1", 900)]), 0);
         assert_eq!(nanos(&[]), 0);
         assert_eq!((parse("123 456 7\n"), parse("")), (Some(456), None));
+    }
+
+    #[test]
+    fn waits_of_the_kernel_count_while_a_thread_is_blocked() {
+        let mut kernel = KernelWaits::default();
+        let rows = [
+            // Is a thread blocked, the time, the sum of the kernel's waits, the length that counts.
+            (false, 10, 100, 0),
+            (true, 20, 200, 0),
+            (true, 30, 200, 0),
+            (true, 50, 225, 25),
+            (true, 60, 1000, 40),
+            (false, 70, 1007, 7),
+            (false, 80, 2000, 0),
+            (true, 90, 2000, 0),
+            (false, 95, 2003, 3),
+        ];
+        for (is_blocked, at, sum, length) in rows {
+            let accounts = || waits(&[("kworker/0:1", sum)]);
+            let (at, length) = (Duration::from_nanos(at), Duration::from_nanos(length));
+            assert_eq!(kernel.look(is_blocked, at, accounts), length, "at {at:?}");
+        }
+    }
+
+    #[test]
+    fn the_state_follows_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for (stat, blocked) in [("1 (a) D) S 0", false), ("1 (S) D 0", true), ("", false)] {
+            fs::write(folder.path().join("stat"), stat).unwrap();
+            assert_eq!(is_blocked(folder.path()), blocked, "{stat}");
+        }
     }
 
     #[test]

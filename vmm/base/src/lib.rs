@@ -23,5 +23,6 @@ pub mod rng;
 pub mod shown;
 pub mod text;
 pub mod text_lines;
+pub mod threads;
 pub mod units;
 pub mod work;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::host_counts::ThreadTimes;
+use base::{host_counts::ThreadTimes, threads};
 use rustix::{
     param::clock_ticks_per_second,
     thread::ClockId,
@@ -128,16 +128,15 @@ impl Sample {
         };
         let folder = PathBuf::from(format!("/proc/{process}"));
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let tasks = fs::read_dir(folder.join("task")).into_iter().flatten().flatten();
-        let times = |task: fs::DirEntry| {
-            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-            Some((task.file_name().to_string_lossy().into_owned(), ThreadTimes::parse(&text)?))
+        let times = |thread: PathBuf| {
+            let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+            Some((thread.file_name()?.to_str()?.to_owned(), ThreadTimes::parse(&text)?))
         };
         Self {
             monotonic: clock(ClockId::Monotonic),
             boot: clock(ClockId::Boottime),
             stolen: stolen(&fs::read_to_string("/proc/stat").unwrap_or_default()),
-            threads: tasks.filter_map(times).collect(),
+            threads: threads::of(process).into_iter().filter_map(times).collect(),
             is_held: is_held(&text("stat"), &text("wchan")),
         }
     }

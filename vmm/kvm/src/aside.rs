@@ -1,8 +1,8 @@
 //! Keeps this program's own threads off the CPUs of vCPUs.
 
-use std::fs;
+use std::path::PathBuf;
 
-use base::units::CpuList;
+use base::{threads, units::CpuList};
 use rustix::process::Pid;
 
 use crate::affinity::CpuMask;
@@ -19,7 +19,7 @@ impl Aside {
     /// Keeps all threads of this program off these CPUs. Those that may use no others stay where they are.
     pub fn from(cpus: &CpuList) -> Self {
         let mut moved: Vec<(CpuMask, CpuMask)> = Vec::new();
-        for thread in threads() {
+        for thread in own_threads() {
             let Ok(before) = CpuMask::of(Some(thread)) else { continue };
             let after = before.without(cpus.cpus());
             // The kernel refuses a mask without a CPU.
@@ -37,7 +37,7 @@ impl Aside {
 impl Drop for Aside {
     /// Gives their CPUs back to the threads, and to those that they have started.
     fn drop(&mut self) {
-        for thread in threads() {
+        for thread in own_threads() {
             let Ok(now) = CpuMask::of(Some(thread)) else { continue };
             if let Some((_, before)) = self.moved.iter().find(|(after, _)| *after == now) {
                 // A thread that has ended meanwhile needs none.
@@ -48,9 +48,9 @@ impl Drop for Aside {
 }
 
 /// The threads of this program, by proc(5).
-fn threads() -> impl Iterator<Item = Pid> {
-    let all = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
+fn own_threads() -> impl Iterator<Item = Pid> {
+    let id = |thread: PathBuf| thread.file_name()?.to_str()?.parse().ok().and_then(Pid::from_raw);
+    threads::of("self").into_iter().filter_map(id)
 }
 
 #[cfg(test)]

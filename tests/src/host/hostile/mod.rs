@@ -20,7 +20,7 @@ use anyhow::ensure;
 
 use crate::{
     facts::{is_emulated, need_kvm},
-    retry::Chance,
+    retry,
     suite::skip,
     tests,
 };
@@ -179,20 +179,19 @@ fn check(pairs: &[Pair], print: fn(String)) -> anyhow::Result<()> {
         "\n{:<28} {:<15} {:>6} {:>9} {:>10}  share of the other",
         "guest", "policy", "status", "ends in", "memory"
     ));
-    let (mut wrong, mut missed) = (Vec::new(), Vec::new());
+    let mut wrong = Vec::new();
     for pair in pairs {
         let name = format!("{} under {}", pair.guest.name, pair.policy);
-        let tried = pair.run();
-        print(row(pair, &tried));
-        match tried.and_then(|found| pair.check_share(&found)) {
-            Ok(()) => {}
-            Err(error) if error.is::<Chance>() => missed.push(format!("{name}: {error}")),
-            Err(error) => wrong.push(format!("{name}: {error:#}")),
-        }
+        // A busy host takes the slot from one of them now and then.
+        let checked = retry::row(&name, || {
+            let tried = pair.run();
+            print(row(pair, &tried));
+            tried.and_then(|found| pair.check_share(&found))
+        });
+        wrong.extend(checked.err().map(|error| format!("{name}: {error:#}")));
     }
     ensure!(wrong.is_empty(), "{} of {} pairs:\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
-    // A busy host takes the slot from one of them now and then.
-    if missed.is_empty() { Ok(()) } else { Err(Chance(missed.join("; ")).into()) }
+    Ok(())
 }
 
 fn row(pair: &Pair, tried: &anyhow::Result<Found>) -> String {

@@ -175,16 +175,15 @@ impl Pair {
         })
     }
 
-    /// Waits until both machines are at work. Of a hostile one that ends by itself there may be nothing to see.
+    /// Waits until both machines are at work: the honest one is the second, and its first vCPU works. A hostile one that
+    /// ends by itself may have no threads any more.
     fn wait_for_both(&self, running: &mut Running) -> anyhow::Result<()> {
-        if let End::Fails(_) = self.guest.end {
-            return Ok(());
-        }
         let (process, cpus) = (running.pid(), self.guest.cpus() as usize);
+        let ends = matches!(self.guest.end, End::Fails(_));
         running.wait_until("both machines at work", || {
             let times = times_by_name(process, "vcpu");
-            // The honest machine is the second one, and its first vCPU works.
-            times.len() == 2 * cpus && times[cpus].ran >= AT_WORK
+            let is_complete = times.len() == 2 * cpus || ends && times.len() == cpus;
+            is_complete && times[times.len() - cpus].ran >= AT_WORK && resident(process).is_ok()
         })
     }
 

@@ -1,6 +1,8 @@
 //! How long a process was ready to run without getting a CPU of a busy system.
 
-use std::{collections::HashMap, fs, time::Duration};
+use std::{collections::HashMap, fs, path::PathBuf, time::Duration};
+
+use base::threads;
 
 /// Reads the kernel's account of a process's threads (`/proc/PID/task/*/schedstat`, whose second
 /// number is the time spent waiting on a run queue, in nanoseconds;
@@ -14,14 +16,11 @@ impl Starvation {
     /// The longest wait of any of its threads since the last call. Zero if the kernel keeps no
     /// account.
     pub fn since_last(&mut self, process: u32) -> Duration {
-        let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
-            return Duration::ZERO;
+        let account = |thread: PathBuf| {
+            let account = fs::read_to_string(thread.join("schedstat")).ok()?;
+            Some((thread.file_name()?.to_str()?.to_owned(), waited(&account)?))
         };
-        let accounts = threads.flatten().filter_map(|thread| {
-            let account = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            Some((thread.file_name().to_string_lossy().into_owned(), waited(&account)?))
-        });
-        self.longest(accounts.collect())
+        self.longest(threads::of(process).into_iter().filter_map(account).collect())
     }
 
     fn longest(&mut self, now: HashMap<String, u64>) -> Duration {

@@ -29,6 +29,7 @@ use crate::{
     host::schedule::known_policies,
     product::Boot,
     ran::Ran,
+    retry,
     suite::skip,
     tests,
 };
@@ -237,8 +238,9 @@ fn check(cases: impl IntoIterator<Item = Case>) -> anyhow::Result<()> {
     let files = Files::new()?;
     for case in cases {
         let kernel = files.kernel(&guest::kernel(case.backend))?;
-        let ran = disturbed(case.boot(&kernel, &files.initrd));
-        ran.and_then(|ran| judge(case.backend, &ran)).with_context(|| case.to_string())?;
+        let name = case.to_string();
+        retry::row(&name, || judge(case.backend, &disturbed(case.boot(&kernel, &files.initrd))?))
+            .context(name.clone())?;
     }
     Ok(())
 }
