@@ -92,28 +92,21 @@ fn a_store_is_gone_on_with() {
     assert_eq!((plan.finished(), plan.failed()), (HashSet::from([0]), 0));
 }
 
-/// The store knows it, whatever option or environment says later; stores of earlier versions have 6.1.
+/// The store knows it, whatever option or environment says later.
 #[test]
 fn the_emulated_host_keeps_its_kernel() {
-    let mut lines = lines();
-    assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux7);
-    lines[0].as_object_mut().unwrap().remove("host_kernel");
-    assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux6_1);
+    assert_eq!(resume(&text(&lines())).unwrap().run.host_kernel, HostKernel::Linux7);
 }
 
-/// A spec that names no guest kernel means the one of its time: that of earlier versions is 6.1.
+/// A spec that names no guest kernel means the one of its time.
 #[test]
 fn guests_of_a_stored_spec_keep_their_kernel() {
-    let kernel_of = |written: Option<&str>| {
-        let mut lines = vec![serde_json::to_value(Line::Run(Box::new(first()))).unwrap()];
-        let run = lines[0].as_object_mut().unwrap();
-        run.insert("spec".into(), json!(format!("guests = \"linux\"\n{}", first().spec)));
-        run.remove("guest_kernel");
-        run.extend(written.map(|name| ("guest_kernel".to_owned(), json!(name))));
-        resume(&text(&lines)).unwrap().experiment.points[0].guest_kernel
-    };
-    assert_eq!(kernel_of(None), GuestKernel::Linux6_1);
-    assert_eq!(kernel_of(Some("6.12")), GuestKernel::Linux6_12);
+    let mut run = first();
+    run.spec = format!("guests = \"linux\"\n{}", run.spec);
+    run.guest_kernel = GuestKernel::Linux7;
+    let lines = [serde_json::to_value(Line::Run(Box::new(run))).unwrap()];
+    let plan = resume(&text(&lines)).unwrap();
+    assert_eq!(plan.experiment.points[0].guest_kernel, GuestKernel::Linux7);
 }
 
 /// Regression (D3): its store listed 1024 CPUs for a machine of 80.
