@@ -19,7 +19,6 @@ pub mod kernel;
 pub mod listen;
 pub mod measure;
 pub mod open_run;
-pub mod options;
 pub mod plan;
 pub mod prepare;
 pub mod progress;

@@ -1,6 +1,9 @@
 //! A run: its cells are given to workers on this host.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -8,46 +11,68 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use crate::{
     listen,
     open_run::OpenRun,
-    options::RunOptions,
     plan::Plan,
     progress::Progress,
     tee::Tee,
-    workers::{Traced, Workers},
+    workers::{KernelFiles, Traced, Workers},
 };
 use lab::run::{self, Order, Summary, control::serve, status::Board};
 use os::{runtime, signals::Interrupt};
 
-/// What a run gives while its cells are measured.
+/// What a run gives besides its store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outlets<'a> {
     /// A control socket at this path; Some(None): in the run's directory.
     pub socket: Option<Option<&'a Path>>,
     /// The file that the timelines of the first cells are appended to.
     pub trace: Option<&'a Path>,
+    /// Keep the timelines of the last cells.
+    pub keeps_traces: bool,
+    /// Record the last schedule's decisions.
+    pub records: bool,
+    /// The first failure ends the run.
+    pub ends_at_failure: bool,
 }
 
-/// Carries out what is left of a run; returns its directory, and how it ended.
+/// A run that has ended, or was ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// The directory of its store.
+    pub dir: PathBuf,
+    /// How it ended.
+    pub summary: Summary,
+    /// What it gave besides its store.
+    pub(crate) workers: Workers,
+}
+
+/// Carries out what is left of a run, whose store is in `dir`, by default in a directory that its spec and the time
+/// name.
 pub fn run(
     plan: Plan,
-    options: &RunOptions,
+    dir: Option<&Path>,
+    kernels: &KernelFiles,
     outlets: Outlets<'_>,
-) -> anyhow::Result<(PathBuf, Summary)> {
+) -> anyhow::Result<Ran> {
     let runtime = runtime::build()?;
     // Before the store exists: signals must end in order whatever has begun.
     let (send, orders) = runtime.block_on(orders())?;
     // The socket, too, if its path is known: a run that cannot listen leaves nothing on the disk.
     let named = outlets.socket.flatten();
     let socket = named.map(|path| runtime.block_on(listen::listen(path))).transpose()?;
-    let mut begun = plan.begin(options.dir.as_deref(), &options.kernels, outlets.trace)?;
+    let mut begun = plan.begin(dir, kernels, outlets.trace)?;
     let socket = match (socket, outlets.socket) {
         (None, Some(_)) => Some(runtime.block_on(listen::listen(&begun.dir.join(listen::NAME)))?),
         (socket, _) => socket,
     };
-    let traced = begun.trace.take().map_or(Traced::Nothing, Traced::First);
-    let workers = Workers::new(&begun, traced, false)?;
+    let traced = match begun.trace.take() {
+        Some(file) => Traced::First(file),
+        None if outlets.keeps_traces => Traced::Last(RefCell::default()),
+        None => Traced::Nothing,
+    };
+    let workers = Workers::new(&begun, traced, outlets.records)?;
     let summary = runtime.block_on(async {
         let OpenRun { experiment, finished, failed, store, dir, jobs, .. } = &mut begun;
-        let mut progress = Progress::new(experiment, finished, false);
+        let mut progress = Progress::new(experiment, finished, outlets.ends_at_failure);
         let Some(socket) = socket else {
             return run::run(experiment, finished, store, &workers, &mut progress, orders).await;
         };
@@ -60,11 +85,11 @@ pub fn run(
         let _ = server.await;
         ran
     })?;
-    Ok((begun.dir, summary))
+    Ok(Ran { dir: begun.dir, summary, workers })
 }
 
 /// The channel of the user's orders: signals send to it, and so does the control socket.
-pub(crate) async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<Order>)> {
+async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<Order>)> {
     let (send, orders) = mpsc::unbounded_channel();
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let listener = interrupt.listener().context("cannot catch Ctrl-C")?;

@@ -43,7 +43,7 @@ fn first() -> RunLine {
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = experiment(&run, |error| Usage(error.to_string())).unwrap();
+    let planned = experiment(&run, Usage::from).unwrap();
     let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
     let cell = CellLine {
         cell: 0,
@@ -113,18 +113,9 @@ fn guests_of_a_stored_spec_keep_their_kernel() {
 #[test]
 fn a_simulated_run_has_the_cpus_of_its_slots() {
     let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";
-    let request = Request {
-        name: "test".into(),
-        spec: spec.into(),
-        cpus: simulated_cpus().unwrap(),
-        jobs: 8,
-        host: HostMode::Auto,
-        host_kernel: HostKernelChoice(None),
-        guest_kernel: GuestKernel::default(),
-        only: Only::default(),
-        part: None,
-    };
-    let run = Plan::new(request, |error| Usage(error.to_string())).unwrap().run;
+    let form = Form::parse(spec).unwrap();
+    let request = Request { jobs: 8, ..Request::new("test", form, simulated_cpus().unwrap()) };
+    let run = Plan::new(request, Usage::from).unwrap().run;
     assert_eq!(run.cpus, [0, 1, 2, 3]);
     let plan =
         resume(&text(&[serde_json::to_value(Line::Run(Box::new(run.clone()))).unwrap()])).unwrap();
@@ -134,18 +125,11 @@ fn a_simulated_run_has_the_cpus_of_its_slots() {
 #[test]
 fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
     let plan = |host| {
-        let request = Request {
-            name: "test".into(),
-            spec: first().spec,
-            cpus: allowed_cpus().unwrap().first(1),
-            jobs: 1,
-            host,
-            host_kernel: HostKernelChoice(Some(HostKernel::Linux7)),
-            guest_kernel: GuestKernel::default(),
-            only: Only::default(),
-            part: None,
-        };
-        Plan::new(request, |error| Usage(error.to_string()))
+        let spec = Form::parse(&first().spec).unwrap();
+        let host_kernel = HostKernelChoice(Some(HostKernel::Linux7));
+        let request = Request::new("test", spec, allowed_cpus().unwrap().first(1));
+        let request = Request { host, host_kernel, ..request };
+        Plan::new(request, Usage::from)
     };
     assert_eq!(plan(HostMode::Emulated).unwrap().run.host_kernel, HostKernel::Linux7);
     let error = plan(HostMode::Direct).unwrap_err().to_string();
