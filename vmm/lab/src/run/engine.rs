@@ -171,7 +171,7 @@ impl RunLoop<'_> {
         let method = self.experiment.method;
         self.watcher.started(&cell, point);
         let live = self.watcher.wants_live();
-        let extras = self.workers.extras(&cell, point);
+        let extras = self.workers.extras(&cell);
         let machine = self.experiment.machine_text(point).map(str::to_owned);
         let point = point.clone();
         let job = Job { cell: cell.cell, point, machine, method, cpus, live, extras };

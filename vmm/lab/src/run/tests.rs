@@ -47,7 +47,7 @@ impl WorkerPool for Scripts {
         self.jobs
     }
 
-    fn extras(&self, _: &PlannedCell, _: &Point) -> Extras {
+    fn extras(&self, _: &PlannedCell) -> Extras {
         Extras::default()
     }
 
