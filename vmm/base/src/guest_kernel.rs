@@ -39,8 +39,8 @@ impl GuestKernel {
         }
     }
 
-    /// That of stores which name none: of guests without a kernel, and of a file that the user named. It is not the
-    /// default.
+    /// The kernel of points without a name of it: guests without a kernel, and files that the user named. It is not
+    /// the default.
     pub const UNNAMED: Self = Self::Linux6_1;
 
     /// [`UNNAMED`](Self::UNNAMED), for serde.

@@ -19,7 +19,7 @@ use crate::{
 use lab::run::{self, Order, Summary, control::serve, status::Board};
 use os::{runtime, signals::Interrupt};
 
-/// What a run gives besides its store.
+/// Results of a run besides its store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outlets<'a> {
     /// A control socket at this path; Some(None): in the run's directory.
@@ -41,7 +41,7 @@ pub struct Ran {
     pub dir: PathBuf,
     /// How it ended.
     pub summary: Summary,
-    /// What it gave besides its store.
+    /// Its results besides the store.
     pub(crate) workers: Workers,
 }
 

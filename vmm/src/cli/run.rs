@@ -189,7 +189,7 @@ impl RunArgs {
         Ok(part.transpose()?.or_else(|| self.dir.clone()))
     }
 
-    /// What is left to measure.
+    /// The cells that are left to measure.
     pub(super) fn plan(&self, topology: &Topology) -> anyhow::Result<Plan> {
         let retry = Retry::of(self.retry, self.resume.as_deref())?;
         if let Some(dir) = &self.resume {

@@ -153,7 +153,7 @@ pub struct Point {
     /// The scheduling policy.
     #[serde(with = "text")]
     pub policy: PolicySpec,
-    /// What carries out the schedule; user space where it is left to the host.
+    /// The driver that carries out the schedule; user space where it is left to the host.
     #[serde(default, with = "text", skip_serializing_if = "DriverKind::is_user")]
     pub driver: DriverKind,
     /// The injected faults.

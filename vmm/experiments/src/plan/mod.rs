@@ -104,7 +104,7 @@ impl Plan {
         Ok(Self { run, experiment, resumed: None })
     }
 
-    /// The plan of a part, whose store is in `dir`, beside the parts that are there.
+    /// The plan of a part, whose store is in `dir`, from the parts that are there.
     pub fn of_part(self, dir: &Path) -> anyhow::Result<Self> {
         part::begun(self, dir)
     }
@@ -123,7 +123,7 @@ impl Plan {
 }
 
 impl Request {
-    /// All cells of a spec, one at a time, wherever and with whatever kernels they usually have.
+    /// All cells of a spec, one at a time, with the default hosts and kernels.
     pub fn new(name: &str, spec: Form, cpus: CpuList) -> Self {
         Self {
             name: name.to_owned(),

@@ -92,13 +92,13 @@ fn a_store_is_gone_on_with() {
     assert_eq!((plan.finished(), plan.failed()), (HashSet::from([0]), 0));
 }
 
-/// The store knows it, whatever option or environment says later.
+/// The store has it: later options and variables do not count.
 #[test]
 fn the_emulated_host_keeps_its_kernel() {
     assert_eq!(resume(&text(&lines())).unwrap().run.host_kernel, HostKernel::Linux7);
 }
 
-/// A spec that names no guest kernel means the one of its time.
+/// A spec without a guest kernel has the default at the time of its store.
 #[test]
 fn guests_of_a_stored_spec_keep_their_kernel() {
     let mut run = first();

@@ -8,8 +8,8 @@ use base::chain::chain;
 use lab::host::cgroups::{CgroupTree, VmGroups};
 use study::point::{HostKernel, HostKind, Point};
 
-/// Prepares this host for the points on it, and refuses what a host lacks; `kernel` is that of the emulated host, where a
-/// worker prepares what it needs. Returns the control groups of this host, which are removed when dropped.
+/// Prepares this host for the points on it, and refuses needs that a host lacks. `kernel` is the emulated host's, which a
+/// worker prepares. Returns the control groups of this host, which are removed when dropped.
 pub(crate) fn begin(
     points: &[Point],
     kernel: HostKernel,

@@ -79,7 +79,7 @@ pub enum SpecFault {
 }
 
 impl SpecFault {
-    /// What the writer of a spec can do about it.
+    /// Advice to the writer of a spec.
     const fn remedy(&self) -> &'static str {
         match self {
             Self::Impossible { .. } => "; change it, or take it out with [[exclude]]",
