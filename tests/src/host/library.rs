@@ -236,7 +236,7 @@ fn what_the_payload_cannot_do_is_refused() -> anyhow::Result<()> {
     for (words, complaint) in [
         (["--guest", "payload", "--workload", "mmap"], "--workload mmap with --guest payload: the"),
         (["--guest", "linux", "--workload", "mixed"], "--workload mixed with --guest linux: a"),
-        (["--guest", "linux", "--sum-every", "5"], "--sum-every is only for --guest payload"),
+        (["--guest", "linux", "--sum-every", "5"], "--sum-every 5 with --guest linux: only the"),
     ] {
         pvticket(["compare"]).args(words).run()?.fails(2, &[complaint])?;
     }

@@ -32,7 +32,6 @@ mod league;
 mod library;
 mod limits;
 mod many_cpus;
-mod old_stores;
 mod outputs;
 mod parts;
 mod priority;
@@ -86,7 +85,6 @@ pub fn tests() -> Vec<Test> {
         unit_of_work::TESTS,
         faults::TESTS,
         resume::TESTS,
-        old_stores::TESTS,
         hostile::TESTS,
         hostile::wakes::TESTS,
         report::TESTS,

@@ -228,8 +228,8 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     let report = |run: &Path| pvticket(["report"]).args([run]).run();
     report(folder.path())?.fails(1, &["has no run"])?;
     report(&folder.path().join("absent"))?.fails(1, &["absent"])?;
-    let newer = store(&folder, "newer", &text.replace("\"format\":1", "\"format\":2"))?;
-    report(&newer)?.fails(1, &["format 2"])?;
+    let older = store(&folder, "older", &text.replace("\"format\":2", "\"format\":1"))?;
+    report(&older)?.fails(1, &["of format 1, this pvticket reads format 2: ", "measure again"])?;
     let damaged = store(&folder, "damaged", &text.replacen("\"cell\":3,", "\"cell\":", 1))?;
     report(&damaged)?.fails(1, &["damaged in line"])?;
     let noise = store(&folder, "noise", "\u{1}\u{2}\n")?;

@@ -30,7 +30,6 @@ macro_rules! counters {
 
         /// The values at one moment, of one vCPU or summed over several.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default)]
         pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
         }

@@ -39,8 +39,8 @@ impl GuestKernel {
         }
     }
 
-    /// That of stores which name none: there was no other when they were written. It is not the default, and
-    /// stays when the default changes: a store does not change its meaning.
+    /// The kernel of points without a name of it: guests without a kernel, and files that the user named. It is not
+    /// the default.
     pub const UNNAMED: Self = Self::Linux6_1;
 
     /// [`UNNAMED`](Self::UNNAMED), for serde.

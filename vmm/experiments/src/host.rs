@@ -11,7 +11,10 @@ use kvm::{
     host::{DEV_KVM, has_virtualization},
 };
 use os::streams::say;
-use study::{host::HostFacts, point::HostKernel};
+use study::{
+    host::HostFacts,
+    point::{HostKernel, HostKind},
+};
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +58,6 @@ impl FromStr for HostMode {
     }
 }
 
-/// Where the guest will run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// On this host's KVM.
-    Direct,
-    /// In the emulated host.
-    Emulated,
-}
-
 /// What a guest needs from KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestClass {
@@ -77,7 +71,7 @@ pub enum GuestClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChosenPlace {
     /// Where the guest runs.
-    pub place: Place,
+    pub place: HostKind,
     /// The reason, as half a sentence.
     pub why: &'static str,
 }
@@ -87,17 +81,17 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     use GuestClass::{Payload, Ring0};
     use KvmKind::{Absent, Denied, Hardware, Software};
     let (place, reason) = match (mode, class, kind) {
-        (HostMode::Direct, ..) => (Place::Direct, "asked for"),
-        (HostMode::Emulated, ..) => (Place::Emulated, "asked for"),
-        (HostMode::Auto, _, Hardware) => (Place::Direct, "the CPU has VT-x or AMD-V"),
+        (HostMode::Direct, ..) => (HostKind::Direct, "asked for"),
+        (HostMode::Emulated, ..) => (HostKind::Emulated, "asked for"),
+        (HostMode::Auto, _, Hardware) => (HostKind::Direct, "the CPU has VT-x or AMD-V"),
         (HostMode::Auto, Payload, Software) => {
-            (Place::Direct, "software KVM runs ring-3 payloads natively")
+            (HostKind::Direct, "software KVM runs ring-3 payloads natively")
         }
         (HostMode::Auto, Ring0, Software) => {
-            (Place::Emulated, "software KVM cannot run guest kernels")
+            (HostKind::Emulated, "software KVM cannot run guest kernels")
         }
-        (HostMode::Auto, _, Absent) => (Place::Emulated, "there is no /dev/kvm"),
-        (HostMode::Auto, _, Denied) => (Place::Emulated, "/dev/kvm may not be opened"),
+        (HostMode::Auto, _, Absent) => (HostKind::Emulated, "there is no /dev/kvm"),
+        (HostMode::Auto, _, Denied) => (HostKind::Emulated, "/dev/kvm may not be opened"),
     };
     ChosenPlace { place, why: reason }
 }
@@ -107,7 +101,8 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
 pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     static SAID: Once = Once::new();
     let choice = choose(mode, class, kind);
-    if choice.place == Place::Emulated && is_only_denied(mode, class, kind, has_virtualization()) {
+    if choice.place == HostKind::Emulated && is_only_denied(mode, class, kind, has_virtualization())
+    {
         SAID.call_once(|| {
             say(format_args!(
                 "pvticket: {DEV_KVM} may not be opened, so that guests run in the emulated host: join its group \
@@ -218,11 +213,11 @@ mod tests {
     #[test]
     fn auto_follows_the_kind_of_kvm() {
         let place = |class, kind| choose(HostMode::Auto, class, kind).place;
-        assert_eq!(place(GuestClass::Ring0, KvmKind::Hardware), Place::Direct);
-        assert_eq!(place(GuestClass::Ring0, KvmKind::Software), Place::Emulated);
-        assert_eq!(place(GuestClass::Payload, KvmKind::Software), Place::Direct);
-        assert_eq!(place(GuestClass::Payload, KvmKind::Absent), Place::Emulated);
-        assert_eq!(place(GuestClass::Ring0, KvmKind::Denied), Place::Emulated);
+        assert_eq!(place(GuestClass::Ring0, KvmKind::Hardware), HostKind::Direct);
+        assert_eq!(place(GuestClass::Ring0, KvmKind::Software), HostKind::Emulated);
+        assert_eq!(place(GuestClass::Payload, KvmKind::Software), HostKind::Direct);
+        assert_eq!(place(GuestClass::Payload, KvmKind::Absent), HostKind::Emulated);
+        assert_eq!(place(GuestClass::Ring0, KvmKind::Denied), HostKind::Emulated);
     }
 
     /// Regression: figures of the emulated host, some thousand times lower, came without a word.

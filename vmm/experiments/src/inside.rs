@@ -40,19 +40,28 @@ const OUTER: u64 = 448 << 20;
 
 /// Says so if there is less memory than so many emulated hosts may need, each with all that it holds.
 pub fn warn_of_memory(each: ByteSize, hosts: usize) {
-    if let Some(warning) = memory_warning(each, hosts, Memory::here()) {
+    if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::here()) {
         say(format_args!("pvticket: {warning}"));
     }
 }
 
-fn memory_warning(each: ByteSize, hosts: usize, available: Memory) -> Option<String> {
-    let all = ByteSize(each.0.saturating_mul(hosts as u64));
-    let concern = available.concern(all)?;
-    let who = match hosts {
+fn emulated_hosts(count: usize) -> String {
+    match count {
         1 => "the emulated host".to_owned(),
-        _ => format!("the {hosts} emulated hosts of --jobs"),
-    };
-    Some(format!("{who} may need {}: {concern}", in_mib(all)))
+        _ => format!("the {count} emulated hosts of --jobs"),
+    }
+}
+
+/// A warning if there is less memory than `all`, a number of equal consumers, may need.
+pub(crate) fn memory_warning(
+    all: &str,
+    each: ByteSize,
+    number: usize,
+    available: Memory,
+) -> Option<String> {
+    let need = ByteSize(each.0.saturating_mul(number as u64));
+    let concern = available.concern(need)?;
+    Some(format!("{all} may need {}: {concern}", in_mib(need)))
 }
 
 /// The memory of an emulated host with these guests, to which these files are taken along.
@@ -200,8 +209,8 @@ mod tests {
     fn the_emulated_host_needs_more_than_its_guests() {
         let available = Memory::of_host(ByteSize::mib(600));
         let warning = |mib, hosts| {
-            memory_warning(memory_with(ByteSize::mib(mib), []), hosts, available)
-                .unwrap_or_default()
+            let each = memory_with(ByteSize::mib(mib), []);
+            memory_warning(&emulated_hosts(hosts), each, hosts, available).unwrap_or_default()
         };
         assert_eq!(warning(152, 1), "");
         let end = "this host has 600 MiB of memory and swap; what uses more will be killed";

@@ -18,7 +18,6 @@ pub mod inside;
 pub mod kernel;
 pub mod measure;
 pub mod open_run;
-pub mod options;
 pub mod plan;
 pub mod prepare;
 pub mod progress;

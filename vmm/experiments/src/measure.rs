@@ -10,29 +10,23 @@ use anyhow::{Context, bail};
 use tempfile::TempDir;
 
 use crate::{
-    Usage,
-    host::{HostKernelChoice, HostMode},
-    plan::{Plan, Request},
-    progress::Progress,
-    run::stop_listener,
-    workers::{KernelFiles, Traced, Workers},
+    plan::Plan,
+    run::{self, Outlets, Ran},
+    workers::KernelFiles,
 };
 use base::{
-    guest_kernel::GuestKernel,
     io_errors::without_path,
     plural::{agree, count},
     shown,
-    units::CpuList,
 };
-use lab::run::{self, Summary};
+use lab::run::Summary;
 use machine::vcpu::Trace;
 use os::{
-    runtime, signals,
+    signals,
     streams::{self, Stream},
 };
 use study::{
     findings::{RunRecord, Study},
-    spec::Only,
     store,
 };
 
@@ -85,16 +79,6 @@ impl Folder {
     }
 }
 
-/// What a command asks for besides the figures.
-pub struct Asked {
-    /// Which cells are traced.
-    pub traced: Traced,
-    /// Record the last schedule's decisions.
-    pub record: bool,
-    /// The first failure ends the run.
-    pub ends_at_failure: bool,
-}
-
 /// What a command has measured.
 #[derive(Debug)]
 pub struct Measured {
@@ -113,52 +97,15 @@ pub fn measure(
     plan: Plan,
     folder: &Folder,
     kernels: &KernelFiles,
-    asked: Asked,
+    outlets: Outlets<'_>,
 ) -> anyhow::Result<Measured> {
-    let runtime = runtime::build()?;
-    // Before the store exists: signals must end the run in order from its first moment.
-    let stop = runtime.block_on(stop_listener())?;
-    let mut begun = plan.begin(Some(folder.path()), kernels, None)?;
-    let workers = Workers::new(&begun, asked.traced, asked.record)?;
-    let summary = runtime.block_on(async {
-        let (experiment, finished, store) = begun.parts();
-        let mut progress = Progress::new(experiment, finished, asked.ends_at_failure);
-        run::run(experiment, finished, store, &workers, &mut progress, stop).await
-    })?;
+    let Ran { dir, summary, workers } = run::run(plan, Some(folder.path()), kernels, outlets)?;
     Ok(Measured {
-        record: RunRecord::read(folder.path())?,
+        record: RunRecord::read(&dir)?,
         summary,
         traces: workers.traces(),
         recording: workers.recording(),
     })
-}
-
-/// The plan for specs that are measured together, in one order and with one correction.
-pub fn plan_of(
-    name: &str,
-    specs: &[String],
-    cpus: CpuList,
-    (host, host_kernel): (HostMode, HostKernelChoice),
-) -> anyhow::Result<Plan> {
-    let part = |spec: &String| {
-        let (name, spec, cpus) = (name.to_owned(), spec.clone(), cpus.clone());
-        let (jobs, guest_kernel, only, part) = (1, GuestKernel::default(), Only::default(), None);
-        let request =
-            Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part };
-        Plan::new(request, |error| Usage(error.to_string()))
-    };
-    let mut parts = specs.iter().map(part);
-    let mut plan = parts.next().context("nothing to measure")??;
-    for part in parts {
-        plan.add(part?.experiment);
-    }
-    Ok(plan)
-}
-
-/// Measures a plan in a temporary store.
-pub fn measure_plan(plan: Plan, traced: Traced) -> anyhow::Result<Measured> {
-    let asked = Asked { traced, record: false, ends_at_failure: true };
-    measure(plan, &Folder::new(None)?, &KernelFiles::default(), asked)
 }
 
 /// Prints the vCPUs' last events; the error that names the stuck vCPUs follows.

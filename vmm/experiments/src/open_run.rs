@@ -17,13 +17,12 @@ use crate::{
     Usage,
     host::with_note_of_quota,
     plan::{Plan, carriers},
-    prepare::{self, Prepared},
-    recording,
+    prepare, recording,
     workers::{self, KernelFiles},
 };
 use base::units::CpuList;
 use emulated::Pieces;
-use lab::host::{allowed_cpus, gather_facts, with_files};
+use lab::host::{allowed_cpus, cgroups::CgroupTree, gather_facts, with_files};
 use machine::clock;
 use os::streams::say;
 use report::perfetto;
@@ -45,8 +44,6 @@ pub const RUNS: &str = "runs";
 pub struct OpenRun {
     pub(crate) experiment: Experiment,
     pub(crate) finished: HashSet<u32>,
-    /// How many of the finished cells failed.
-    pub(crate) failed: u32,
     pub(crate) store: Store,
     /// The directory of its store.
     pub dir: PathBuf,
@@ -61,15 +58,8 @@ pub struct OpenRun {
     pub(crate) recording: Option<PathBuf>,
     /// The file that traces are appended to.
     pub(crate) trace: Option<File>,
-    /// This host's preparation for the run, undone when dropped.
-    pub(crate) prepared: Prepared,
-}
-
-impl OpenRun {
-    /// The experiment, its finished cells, and its store.
-    pub fn parts(&mut self) -> (&Experiment, &HashSet<u32>, &mut Store) {
-        (&self.experiment, &self.finished, &mut self.store)
-    }
+    /// The control groups of the cells on this host, removed when dropped.
+    pub(crate) cgroups: Option<CgroupTree>,
 }
 
 impl Plan {
@@ -83,9 +73,8 @@ impl Plan {
         trace: Option<&Path>,
     ) -> anyhow::Result<OpenRun> {
         let finished = self.finished();
-        let failed = self.failed();
         let Self { run, experiment, resumed } = self;
-        let prepared = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
+        let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
         let kernels = workers::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // So that a missing file is reported before a worker starts.
@@ -122,7 +111,6 @@ impl Plan {
         Ok(OpenRun {
             experiment,
             finished,
-            failed,
             store,
             dir,
             cpus,
@@ -131,7 +119,7 @@ impl Plan {
             kernels,
             recording,
             trace,
-            prepared,
+            cgroups,
         })
     }
 }

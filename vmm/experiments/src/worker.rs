@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     FAILURE, Usage,
     inside::Inside,
+    open_run::OpenRun,
+    prepare::control_groups,
     recording::{self, RECORDING_INSIDE},
+    workers::memory,
 };
 use base::{text, units::ByteSize};
 use confine::{Class, Files, Needs};
@@ -89,41 +92,24 @@ enum Changes {
 }
 
 impl Setup {
-    /// A worker with these files.
-    pub(crate) fn new(
-        (host, host_kernel): (HostKind, HostKernel),
-        memory: ByteSize,
-        kernels: &Kernels,
-        recording: Option<&Path>,
-    ) -> Self {
-        let name = |file: &Path| file.as_os_str().to_owned();
+    /// A worker for the cells of a run on this host.
+    pub(crate) fn of(begun: &OpenRun, host: HostKind) -> Self {
+        let points = &begun.experiment.points;
+        let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
+        let there = points.iter().filter(|point| point.host == HostKind::Emulated);
+        let tree = begun.cgroups.as_ref().filter(|_| host == HostKind::Direct);
         Self {
             host,
-            host_kernel,
-            memory,
-            slots: 1,
-            kernels: kernels.clone(),
-            recording: recording.map(name),
-            changes: Changes::Nowhere,
-            schedules: false,
-            cgroups: Vec::new(),
-            cgroup_root: None,
+            host_kernel: begun.host_kernel,
+            memory: memory(&begun.experiment),
+            slots: there.map(|point| point.slots).max().unwrap_or(1),
+            kernels: begun.kernels.clone(),
+            recording: begun.recording.clone().map(OsString::from),
+            changes: if loads_scheduler { Changes::InChildren } else { Changes::Nowhere },
+            schedules: points.iter().any(|point| needs_of(point).schedule),
+            cgroups: control_groups(points, host),
+            cgroup_root: tree.map(|tree| tree.root().into()),
         }
-    }
-
-    /// Adapts the setup to the cells of these points.
-    pub(crate) fn of_points(self, points: &[Point]) -> Self {
-        let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
-        let schedules = points.iter().any(|point| needs_of(point).schedule);
-        let changes = if loads_scheduler { Changes::InChildren } else { Changes::Nowhere };
-        let there = points.iter().filter(|point| point.host == HostKind::Emulated);
-        let slots = there.map(|point| point.slots).max().unwrap_or(1);
-        Self { changes, schedules, slots, ..self }
-    }
-
-    /// Has the vCPUs of the cells run in these control groups, below `root` if that is made already.
-    pub(crate) fn with_cgroups(self, root: Option<&Path>, cgroups: Vec<VmGroups>) -> Self {
-        Self { cgroups, cgroup_root: root.map(|root| root.as_os_str().to_owned()), ..self }
     }
 
     /// Where the control groups are, which are made if need be; None: there are none.
@@ -159,8 +145,18 @@ impl FromStr for Setup {
 /// Of this host, without files.
 impl Default for Setup {
     fn default() -> Self {
-        let host = (HostKind::Direct, HostKernel::default());
-        Self::new(host, ByteSize(0), &Kernels::default(), None)
+        Self {
+            host: HostKind::Direct,
+            host_kernel: HostKernel::default(),
+            memory: ByteSize(0),
+            slots: 1,
+            kernels: Kernels::default(),
+            recording: None,
+            changes: Changes::Nowhere,
+            schedules: false,
+            cgroups: Vec::new(),
+            cgroup_root: None,
+        }
     }
 }
 
@@ -183,15 +179,17 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let kernels = inside.take_kernels(&setup.kernels);
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
-    let host = (HostKind::Direct, setup.host_kernel);
-    let Setup { changes, schedules, .. } = *setup;
-    let setup_inside = Setup::new(host, setup.memory, &kernels, recording.as_deref());
-    let setup_inside = Setup { changes, schedules, ..setup_inside };
-    let setup_inside = setup_inside.with_cgroups(None, setup.cgroups.clone());
+    let setup_inside = Setup {
+        host: HostKind::Direct,
+        kernels,
+        recording: recording.map(OsString::from),
+        cgroup_root: None,
+        ..setup.clone()
+    };
     let memory = inside.errand().memory;
     let status = inside.run(setup_inside.words()?)?;
     // The worker itself: what it starts has said so there.
-    if status == signals::status_of(Signal::KILL.as_raw()) && changes != Changes::InChildren {
+    if status == signals::status_of(Signal::KILL.as_raw()) && setup.changes != Changes::InChildren {
         say(format_args!(
             "the worker was killed in the emulated host: probably out of its {} of memory",
             in_mib(memory)
@@ -202,10 +200,8 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
 
 /// Runs each cell in a process of its own.
 fn in_children(setup: Setup) -> anyhow::Result<u8> {
-    let root = setup.cgroup_root()?;
-    let cgroups = setup.cgroups.clone();
-    let cell_setup =
-        Setup { changes: Changes::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
+    let cgroup_root = setup.cgroup_root()?.map(OsString::from);
+    let cell_setup = Setup { changes: Changes::Here, cgroup_root, ..setup };
     let (program, words) =
         (env::current_exe().context("cannot find this program")?, cell_setup.words()?);
     let command = || {

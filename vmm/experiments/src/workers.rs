@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context;
 use tokio::process::Command;
 
-use crate::{Usage, inside, kernel, open_run::OpenRun, prepare::cgroups, worker::Setup};
+use crate::{Usage, inside, kernel, open_run::OpenRun, worker::Setup};
 use base::{
     guest_kernel::{Flavour, GuestKernel},
     plural::count,
@@ -27,11 +27,7 @@ use lab::{
         job::{Bytes, Extras},
     },
 };
-use os::{
-    artifacts::guest_kernel,
-    memory::{Memory, in_mib},
-    streams::say,
-};
+use os::{artifacts::guest_kernel, memory::Memory, streams::say};
 use study::{
     guest::kernels::{self, KernelFile, Kernels},
     point::{GuestKind, HostKind, Point},
@@ -56,8 +52,6 @@ pub enum Traced {
     First(File),
     /// The last cell of each point; traces are kept in memory.
     Last(RefCell<Vec<u8>>),
-    /// The cells with this label, whose traces are dropped.
-    Label(&'static str),
 }
 
 /// Starts worker processes.
@@ -92,19 +86,10 @@ impl KernelFiles {
 impl Workers {
     /// The workers of this run.
     pub fn new(begun: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
-        let memory = memory(&begun.experiment);
-        let points = &begun.experiment.points;
-        let words = |kind| {
-            let cgroups = cgroups::needed(points, kind);
-            let root = begun.prepared.cgroup_root().filter(|_| kind == HostKind::Direct);
-            let host = (kind, begun.host_kernel);
-            let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
-            setup.of_points(points).with_cgroups(root, cgroups).words()
-        };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
-            direct: words(HostKind::Direct)?,
-            emulated: words(HostKind::Emulated)?,
+            direct: Setup::of(begun, HostKind::Direct).words()?,
+            emulated: Setup::of(begun, HostKind::Emulated).words()?,
             shares: shares(&begun.cpus, begun.jobs),
             traced,
             recorded: is_recorded.then(RefCell::default),
@@ -116,7 +101,7 @@ impl Workers {
     pub fn traces(&self) -> Vec<u8> {
         match &self.traced {
             Traced::Last(traces) => traces.take(),
-            Traced::Nothing | Traced::First(_) | Traced::Label(_) => Vec::new(),
+            Traced::Nothing | Traced::First(_) => Vec::new(),
         }
     }
 
@@ -240,20 +225,12 @@ pub(crate) fn warn_of_memory<'a>(
     if let Some(guests) = largest(experiment, HostKind::Emulated) {
         inside::warn_of_memory(inside::memory_with(guests, taken), jobs);
     }
+    let all = format!("the guests of {}", count(jobs, "cell"));
     let direct = largest(experiment, HostKind::Direct);
-    if let Some(warning) = direct.and_then(|guests| guests_warning(guests, jobs, Memory::here())) {
+    let warning = direct.and_then(|each| inside::memory_warning(&all, each, jobs, Memory::here()));
+    if let Some(warning) = warning {
         say(format_args!("pvticket: {warning}"));
     }
-}
-
-fn guests_warning(guests: ByteSize, jobs: usize, available: Memory) -> Option<String> {
-    let all = ByteSize(guests.0.saturating_mul(jobs as u64));
-    let concern = available.concern(all)?;
-    Some(format!(
-        "the guests of {} may need {}: {concern}",
-        count(jobs as u64, "cell"),
-        in_mib(all)
-    ))
 }
 
 impl WorkerPool for Workers {
@@ -278,14 +255,13 @@ impl WorkerPool for Workers {
         self.shares.len()
     }
 
-    fn extras(&self, cell: &PlannedCell, point: &Point) -> Extras {
+    fn extras(&self, cell: &PlannedCell) -> Extras {
         let is_last = cell.round == self.last;
         Extras {
             trace: match self.traced {
                 Traced::Nothing => false,
                 Traced::First(_) => cell.round == 0,
                 Traced::Last(_) => is_last,
-                Traced::Label(label) => point.label == label,
             },
             recording: self.recorded.is_some() && is_last,
         }
@@ -298,7 +274,7 @@ impl WorkerPool for Workers {
                 file.sync_data()?;
             }
             Traced::Last(traces) => traces.borrow_mut().extend(trace),
-            Traced::Nothing | Traced::Label(_) => {}
+            Traced::Nothing => {}
         }
         Ok(())
     }
@@ -307,20 +283,5 @@ impl WorkerPool for Workers {
         if let Some(recorded) = &self.recorded {
             *recorded.borrow_mut() = recording;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Once, only guests in the emulated host were looked at.
-    #[test]
-    fn guests_of_all_jobs_are_counted() {
-        let available = Memory::of_host(ByteSize::mib(600));
-        let warning =
-            |jobs| guests_warning(ByteSize::mib(256), jobs, available).unwrap_or_default();
-        assert_eq!([warning(1), warning(2)], ["", ""]);
-        assert!(warning(3).starts_with("the guests of 3 cells may need 768 MiB: this host has"));
     }
 }

@@ -53,7 +53,6 @@ pub struct Totals {
     pub queued: u64,
     /// The part of `queued` that was drawing a ticket, where the other vCPUs' telemetry lines do
     /// not tell which one it has, if any. Upper bound on the preemptions that `lhp` and `lwp` miss.
-    #[serde(default)]
     pub entering: u64,
     /// Preemptions of a vCPU whose kernel had disabled preemption: maybe a holder, without
     /// telemetry.

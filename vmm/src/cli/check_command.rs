@@ -24,14 +24,14 @@ use check::{
 };
 use experiments::{
     Usage, cpus,
-    host::{self, GuestClass, HostMode, Place},
+    host::{self, GuestClass, HostMode},
     inside::Inside,
     kernel,
 };
 use kvm::KvmKind;
 use lab::host::{gather_facts, kernel_facts, topology};
 use os::{artifacts, signals};
-use study::host::FileFacts;
+use study::{host::FileFacts, point::HostKind};
 
 /// Slots that the guests share, if the host has as many.
 const SLOTS: usize = 2;
@@ -129,7 +129,7 @@ fn is_stopped(error: &anyhow::Error) -> bool {
 fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host::choose_here(args.host, GuestClass::Ring0, kind).place;
-    args.host_kernel.choice().check(place == Place::Emulated)?;
+    args.host_kernel.choice().check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
     let json = ResultFile::named("--json", args.json.as_deref())?;
     let named: Vec<Option<&Path>> = match &args.compare {
@@ -143,7 +143,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     for Kernel { file, .. } in &kernels {
         kernel::check(file, MEMORY).map_err(|error| CannotTell(base::chain::chain(&error)))?;
     }
-    if place == Place::Emulated {
+    if place == HostKind::Emulated {
         return emulated(args, &kernels);
     }
     host::check_direct(GuestClass::Ring0, kind)?;

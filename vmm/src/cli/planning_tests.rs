@@ -51,7 +51,7 @@ fn command(words: &str) -> Command {
 fn points(words: &str, topology: &Topology) -> anyhow::Result<Vec<Point>> {
     let plan: Plan = match command(words) {
         Command::Compare(args) => compare::options::plan(&args, topology)?,
-        Command::Run(args) => experiments::plan::plan(&args.options()?, topology)?,
+        Command::Run(args) => args.plan(topology)?,
         _ => panic!("{words}"),
     };
     let run = plan.experiment;
@@ -159,6 +159,7 @@ fn ratios_are_of_the_slots_in_use() {
     assert_eq!(levels("--vcpus 2x --cpus 0-95 --slots 4").unwrap(), [8]);
     assert_eq!(levels("--vcpus 1.33x --cpus 0-95").unwrap(), [128]);
     let error = levels("--vcpus 2x --cpus 0-95").unwrap_err().to_string();
-    let expected = "2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; the most is 1.33x of them";
+    let expected =
+        "--vcpus: 2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; the most is 1.33x of them";
     assert_eq!(error, expected);
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use base::{
     plural::{agree, count},
     units::CpuList,
@@ -17,12 +18,12 @@ use super::{
     host::{HostKernelArgs, modes},
     print, report_command, say, slurm_script,
 };
+use doctor::topology::Topology;
 use experiments::{
     cpus,
     host::HostMode,
-    options::RunOptions,
-    plan::{self, MOST_JOBS, built_in},
-    run,
+    plan::{self, MOST_JOBS, Plan, Request, built_in},
+    run::{self, Outlets},
     workers::KernelFiles,
 };
 use lab::host::topology;
@@ -31,7 +32,7 @@ use study::{
     findings::RunRecord,
     point::GuestKind,
     spec::{
-        MOST_PARTS, Part,
+        MOST_PARTS, Only, Part, SpecError,
         only::{One, OnlyError},
     },
     store::{Tally, parts::Parts},
@@ -154,9 +155,9 @@ impl KernelArgs {
 }
 
 /// Reads a guest's name.
-fn guests() -> impl TypedValueParser<Value = GuestKind> {
+pub(super) fn guests() -> impl TypedValueParser<Value = GuestKind> {
     let names = PossibleValuesParser::new(GuestKind::ALL.map(GuestKind::name));
-    names.try_map(|name| GuestKind::ALL.into_iter().find(|guest| guest.name() == name).ok_or(name))
+    names.try_map(|name| name.parse::<GuestKind>())
 }
 
 impl RunArgs {
@@ -177,43 +178,58 @@ impl RunArgs {
         Ok(self.only.iter().cloned().chain(machine).collect())
     }
 
-    pub(super) fn options(&self) -> anyhow::Result<RunOptions> {
-        let own = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::own(dir, part));
-        Ok(RunOptions {
-            spec: self.spec()?,
-            dir: own.transpose()?.or_else(|| self.dir.clone()),
-            part: self.part,
-            resume: self.resume.clone(),
-            retry: Retry::of(self.retry, self.resume.as_deref())?,
-            only: self.only()?,
+    /// The directory for the results, where it is named: of a part, its own one.
+    fn store(&self) -> anyhow::Result<Option<PathBuf>> {
+        let part = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::own(dir, part));
+        Ok(part.transpose()?.or_else(|| self.dir.clone()))
+    }
+
+    /// The cells that are left to measure.
+    pub(super) fn plan(&self, topology: &Topology) -> anyhow::Result<Plan> {
+        let retry = Retry::of(self.retry, self.resume.as_deref())?;
+        if let Some(dir) = &self.resume {
+            return plan::resumed(dir, retry);
+        }
+        let file = self.spec()?.context("no spec")?;
+        let usage = |error: SpecError| Usage(format!("{}: {error}", file.display()));
+        let request = Request {
             jobs: self.jobs,
-            cpus: self.cpus.clone(),
             host: self.host,
             host_kernel: self.host_kernel.choice(),
-            kernels: self.kernels.files(),
-        })
+            guest_kernel: self.kernels.files().usual_kernel(),
+            only: Only::new(self.only()?),
+            part: self.part,
+            ..Request::of_file(&file, self.cpus.as_ref(), topology, usage)?
+        };
+        let plan = Plan::new(request, usage)?;
+        match self.store()?.filter(|_| self.part.is_some()) {
+            Some(dir) => plan.of_part(&dir),
+            None => Ok(plan),
+        }
     }
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
-    let options = args.options()?;
-    if let Some((parts, dir)) = args.slurm.zip(options.dir.as_deref()) {
+    if let Some((parts, dir)) = args.slurm.zip(args.dir.as_deref()) {
+        args.spec()?;
         print(&slurm_script::text(parts, dir)?);
         return Ok(0);
     }
-    let plan = plan::plan(&options, &topology())?;
+    let plan = args.plan(&topology())?;
     if args.dry_run {
         print(&plan.dry_run());
         return Ok(0);
     }
+    let dir = args.store()?;
     if let (true, Some(part)) = (plan.is_finished(), args.part) {
         say(format_args!("pvticket: part {part} is done already"));
-        return finish(options.dir.as_deref().unwrap_or(Path::new(".")), false);
+        return finish(dir.as_deref().unwrap_or(Path::new(".")), false);
     }
-    let (dir, summary) = run::run(plan, &options, args.trace.as_deref())?;
-    finish(&dir, summary.stopped)
+    let outlets = Outlets { trace: args.trace.as_deref(), ..Outlets::default() };
+    let ran = run::run(plan, dir.as_deref(), &args.kernels.files(), outlets)?;
+    finish(&ran.dir, ran.summary.stopped)
 }
 
 /// Reports the run in `dir`, or how to resume it. The status covers the whole store.

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    str::FromStr,
     sync::{Arc, LazyLock},
 };
 
@@ -68,7 +67,7 @@ fn policy_help() -> String {
 /// Options of a schedule.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    #[arg(long, value_name = "P", help = policy_help())]
+    #[arg(long, value_name = "P", help = policy_help(), value_parser = PolicySpec::parse_list)]
     policy: Vec<PolicyList>,
 
     /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all of them]
@@ -94,28 +93,17 @@ pub(super) struct ScheduleArgs {
 }
 
 /// One `--policy`, which may name several policies.
-#[derive(Debug, Clone)]
-pub(super) struct PolicyList(Vec<PolicySpec>);
+pub(super) type PolicyList = Vec<PolicySpec>;
 
-impl PolicyList {
-    /// All policies of these lists, without repeats.
-    pub(super) fn named(lists: &[Self]) -> Vec<PolicySpec> {
-        let mut policies: Vec<PolicySpec> = Vec::new();
-        for policy in lists.iter().flat_map(|list| &list.0) {
-            if !policies.contains(policy) {
-                policies.push(policy.clone());
-            }
+/// All policies of these lists, without repeats.
+pub(super) fn each_once(lists: &[PolicyList]) -> Vec<PolicySpec> {
+    let mut policies: Vec<PolicySpec> = Vec::new();
+    for policy in lists.iter().flatten() {
+        if !policies.contains(policy) {
+            policies.push(policy.clone());
         }
-        policies
     }
-}
-
-impl FromStr for PolicyList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        PolicySpec::parse_list(text).map(Self)
-    }
+    policies
 }
 
 impl ScheduleArgs {
@@ -126,7 +114,7 @@ impl ScheduleArgs {
 
     /// The policies without repeats; `host` if none was named.
     pub(super) fn policies(&self) -> Vec<PolicySpec> {
-        let policies = PolicyList::named(&self.policy);
+        let policies = each_once(&self.policy);
         if policies.is_empty() { vec![PolicySpec::host()] } else { policies }
     }
 
@@ -148,17 +136,11 @@ impl ScheduleArgs {
 
     /// Checks the options against each other.
     pub(super) fn check(&self) -> Result<(), Usage> {
-        let policies = self.policies();
-        let ours = policies.iter().filter(|policy| !policy.is_host()).count();
-        match (&self.record, ours) {
-            (Some(_), 0) => {
-                Err(Usage("--record: the host's scheduler records nothing; name a --policy".into()))
-            }
-            _ if policies.iter().filter_map(PolicySpec::replays).count() > 1 => {
-                Err(Usage("--policy: one replay at a time".into()))
-            }
-            _ => Ok(()),
+        if self.record.is_some() && self.policies().iter().all(PolicySpec::is_host) {
+            let reason = "--record: the host's scheduler records nothing; name a --policy";
+            return Err(Usage(reason.into()));
         }
+        Ok(())
     }
 
     /// The one schedule that the options describe; a usage error if they describe several, or none

@@ -50,6 +50,15 @@ impl GuestKind {
     }
 }
 
+impl FromStr for GuestKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|guest| guest.name() == text);
+        known.ok_or_else(|| format!("unknown guest '{text}' (expected: payload, linux or sim)"))
+    }
+}
+
 /// The host that a cell runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -144,8 +153,7 @@ pub struct Point {
     /// The scheduling policy.
     #[serde(with = "text")]
     pub policy: PolicySpec,
-    /// What carries out the schedule. Earlier versions had only the one in user space, which is also
-    /// written where the schedule is left to the host.
+    /// The driver that carries out the schedule; user space where it is left to the host.
     #[serde(default, with = "text", skip_serializing_if = "DriverKind::is_user")]
     pub driver: DriverKind,
     /// The injected faults.
@@ -192,7 +200,6 @@ pub struct Point {
     pub seed: u64,
 }
 
-/// Earlier versions used one lock.
 const fn one() -> u32 {
     1
 }

@@ -16,8 +16,7 @@ use humantime::format_duration;
 
 use crate::{
     Usage, cpus,
-    host::{self, GuestClass, HostKernelChoice, HostMode, Place},
-    options::RunOptions,
+    host::{self, GuestClass, HostKernelChoice, HostMode},
 };
 use base::{
     chain::chain,
@@ -28,12 +27,12 @@ use base::{
     units::{ByteSize, CpuList},
 };
 use doctor::topology::Topology;
-use kvm::KvmKind;
+use kvm::{KvmKind, host::is_emulated};
 use lab::{cell::simulated::machine_files, run::estimate};
 use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},
-    spec::{Experiment, Only, Part, Setting, SpecError, is_simulated, most_slots},
+    spec::{Experiment, Form, Only, Part, Setting, SpecError, is_simulated},
     store::{
         Contents, Store,
         record::{FORMAT, MachineFile, RunLine},
@@ -60,8 +59,8 @@ pub struct Plan {
 pub struct Request {
     /// The name, unless the spec has one.
     pub name: String,
-    /// The spec's text.
-    pub spec: String,
+    /// The spec.
+    pub spec: Form,
     /// CPUs that carry vCPUs, of all jobs.
     pub cpus: CpuList,
     /// Cells at the same time.
@@ -78,58 +77,16 @@ pub struct Request {
     pub part: Option<Part>,
 }
 
-/// Reads the experiment, for a host with these CPUs. Writes nothing.
-pub fn plan(args: &RunOptions, topology: &Topology) -> anyhow::Result<Plan> {
-    match (&args.resume, &args.spec) {
-        (Some(dir), _) => resumed(dir, args.retry),
-        (None, Some(spec)) => {
-            let plan = fresh(args, spec, topology)?;
-            match (args.part, &args.dir) {
-                (Some(_), Some(dir)) => part::begun(plan, dir),
-                _ => Ok(plan),
-            }
-        }
-        (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
-    }
-}
-
-/// The experiment of this spec, to run from its beginning.
-fn fresh(args: &RunOptions, spec: &Path, topology: &Topology) -> anyhow::Result<Plan> {
-    let (text, name) = read(spec)?;
-    let cpus = if is_simulated(&text) {
-        simulated_cpus()?
-    } else {
-        cpus::choose_at_least(topology, args.cpus.as_ref(), most_slots(&text))?
-    };
-    let share = cpus.cpus().len() / usize::from(args.jobs);
-    if share == 0 {
-        let available = cpus.cpus().len();
-        bail!(Usage(format!(
-            "--jobs {}: at most {available}, the CPUs there are ({cpus})",
-            args.jobs
-        )));
-    }
-    let only = Only::new(args.only.clone());
-    let (spec, at) = (text, spec.display().to_string());
-    let (jobs, host, host_kernel) = (args.jobs, args.host, args.host_kernel);
-    let guest_kernel = args.kernels.usual_kernel();
-    let part = args.part;
-    let request = Request { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part };
-    Plan::new(request, |error| Usage(format!("{at}: {error}")))
-}
-
 impl Plan {
     /// The experiment of a spec, to run from its beginning.
-    pub fn new(request: Request, usage: impl FnOnce(&SpecError) -> Usage) -> anyhow::Result<Self> {
-        let host_kernel = request.host_kernel;
+    pub fn new(request: Request, usage: impl FnOnce(SpecError) -> Usage) -> anyhow::Result<Self> {
         let mut run = request.first_line()?;
-        let whole = whole(&run, usage)?;
-        let only = only(&run)?;
-        if let Some(value) = only.without_effect(&whole.points) {
+        let whole = whole(&request.spec, &run, usage)?;
+        if let Some(value) = request.only.without_effect(&whole.points) {
             let value = shown::line(&value);
             bail!(Usage(format!("--only {value}: no cell of the spec has this value")));
         }
-        let experiment = selected(whole, &only, &run)?;
+        let experiment = selected(whole, &request.only, &run)?;
         if experiment.points.is_empty() {
             bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
         }
@@ -142,9 +99,14 @@ impl Plan {
             )));
         }
         let is_emulated = |point: &Point| point.host == HostKind::Emulated;
-        host_kernel.check(experiment.points.iter().any(is_emulated))?;
+        request.host_kernel.check(experiment.points.iter().any(is_emulated))?;
         describe(&mut run, &experiment);
         Ok(Self { run, experiment, resumed: None })
+    }
+
+    /// The plan of a part, whose store is in `dir`, from the parts that are there.
+    pub fn of_part(self, dir: &Path) -> anyhow::Result<Self> {
+        part::begun(self, dir)
     }
 
     /// Adds points that are measured in the same rounds. The run cannot be resumed.
@@ -161,22 +123,60 @@ impl Plan {
 }
 
 impl Request {
-    fn first_line(self) -> Result<RunLine, Usage> {
-        let Self { name, spec, cpus, jobs, host, host_kernel, guest_kernel, only, part } = self;
+    /// All cells of a spec, one at a time, with the default hosts and kernels.
+    pub fn new(name: &str, spec: Form, cpus: CpuList) -> Self {
+        Self {
+            name: name.to_owned(),
+            spec,
+            cpus,
+            jobs: 1,
+            host: HostMode::Auto,
+            host_kernel: HostKernelChoice::default(),
+            guest_kernel: GuestKernel::default(),
+            only: Only::default(),
+            part: None,
+        }
+    }
+
+    /// The same for the spec in this file, or the built-in one of that name, on the CPUs that the user names or on those
+    /// of a choice.
+    pub fn of_file(
+        file: &Path,
+        named: Option<&CpuList>,
+        topology: &Topology,
+        usage: impl FnOnce(SpecError) -> Usage,
+    ) -> anyhow::Result<Self> {
+        let (text, name) = read(file)?;
+        let spec = Form::parse(&text).map_err(usage)?;
+        let cpus = if spec.is_simulated() {
+            simulated_cpus()?
+        } else {
+            cpus::choose_at_least(topology, named, spec.most_slots())?
+        };
+        Ok(Self::new(&name, spec, cpus))
+    }
+
+    fn first_line(&self) -> Result<RunLine, Usage> {
+        let Self { cpus, jobs, .. } = self;
+        let available = cpus.cpus().len();
+        if available < usize::from(*jobs) {
+            let reason = format!("at most {available}, the CPUs there are ({cpus})");
+            return Err(Usage(format!("--jobs {jobs}: {reason}")));
+        }
         Ok(RunLine {
             format: FORMAT,
-            name,
+            name: self.name.clone(),
             question: String::new(),
-            spec,
-            only: only.texts(),
-            host: host.name().to_owned(),
-            host_kernel: host_kernel.kernel()?,
-            guest_kernel,
-            jobs: jobs.into(),
+            spec: self.spec.text().to_owned(),
+            only: self.only.texts(),
+            host: self.host.name().to_owned(),
+            host_kernel: self.host_kernel.kernel()?,
+            guest_kernel: self.guest_kernel,
+            jobs: (*jobs).into(),
             cpus: cpus.cpus().to_vec(),
             seed: 0,
             cells: 0,
-            part,
+            part: self.part,
             at_ms: clock::since_1970(),
             machines: Vec::new(),
         })
@@ -224,25 +224,26 @@ fn read(spec: &Path) -> anyhow::Result<(String, String)> {
 /// The cells of a run.
 fn experiment(
     run: &RunLine,
-    usage: impl FnOnce(&SpecError) -> Usage,
+    usage: impl FnOnce(SpecError) -> Usage + Copy,
 ) -> anyhow::Result<Experiment> {
-    selected(whole(run, usage)?, &only(run)?, run)
-}
-
-fn only(run: &RunLine) -> Result<Only, Usage> {
-    Only::parse(&run.only).map_err(|error| Usage(error.to_string()))
+    let spec = Form::parse(&run.spec).map_err(usage)?;
+    let only = Only::parse(&run.only).map_err(|error| Usage(error.to_string()))?;
+    selected(whole(&spec, run, usage)?, &only, run)
 }
 
 /// All points of a run's spec, whichever of them it has, with the cells of its part.
-fn whole(run: &RunLine, usage: impl FnOnce(&SpecError) -> Usage) -> anyhow::Result<Experiment> {
+fn whole(
+    spec: &Form,
+    run: &RunLine,
+    usage: impl FnOnce(SpecError) -> Usage,
+) -> anyhow::Result<Experiment> {
     let cpus = carriers(run)?;
     let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
     let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
-    let setting = Setting { cpus: &cpus, place: &place, guest_kernel: run.guest_kernel };
-    match Experiment::parse(&run.spec, &run.name, &setting) {
-        Ok(experiment) => Ok(Experiment { part: run.part, ..experiment }),
-        Err(error) => bail!(usage(&error)),
-    }
+    let guest_kernel = run.guest_kernel;
+    let setting = Setting { cpus: &cpus, place: &place, guest_kernel, is_emulated: is_emulated() };
+    let experiment = Experiment::new(spec, &run.name, &setting).map_err(usage)?;
+    Ok(Experiment { part: run.part, ..experiment })
 }
 
 /// The cells that a run has, with the machine files that they name.
@@ -262,13 +263,11 @@ fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, Str
     };
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
     let kind = KvmKind::detect();
-    match host::choose_here(mode, class, kind).place {
-        Place::Direct => {
-            host::check_direct(class, kind).map_err(|error| chain(&error))?;
-            Ok(HostKind::Direct)
-        }
-        Place::Emulated => Ok(HostKind::Emulated),
+    let place = host::choose_here(mode, class, kind).place;
+    if place == HostKind::Direct {
+        host::check_direct(class, kind).map_err(|error| chain(&error))?;
     }
+    Ok(place)
 }
 
 impl Plan {
@@ -279,10 +278,6 @@ impl Plan {
     /// Has every cell ended?
     pub fn is_finished(&self) -> bool {
         self.finished().len() == self.experiment.cells().len()
-    }
-
-    pub(crate) fn failed(&self) -> u32 {
-        self.resumed.as_ref().map_or(0, |(_, _, contents)| contents.tally().failed)
     }
 
     /// The points, the number of their cells, and how long they may take.

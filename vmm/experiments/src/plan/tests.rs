@@ -43,7 +43,7 @@ fn first() -> RunLine {
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = experiment(&run, |error| Usage(error.to_string())).unwrap();
+    let planned = experiment(&run, Usage::from).unwrap();
     let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
     let cell = CellLine {
         cell: 0,
@@ -89,49 +89,33 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
 #[test]
 fn a_store_is_gone_on_with() {
     let plan = resume(&text(&lines())).unwrap();
-    assert_eq!((plan.finished(), plan.failed()), (HashSet::from([0]), 0));
+    assert_eq!(plan.finished(), HashSet::from([0]));
 }
 
-/// The store knows it, whatever option or environment says later; stores of earlier versions have 6.1.
+/// The store has it: later options and variables do not count.
 #[test]
 fn the_emulated_host_keeps_its_kernel() {
-    let mut lines = lines();
-    assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux7);
-    lines[0].as_object_mut().unwrap().remove("host_kernel");
-    assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux6_1);
+    assert_eq!(resume(&text(&lines())).unwrap().run.host_kernel, HostKernel::Linux7);
 }
 
-/// A spec that names no guest kernel means the one of its time: that of earlier versions is 6.1.
+/// A spec without a guest kernel has the default at the time of its store.
 #[test]
 fn guests_of_a_stored_spec_keep_their_kernel() {
-    let kernel_of = |written: Option<&str>| {
-        let mut lines = vec![serde_json::to_value(Line::Run(Box::new(first()))).unwrap()];
-        let run = lines[0].as_object_mut().unwrap();
-        run.insert("spec".into(), json!(format!("guests = \"linux\"\n{}", first().spec)));
-        run.remove("guest_kernel");
-        run.extend(written.map(|name| ("guest_kernel".to_owned(), json!(name))));
-        resume(&text(&lines)).unwrap().experiment.points[0].guest_kernel
-    };
-    assert_eq!(kernel_of(None), GuestKernel::Linux6_1);
-    assert_eq!(kernel_of(Some("6.12")), GuestKernel::Linux6_12);
+    let mut run = first();
+    run.spec = format!("guests = \"linux\"\n{}", run.spec);
+    run.guest_kernel = GuestKernel::Linux7;
+    let lines = [serde_json::to_value(Line::Run(Box::new(run))).unwrap()];
+    let plan = resume(&text(&lines)).unwrap();
+    assert_eq!(plan.experiment.points[0].guest_kernel, GuestKernel::Linux7);
 }
 
 /// Regression (D3): its store listed 1024 CPUs for a machine of 80.
 #[test]
 fn a_simulated_run_has_the_cpus_of_its_slots() {
     let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";
-    let request = Request {
-        name: "test".into(),
-        spec: spec.into(),
-        cpus: simulated_cpus().unwrap(),
-        jobs: 8,
-        host: HostMode::Auto,
-        host_kernel: HostKernelChoice(None),
-        guest_kernel: GuestKernel::default(),
-        only: Only::default(),
-        part: None,
-    };
-    let run = Plan::new(request, |error| Usage(error.to_string())).unwrap().run;
+    let form = Form::parse(spec).unwrap();
+    let request = Request { jobs: 8, ..Request::new("test", form, simulated_cpus().unwrap()) };
+    let run = Plan::new(request, Usage::from).unwrap().run;
     assert_eq!(run.cpus, [0, 1, 2, 3]);
     let plan =
         resume(&text(&[serde_json::to_value(Line::Run(Box::new(run.clone()))).unwrap()])).unwrap();
@@ -141,18 +125,11 @@ fn a_simulated_run_has_the_cpus_of_its_slots() {
 #[test]
 fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
     let plan = |host| {
-        let request = Request {
-            name: "test".into(),
-            spec: first().spec,
-            cpus: allowed_cpus().unwrap().first(1),
-            jobs: 1,
-            host,
-            host_kernel: HostKernelChoice(Some(HostKernel::Linux7)),
-            guest_kernel: GuestKernel::default(),
-            only: Only::default(),
-            part: None,
-        };
-        Plan::new(request, |error| Usage(error.to_string()))
+        let spec = Form::parse(&first().spec).unwrap();
+        let host_kernel = HostKernelChoice(Some(HostKernel::Linux7));
+        let request = Request::new("test", spec, allowed_cpus().unwrap().first(1));
+        let request = Request { host, host_kernel, ..request };
+        Plan::new(request, Usage::from)
     };
     assert_eq!(plan(HostMode::Emulated).unwrap().run.host_kernel, HostKernel::Linux7);
     let error = plan(HostMode::Direct).unwrap_err().to_string();

@@ -1,33 +1,10 @@
 //! `--driver`: what carries out a schedule, and whether it can.
 
-use super::{Guard, Preparation};
 use crate::Usage;
 #[cfg(feature = "bpf")]
 use doctor::{files::HostFiles, sched_ext::SchedExtFacts};
 use sched::driver::DriverKind;
-use study::point::{HostKernel, Point};
-
-/// The drivers of the points' schedules. A scheduler in the host's kernel is loaded by the worker.
-pub(super) struct Drivers;
-
-impl Preparation for Drivers {
-    fn need(&self, point: &Point) -> Option<String> {
-        (!point.driver.is_user()).then(|| format!("driver {}", point.driver))
-    }
-
-    fn jobs_obstacle(&self) -> &'static str {
-        "a host has one BPF scheduler at a time"
-    }
-
-    fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage> {
-        points.iter().try_for_each(|point| check_emulated(point.driver, kernel))
-    }
-
-    fn prepare_here(&self, points: &[&Point]) -> Result<Option<Box<dyn Guard>>, Usage> {
-        points.first().map_or(Ok(()), |point| check_here(point.driver))?;
-        Ok(None)
-    }
-}
+use study::point::HostKernel;
 
 /// Checks that the emulated host's kernel has what the driver needs.
 pub fn check_emulated(driver: DriverKind, kernel: HostKernel) -> Result<(), Usage> {

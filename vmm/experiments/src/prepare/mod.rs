@@ -1,72 +1,56 @@
-//! What prepares a host for the points of an experiment, and refuses what the host does not have: the drivers of a
-//! schedule, control groups. A file each.
+//! Prepares a host for the points of an experiment, and refuses what the host does not have, before a store exists: the
+//! drivers of a schedule, control groups.
 
-pub mod cgroups;
 pub mod driver;
 
-use std::{fmt::Debug, path::Path};
-
 use crate::Usage;
+use base::chain::chain;
+use lab::host::cgroups::{CgroupTree, VmGroups};
 use study::point::{HostKernel, HostKind, Point};
 
-/// Something that some points need of their host besides KVM. [`begin`] asks for all of them before a store exists.
-trait Preparation {
-    /// What a point needs of it, as a message names it: `cgroups flat:2`. None: nothing.
-    fn need(&self, point: &Point) -> Option<String>;
-
-    /// Why jobs cannot have it at the same time.
-    fn jobs_obstacle(&self) -> &'static str;
-
-    /// Refuses what this kernel of the emulated host lacks of what these points need. There it is prepared by the worker.
-    fn check_emulated(&self, points: &[&Point], kernel: HostKernel) -> Result<(), Usage>;
-
-    /// Prepares this host for these points, until what is returned is dropped, or says what it lacks.
-    fn prepare_here(&self, points: &[&Point]) -> Result<Option<Box<dyn Guard>>, Usage>;
-}
-
-/// A host that was prepared; dropping it gives back what it was before, also if a worker was killed and could not.
-trait Guard: Debug {
-    /// The group with the control groups, if they were made.
-    fn cgroup_root(&self) -> Option<&Path> {
-        None
+/// Prepares this host for the points on it, and refuses needs that a host lacks. `kernel` is the emulated host's, which a
+/// worker prepares. Returns the control groups of this host, which are removed when dropped.
+pub(crate) fn begin(
+    points: &[Point],
+    kernel: HostKernel,
+    jobs: u32,
+) -> Result<Option<CgroupTree>, Usage> {
+    let on = |host| points.iter().filter(move |point| point.host == host);
+    on(HostKind::Emulated).try_for_each(|point| driver::check_emulated(point.driver, kernel))?;
+    if let Some(point) = on(HostKind::Direct).find(|point| !point.driver.is_user()) {
+        let need = format!("driver {}", point.driver);
+        check_jobs(jobs, &need, "a host has one BPF scheduler at a time")?;
+        driver::check_here(point.driver)?;
     }
+    let mut grouped = on(HostKind::Direct).filter_map(|point| point.cgroups.as_ref());
+    let Some(need) = grouped.next().map(|cgroups| format!("cgroups {cgroups}")) else {
+        return Ok(None);
+    };
+    check_jobs(jobs, &need, "jobs would share the groups")?;
+    let tree = CgroupTree::make(&control_groups(points, HostKind::Direct)).map_err(|error| {
+        let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";
+        Usage(format!("{need}: {}; {how}", chain(&error)))
+    })?;
+    Ok(Some(tree))
 }
 
-/// In the order in which they are prepared.
-const ALL: [&dyn Preparation; 2] = [&driver::Drivers, &cgroups::Groups];
-
-/// This host as long as it is prepared for a run.
-#[derive(Debug, Default)]
-pub struct Prepared(Vec<Box<dyn Guard>>);
-
-impl Prepared {
-    /// The group with the control groups of the cells on this host.
-    pub(crate) fn cgroup_root(&self) -> Option<&Path> {
-        self.0.iter().find_map(|guard| guard.cgroup_root())
+/// Refuses several jobs where only one at a time can have what a point needs.
+fn check_jobs(jobs: u32, need: &str, obstacle: &str) -> Result<(), Usage> {
+    if jobs > 1 {
+        return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));
     }
+    Ok(())
 }
 
-/// Prepares this host for the points on it, and refuses what a host lacks; `kernel` is that of the emulated host.
-pub(crate) fn begin(points: &[Point], kernel: HostKernel, jobs: u32) -> Result<Prepared, Usage> {
-    let mut prepared = Prepared::default();
-    for preparation in ALL {
-        let on = |host| {
-            let on_host = points.iter().filter(move |point| point.host == host);
-            on_host.filter(|point| preparation.need(point).is_some()).collect::<Vec<_>>()
-        };
-        let emulated = on(HostKind::Emulated);
-        if !emulated.is_empty() {
-            preparation.check_emulated(&emulated, kernel)?;
+/// The control groups of the points on a host, each once.
+pub(crate) fn control_groups(points: &[Point], host: HostKind) -> Vec<VmGroups> {
+    let mut all: Vec<VmGroups> = Vec::new();
+    for groups in points.iter().filter(|point| point.host == host).filter_map(VmGroups::of) {
+        if !all.contains(&groups) {
+            all.push(groups);
         }
-        let direct = on(HostKind::Direct);
-        let Some(need) = direct.first().and_then(|point| preparation.need(point)) else { continue };
-        if jobs > 1 {
-            let obstacle = preparation.jobs_obstacle();
-            return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));
-        }
-        prepared.0.extend(preparation.prepare_here(&direct)?);
     }
-    Ok(prepared)
+    all
 }
 
 #[cfg(test)]

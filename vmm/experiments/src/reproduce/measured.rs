@@ -9,18 +9,18 @@ use std::{
 use super::{asked::Asked, saved::Options};
 use crate::{
     Usage,
-    host::{HostKernelChoice, HostMode},
     measure::{self, Folder},
     plan::{Plan, Request, resumed},
-    workers::{KernelFiles, Traced},
+    run::Outlets,
+    workers::KernelFiles,
 };
 use anyhow::Context;
-use base::{files, guest_kernel::GuestKernel, plural::count, units::CpuList};
+use base::{files, plural::count, units::CpuList};
 use os::streams::say;
 use published::{self, Row, StandIn, Table};
 use study::{
     findings::{RunRecord, Study},
-    spec::Only,
+    spec::{Form, Only},
     store,
 };
 
@@ -111,13 +111,9 @@ fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
     if plan.is_finished() {
         return Ok(Some(RunRecord::read(&dir)?));
     }
-    let asked = measure::Asked {
-        traced: Traced::Nothing,
-        record: false,
-        // The cell is in the study with its error.
-        ends_at_failure: false,
-    };
-    let done = measure::measure(plan, &Folder::Named(dir), &KernelFiles::default(), asked)?;
+    // A cell that fails is in the study with its error, and does not end the run.
+    let (folder, kernels) = (Folder::Named(dir), KernelFiles::default());
+    let done = measure::measure(plan, &folder, &kernels, Outlets::default())?;
     let is_whole = !done.summary.stopped && done.summary.left == 0;
     Ok(is_whole.then_some(done.record))
 }
@@ -129,18 +125,9 @@ fn planned(
     options: &Options,
     cpus: &CpuList,
 ) -> anyhow::Result<Plan> {
-    let request = Request {
-        name: table.name.clone(),
-        spec: whole_spec(spec, options),
-        cpus: cpus.clone(),
-        jobs: 1,
-        host: HostMode::Auto,
-        host_kernel: HostKernelChoice::default(),
-        guest_kernel: GuestKernel::default(),
-        only: Only::parse(&only(rows)).map_err(|error| Usage(error.to_string()))?,
-        part: None,
-    };
-    Plan::new(request, |error| Usage(error.to_string()))
+    let spec = Form::parse(&whole_spec(spec, options)).map_err(Usage::from)?;
+    let only = Only::parse(&only(rows)).map_err(|error| Usage(error.to_string()))?;
+    Plan::new(Request { only, ..Request::new(&table.name, spec, cpus.clone()) }, Usage::from)
 }
 
 /// A table's spec with how often and how long its points are measured.

@@ -68,8 +68,7 @@ pub struct Simulated {
     pub cell: String,
     /// Operations a second, or why there are none.
     rate: Result<f64, String>,
-    /// Retries for each success. Folders of older versions have none, and no cell of a lockref.
-    #[serde(default)]
+    /// Retries for each success.
     retries: f64,
 }
 

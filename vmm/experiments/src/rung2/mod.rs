@@ -9,13 +9,16 @@ use std::{
     slice,
 };
 
+use anyhow::Context;
 use base::{plural::count, units::CpuList};
 
 use crate::{
-    cpus,
-    host::{HostKernelChoice, HostMode},
-    measure::{finish, measure_plan, plan_of},
-    workers::Traced,
+    Usage, cpus,
+    host::HostMode,
+    measure::{Folder, finish, measure},
+    plan::{Plan, Request},
+    run::Outlets,
+    workers::KernelFiles,
 };
 use lab::{calibrate, cell::simulated::machine, host::topology};
 use report::si::si;
@@ -23,7 +26,7 @@ use sim::{Machine, Noise, Picos};
 use study::{
     findings::{PointStudy, RunRecord, Study},
     point::Point,
-    spec::SpecText,
+    spec::Form,
     stats,
 };
 use tally::{Tally, Verdict};
@@ -95,22 +98,20 @@ struct Cells {
 }
 
 impl Cells {
-    fn spec(&self, ratios: &[u32], locks: &[&str], policies: &[&str]) -> SpecText {
-        let mut spec = SpecText::default();
-        spec.one("slots", self.slots)
-            .one("critical", self.work.critical)
-            .one("think", self.work.think)
-            .list("vcpus", ratios.iter().map(|ratio| ratio * self.slots))
-            .text("locks", locks)
-            .text("policies", policies);
-        spec
+    fn spec(&self, ratios: &[u32], locks: &[&str], policies: &[&str]) -> String {
+        let Self { slots, work: Work { critical, think }, .. } = self;
+        let vcpus: Vec<u32> = ratios.iter().map(|ratio| ratio * slots).collect();
+        format!(
+            "slots = {slots}\ncritical = {critical}\nthink = {think}\nvcpus = {vcpus:?}\n\
+             locks = {locks:?}\npolicies = {policies:?}\n"
+        )
     }
 
     /// The guests of this host.
     fn measured(&self) -> String {
-        let mut spec = self.spec(self.extent.ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
-        spec.one("seconds", self.extent.seconds).one("repetitions", self.extent.rounds);
-        spec.into()
+        let Extent { ratios, seconds, rounds, .. } = self.extent;
+        let spec = self.spec(ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
+        format!("{spec}seconds = {seconds}\nrepetitions = {rounds}\n")
     }
 
     /// The guests of this host, simulated: with the noise of the machine file, each kind of cell as long as it takes.
@@ -119,13 +120,12 @@ impl Cells {
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
         let pv: Vec<&str> = LOCKS.into_iter().filter(|lock| !NATIVE.contains(lock)).collect();
         let part = |ratios: &[u32], locks: &[&str], policies: &[&str], seconds: f64| {
-            let mut spec = self.spec(ratios, locks, policies);
-            spec.text("guests", ["sim"])
-                .text("machines", [calibrate::NAME])
-                .one("warm-up", 0.1)
-                .one("seconds", seconds)
-                .one("repetitions", self.extent.simulations);
-            spec.into()
+            let spec = self.spec(ratios, locks, policies);
+            let (machine, count) = (calibrate::NAME, self.extent.simulations);
+            format!(
+                "{spec}guests = \"sim\"\nmachines = \"{machine}\"\nwarm-up = 0.1\n\
+                 seconds = {seconds}\nrepetitions = {count}\n"
+            )
         };
         let Extent { ratios, short, long, .. } = self.extent;
         vec![
@@ -222,14 +222,24 @@ fn study_of(
     specs: &[String],
     cpus: &CpuList,
 ) -> anyhow::Result<ControlFlow<u8, (Study, RunRecord)>> {
-    let host = (HostMode::Direct, HostKernelChoice::default());
-    let plan = plan_of(name, specs, cpus.clone(), host)?;
-    let measured = measure_plan(plan, Traced::Nothing)?;
+    let mut plans = specs.iter().map(|spec| planned(name, spec, cpus));
+    let mut plan = plans.next().context("nothing to measure")??;
+    for other in plans {
+        plan.add(other?.experiment);
+    }
+    let outlets = Outlets { ends_at_failure: true, ..Outlets::default() };
+    let measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), outlets)?;
     let study = Study::new(slice::from_ref(&measured.record));
     Ok(match finish(&measured.summary, &study)? {
         0 => Continue((study, measured.record)),
         status => Break(status),
     })
+}
+
+fn planned(name: &str, spec: &str, cpus: &CpuList) -> anyhow::Result<Plan> {
+    let spec = Form::parse(spec).map_err(Usage::from)?;
+    let host = HostMode::Direct;
+    Plan::new(Request { host, ..Request::new(name, spec, cpus.clone()) }, Usage::from)
 }
 
 /// What the machine's costs were doubted for, a line each.

@@ -95,13 +95,13 @@ impl Measurement {
 /// The account of a schedule, as the store keeps it.
 fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFigures {
     ScheduleFigures {
-        seconds: Some(measured.seconds()),
+        seconds: measured.seconds(),
         totals: measured.totals,
         hits: measured.hits,
         extensions: measured.extensions.as_ref().map(|extensions| extensions.counts),
         extension_needed: measured.extensions.as_ref().map(Timings::needed).unwrap_or_default(),
         waste_uncounted: !whole.counts_waste,
-        since_start: Some(SinceStart { totals: whole.totals, hits: whole.hits }),
+        since_start: SinceStart { totals: whole.totals, hits: whole.hits },
         divergence: whole.divergence,
         times: whole.histograms.map(Timings::of),
     }

@@ -18,7 +18,7 @@ use super::{
 use crate::host::{allowed_cpus, around::HostWatch};
 use base::units::{CpuList, Nanos};
 use machine::clock;
-use os::signals::interrupt::Listener;
+use os::signals::Listener;
 use study::{
     host_window::{HostMoment, HostWindow},
     point::{HostKind, Point},
@@ -169,7 +169,7 @@ impl RunLoop<'_> {
         let point = &self.experiment.points[cell.point];
         let method = self.experiment.method;
         self.watcher.started(&cell, point);
-        let extras = self.workers.extras(&cell, point);
+        let extras = self.workers.extras(&cell);
         let machine = self.experiment.machine_text(point).map(str::to_owned);
         let point = point.clone();
         let job = Job { cell: cell.cell, point, machine, method, cpus, extras };

@@ -54,7 +54,7 @@ pub trait WorkerPool {
     fn jobs(&self) -> usize;
 
     /// What a cell is asked for besides its figures.
-    fn extras(&self, cell: &PlannedCell, point: &Point) -> Extras;
+    fn extras(&self, cell: &PlannedCell) -> Extras;
 
     /// Keeps a trace, before the store records that its cell is done.
     fn keep_trace(&self, trace: Bytes) -> io::Result<()>;

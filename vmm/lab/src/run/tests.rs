@@ -1,7 +1,7 @@
 use std::{env, fs, path::PathBuf, process};
 
 use super::*;
-use os::signals::interrupt::Interrupt;
+use os::signals::Interrupt;
 use study::{
     spec::{Experiment, Setting},
     store::{
@@ -46,7 +46,7 @@ impl WorkerPool for Scripts {
         self.jobs
     }
 
-    fn extras(&self, _: &PlannedCell, _: &Point) -> Extras {
+    fn extras(&self, _: &PlannedCell) -> Extras {
         Extras::default()
     }
 

@@ -16,7 +16,7 @@ use super::{schedule::LOCKED_IN_BACKGROUND, *};
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::{
     rng::SplitMix64,
-    units::{Nanos, SlotId, Ticket, VcpuCount, VcpuId},
+    units::{Nanos, Ticket, VcpuCount, VcpuId},
 };
 use kvm::signal;
 use sched::{Event, LockActivity, VcpuIndex, core::State};

@@ -257,7 +257,7 @@ fn guest(point: &Point) -> String {
     } = point;
     let locks =
         if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
-    // Earlier stores have none, nor have those of a file that the user named: it is 6.1 or whatever was booted.
+    // Stores of a file that the user named have none: it is 6.1 or any other.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {

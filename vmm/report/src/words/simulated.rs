@@ -81,9 +81,7 @@ pub fn frozen(study: &Study) -> Option<String> {
 }
 
 fn is_frozen(point: &Point, file: &MachineFile) -> bool {
-    // Machine files that come with pvticket have no noise. For other files, older stores do not say.
-    let has_noise = file.has_noise.unwrap_or(file.origin != MachineOrigin::Shipped);
-    let is_still = !has_noise && point.noise.is_none();
+    let is_still = !file.has_noise && point.noise.is_none();
     let waits_in_order = point.lock.is_fifo() && !point.lock.halts();
     is_still && waits_in_order && point.policy.is_host_model() && point.all_vcpus() > point.slots
 }
@@ -101,7 +99,7 @@ mod tests {
     use super::*;
     use study::testing::{Fixture, record};
 
-    fn file(origin: MachineOrigin, has_noise: Option<bool>) -> MachineFile {
+    fn file(origin: MachineOrigin, has_noise: bool) -> MachineFile {
         let (text, doubts) = (String::new(), Vec::new());
         MachineFile { name: "m".into(), origin, assumed: 3, costs: 17, text, doubts, has_noise }
     }
@@ -123,7 +121,7 @@ mod tests {
     /// Regression: machines that come with pvticket have no noise, and nothing said what that does.
     #[test]
     fn rates_that_follow_the_luck_of_the_start_are_told() {
-        let shipped = || file(MachineOrigin::Shipped, Some(false));
+        let shipped = || file(MachineOrigin::Shipped, false);
         let text = told(shipped(), |_| ()).expect("it is told");
         assert!(text.starts_with("rates of ticket under the host's scheduler, "), "{text}");
         assert!(text.contains(": machine m has no noise, ") && !text.contains('\n'), "{text}");
@@ -136,18 +134,15 @@ mod tests {
         };
         let text = told(shipped(), queued).expect("it is told");
         assert!(text.starts_with("rates of ticket, queued under "), "{text}");
-        // A file of the user, and stores that do not say whether there is noise.
-        assert!(told(file(MachineOrigin::File, Some(false)), |_| ()).is_some());
-        assert!(told(file(MachineOrigin::Shipped, None), |_| ()).is_some());
-        assert!(told(file(MachineOrigin::File, None), |_| ()).is_none());
+        assert!(told(file(MachineOrigin::File, false), |_| ()).is_some());
     }
 
     #[test]
     fn rates_whose_order_changes_are_not() {
-        let shipped = || file(MachineOrigin::Shipped, Some(false));
+        let shipped = || file(MachineOrigin::Shipped, false);
         let noise = |point: &mut Point| point.noise = Some("20us+980us".parse().unwrap());
         assert_eq!(told(shipped(), noise), None);
-        assert_eq!(told(file(MachineOrigin::Calibrated, Some(true)), |_| ()), None);
+        assert_eq!(told(file(MachineOrigin::Calibrated, true), |_| ()), None);
         let own = |point: &mut Point| point.policy = "rr".parse().unwrap();
         assert_eq!(told(shipped(), own), None, "turns are of one length");
         let alone = |point: &mut Point| point.slots = 4;

@@ -50,8 +50,7 @@ fn wasted_is_a_share_of_the_time_of_the_slots() {
         if let Ended::Done { figures } = &mut cell.outcome
             && let Some(schedule) = &mut figures.schedule
         {
-            let seconds = schedule.seconds.unwrap_or(figures.seconds);
-            schedule.totals.wasted_spin_ns = (seconds * 0.5e9) as u64;
+            schedule.totals.wasted_spin_ns = (schedule.seconds * 0.5e9) as u64;
         }
     }
     let text = render(&Study::new(&[run]));
@@ -117,7 +116,7 @@ fn a_machine_file_comes_with_its_validation() {
         let name = "my.toml".to_owned();
         let (text, doubts) =
             (String::new(), vec!["hit 9ns is <too> much".into(), "so is exit".into()]);
-        let has_noise = None;
+        let has_noise = true;
         let file = MachineFile { name, origin, assumed: 3, costs: 17, text, doubts, has_noise };
         record.contents.run.machines = vec![file];
         for cell in &mut record.contents.cells {

@@ -57,7 +57,7 @@ impl Sim {
 
     /// The lock activity of each vCPU.
     #[cfg(test)]
-    pub(crate) fn activities(&self) -> Vec<LockActivity> {
+    pub(crate) fn activities(&self) -> Vec<sched::LockActivity> {
         (0..self.vcpus.len()).map(|vcpu| self.activity(vcpu)).collect()
     }
 

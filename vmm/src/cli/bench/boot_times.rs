@@ -19,7 +19,7 @@ use lab::{
     tables::boot_times::{self as tables, MeasurementHost},
 };
 use os::artifacts;
-use study::point::HostKernel;
+use study::point::{HostKernel, HostKind};
 
 /// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to
 /// the guest's, and the cost of a port exit.
@@ -41,8 +41,8 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
     let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
-    args.common.host_kernel.choice().check(place == host::Place::Emulated)?;
-    let kernel = if place == host::Place::Emulated || kind.runs_linux() {
+    args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
+    let kernel = if place == HostKind::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
         say(format_args!(
@@ -52,8 +52,8 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     };
     let json = args.common.json.as_deref();
     match place {
-        host::Place::Direct => direct(args.runs, kernel, json),
-        host::Place::Emulated => {
+        HostKind::Direct => direct(args.runs, kernel, json),
+        HostKind::Emulated => {
             emulated(args.runs, kernel, json, args.common.host_kernel.choice().kernel()?)
         }
     }

@@ -13,7 +13,7 @@ use confine::Files;
 use emulated::OutputMode;
 use experiments::{
     cpus,
-    host::{self, GuestClass, Place, with_note_of_quota},
+    host::{self, GuestClass, with_note_of_quota},
     inside::Inside,
 };
 use kvm::KvmKind;
@@ -24,7 +24,10 @@ use lab::{
     tables::hypercall_times as tables,
 };
 use os::signals;
-use study::{plan::Seconds, point::HostKernel};
+use study::{
+    plan::Seconds,
+    point::{HostKernel, HostKind},
+};
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
 /// between them, within a second (`lab::host::hop`), and cases that are compared should meet the same place.
@@ -70,10 +73,10 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
     let place = host::choose_here(args.common.host, class, kind).place;
-    args.common.host_kernel.choice().check(place == Place::Emulated)?;
+    args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
     match place {
-        Place::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
-        Place::Direct => {
+        HostKind::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
+        HostKind::Direct => {
             host::check_direct(class, kind)?;
             direct(&args)
         }

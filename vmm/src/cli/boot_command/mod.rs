@@ -26,12 +26,12 @@ use base::{
 };
 use dry_run::DryRun;
 use experiments::{
-    host::{self, GuestClass, HostMode, Place},
+    host::{self, GuestClass, HostMode},
     prepare::driver,
 };
 use kvm::KvmKind;
 use sched::driver::DriverKind;
-use study::plan::Seconds;
+use study::{plan::Seconds, point::HostKind};
 
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;
@@ -131,14 +131,14 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let choice = host::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.choice().kernel()?;
-    args.host_kernel.choice().check(choice.place == Place::Emulated)?;
+    args.host_kernel.choice().check(choice.place == HostKind::Emulated)?;
     let is_dry = args.dry_run;
-    if choice.place == Place::Emulated {
+    if choice.place == HostKind::Emulated {
         driver::check_emulated(args.driver, host_kernel)?;
     }
     let plan = Plan::resolve(args)?;
     // A direct boot looks at the same before anything else; it would load its guest twice.
-    if is_dry || choice.place == Place::Emulated {
+    if is_dry || choice.place == HostKind::Emulated {
         plan.check(choice.place)?;
     }
     if is_dry {
@@ -146,7 +146,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
         return Ok(0);
     }
     match choice.place {
-        Place::Direct => direct(&plan),
-        Place::Emulated => in_emulator::run(&plan, host_kernel),
+        HostKind::Direct => direct(&plan),
+        HostKind::Emulated => in_emulator::run(&plan, host_kernel),
     }
 }

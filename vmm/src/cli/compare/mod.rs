@@ -6,7 +6,7 @@ mod workload;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args};
 
 use super::{
     confinement::SeccompArgs,
@@ -15,7 +15,7 @@ use super::{
     print,
     report_command::columns,
     results::ResultFile,
-    run::{KernelArgs, Retry},
+    run::{KernelArgs, Retry, guests},
     say,
     schedule::{DRIVER_HELP, ScheduleArgs, write_record},
     trace,
@@ -30,9 +30,10 @@ use base::{
 };
 use experiments::{
     host::HostMode,
-    measure::{Asked, Folder, Measured, finish, measure},
+    measure::{Folder, Measured, finish, measure},
     plan::{self, Plan},
-    workers::{KernelFiles, Traced},
+    run::Outlets,
+    workers::KernelFiles,
 };
 use report::{
     document::Document,
@@ -43,14 +44,16 @@ use study::{
     findings::Study,
     guest::systems::Systems,
     plan::{Level, Seconds},
+    point::GuestKind,
     spec::defaults,
     store,
 };
-use workload::WorkloadName;
+use workload::workloads;
 
 /// Compare native with PV ticketlocks, or any other locks: all vCPUs take one lock again and again,
 /// on fewer CPUs. Runs of the locks alternate, each on a fresh machine.
 #[derive(Debug, Clone, Args)]
+#[command(mut_args(of_a_new_comparison))]
 pub struct CompareArgs {
     #[command(flatten)]
     what: ComparisonArgs,
@@ -60,16 +63,11 @@ pub struct CompareArgs {
 
     /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
     /// if the comparison fails or is interrupted]
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
     /// Resume the comparison in this directory
-    #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "vcpus", "cpus", "guest", "guest_kernel", "machine", "workload", "seconds", "runs", "lock_count", "critical", "think", "sum_every",
-        "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
-        "driver", "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
-        "noise",
-    ])]
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
     /// With --resume: measure cells again that failed. A BROKEN one stays
@@ -87,6 +85,17 @@ pub struct CompareArgs {
 
     #[command(flatten)]
     kernels: KernelArgs,
+}
+
+/// The store of a comparison determines its cells: `--resume` takes only options of outputs, kernel files and confinement.
+fn of_a_new_comparison(option: Arg) -> Arg {
+    const OF_ANY: [&str; 7] =
+        ["seccomp", "resume", "retry", "json", "trace", "kernel", "stock_kernel"];
+    if OF_ANY.contains(&option.get_id().as_str()) {
+        option
+    } else {
+        option.conflicts_with("resume")
+    }
 }
 
 /// What is compared, and how.
@@ -107,14 +116,15 @@ struct ComparisonArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Guest of the machine
-    #[arg(long, value_enum, default_value_t = ComparedGuest::Payload)]
-    guest: ComparedGuest,
+    /// Guest of the machine: payload, the ring-3 payload, on any KVM; linux, spin_lock in a Linux guest, by a
+    /// kernel thread on each vCPU; sim, the lock library on a simulated --machine, without KVM
+    #[arg(long, value_name = "GUEST", value_parser = guests(), default_value = GuestKind::Payload.name())]
+    guest: GuestKind,
 
     /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
     /// [default: 6.12, or whatever --kernel names]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    guest_kernel: Option<Vec<GuestKernel>>,
+    guest_kernel: Vec<GuestKernel>,
 
     /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
     /// vmm/sim/README.md). Figures are then of the simulator and of that file
@@ -122,8 +132,8 @@ struct ComparisonArgs {
     machine: Option<String>,
 
     /// Workload of the guest
-    #[arg(long, value_enum, default_value_t = WorkloadName::LOCK)]
-    workload: WorkloadName,
+    #[arg(long, value_name = "WORKLOAD", value_parser = workloads(), default_value = "lock")]
+    workload: String,
 
     /// Time measured in a run [default: 0.5 for the payload, 0.8 for Linux, 0.1 simulated seconds]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
@@ -168,7 +178,7 @@ struct ComparisonArgs {
     /// doorbell and kvm, which software KVMs emulate slowly: then it runs in the emulated host
     /// [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pv_backends: Option<Vec<PvBackend>>,
+    pv_backends: Vec<PvBackend>,
 
     /// Systems of the lock library to compare, by the names that `pvticket locks` lists, or all
     /// that the guest has; a Linux guest boots the kernel that has them: ticket, pv-ticket,
@@ -200,13 +210,6 @@ struct ComparisonArgs {
     #[command(flatten)]
     faults: FaultArgs,
 
-    #[command(flatten)]
-    extras: HostExtras,
-}
-
-/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/docs/HOST.md).
-#[derive(Debug, Clone, Args)]
-struct HostExtras {
     /// For --guest sim: pause-loop exits, as KVM has them, after this window in cycles [without a
     /// value: 4096]
     #[arg(long, value_name = "CYCLES", num_args = 0..=1, default_missing_value = "on")]
@@ -221,17 +224,6 @@ struct HostExtras {
     /// exponential times with these means, for example 50us+950us
     #[arg(long, value_name = "BUSY+IDLE")]
     noise: Option<NoiseTimes>,
-}
-
-/// Guests that can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ComparedGuest {
-    /// The ring-3 payload, on any KVM
-    Payload,
-    /// spin_lock in a Linux guest: a kernel thread on each vCPU
-    Linux,
-    /// The lock library on a simulated --machine, without KVM
-    Sim,
 }
 
 /// Files for the results.
@@ -296,12 +288,13 @@ fn compare(
     kernels: &KernelFiles,
     files: &OutputFiles,
 ) -> anyhow::Result<u8> {
-    let traced = match files.trace {
-        Some(_) => Traced::Last(Default::default()),
-        None => Traced::Nothing,
+    let outlets = Outlets {
+        keeps_traces: files.trace.is_some(),
+        records: files.record.is_some(),
+        ends_at_failure: true,
+        ..Outlets::default()
     };
-    let asked = Asked { traced, record: files.record.is_some(), ends_at_failure: true };
-    let mut measured = measure(plan, folder, kernels, asked)?;
+    let mut measured = measure(plan, folder, kernels, outlets)?;
     if matches!(folder, Folder::Temporary(_)) {
         measured.record.source.clear();
     }

@@ -19,7 +19,7 @@ use super::{
     Usage, print,
     results::ResultFile,
     say,
-    schedule::{PolicyList, write_record},
+    schedule::{PolicyList, each_once, write_record},
 };
 use base::{
     chain::chain,
@@ -66,7 +66,7 @@ pub struct SearchArgs {
     vcpus: usize,
 
     /// Policies to draw from, as for compare [default: all that can be simulated]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = PolicySpec::parse_list)]
     policy: Vec<PolicyList>,
 
     /// End after this time [default: 60, if there is no --acquisitions]
@@ -176,7 +176,7 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let systems = systems(args);
     let policies = match args.policy.as_slice() {
         [] => usual_policies(),
-        lists => PolicyList::named(lists),
+        lists => each_once(lists),
     };
     let space = space(&machine, args.cpus, args.vcpus, systems, policies)?;
     let state = State::new(&space, args.seed.unwrap_or(1));

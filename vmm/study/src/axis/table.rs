@@ -82,7 +82,7 @@ axes! {
         ..Entry::PLAIN
     };
     /// Payload, Linux or simulated.
-    Guest(guest) = |from, _, _| from.guest()?; Entry {
+    Guest(guest) = |from, _, _| from.parse("guests")?; Entry {
         key: Some("guests"),
         name: "guest",
         default: Defaults::Words(&["payload"]),
@@ -103,7 +103,7 @@ axes! {
         text: |point| point.guest_kernel.to_string(),
         order: |a, b| a.guest_kernel.cmp(&b.guest_kernel),
         columns: &[text("guest_kernel", |row| {
-            // Earlier stores name none, nor do those of a file that the user named, whatever was booted.
+            // Stores of a file that the user named have none, whatever was booted.
             let kernel = row.cell.point.guest_kernel;
             (!kernel.is_unnamed()).then(|| kernel.to_string())
         })],

@@ -364,7 +364,7 @@ fn rates_of_a_schedule_are_over_the_time_of_its_account() {
         if let Ended::Done { figures } = &mut cell.outcome {
             let window = figures.seconds;
             if let Some(schedule) = &mut figures.schedule {
-                schedule.seconds = Some(2.0 * window);
+                schedule.seconds = 2.0 * window;
             }
         }
     }

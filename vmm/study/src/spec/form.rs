@@ -1,6 +1,6 @@
-//! The form of a spec: keys and values as written, each with its line.
+//! The form of a spec: keys and values as written, each with its line or its option.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Write as _};
 
 use toml::{
     Spanned,
@@ -11,8 +11,14 @@ use super::{
     charts::{self, Charts},
     error::{SpecError, SpecFault},
 };
-use crate::axis::{KEYS, key_named};
+use crate::{
+    axis::{KEYS, key_named},
+    point::GuestKind,
+};
 use base::text_lines::TextLines;
+
+/// The line of a value that has none: of a default, which the spec does not have.
+pub(super) const UNWRITTEN: usize = 0;
 
 /// Keys that apply to the whole run.
 const SETTINGS: [&str; 7] =
@@ -21,7 +27,10 @@ const SETTINGS: [&str; 7] =
 /// A value as it is written, without TOML's quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
+    /// The name by which the user knows it: its key, or its option.
+    pub name: &'static str,
     pub text: String,
+    /// From 1; 1 for all options.
     pub line: usize,
 }
 
@@ -39,13 +48,15 @@ pub struct Exclude {
     pub axes: Vec<Axis>,
 }
 
-/// A parsed spec, before defaults.
+/// A spec before defaults, from a text or from options.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Form {
-    pub axes: Vec<Axis>,
-    pub settings: Vec<(&'static str, Value)>,
-    pub excludes: Vec<Exclude>,
-    pub charts: Charts,
+    /// The spec as TOML.
+    text: String,
+    pub(super) axes: Vec<Axis>,
+    settings: Vec<(&'static str, Value)>,
+    pub(super) excludes: Vec<Exclude>,
+    pub(super) charts: Charts,
 }
 
 impl Form {
@@ -56,7 +67,7 @@ impl Form {
             let line = error.span().map_or(1, |span| lines.of(&span));
             SpecFault::Toml(error.message().replace('\n', " ")).at(line)
         })?;
-        let mut form = Self::default();
+        let mut form = Self { text: text.to_owned(), ..Self::default() };
         for (key, value) in table.get_ref() {
             let line = lines.of(&key.span());
             let name: &str = key.get_ref();
@@ -80,13 +91,62 @@ impl Form {
         Ok(form)
     }
 
+    /// Adds the values of a key, without repeats, which come from the option `name`. No values: the key is left out.
+    pub fn set<T: ToString>(
+        &mut self,
+        key: &'static str,
+        name: &'static str,
+        values: impl IntoIterator<Item = T>,
+    ) -> &mut Self {
+        let mut texts: Vec<String> = Vec::new();
+        for text in values.into_iter().map(|value| value.to_string()) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        // JSON's strings are strings of TOML, too, and writing to a String cannot fail.
+        let _ = match texts.as_slice() {
+            [] => return self,
+            [text] => writeln!(self.text, "{key} = {}", serde_json::json!(text)),
+            texts => writeln!(self.text, "{key} = {}", serde_json::json!(texts)),
+        };
+        let mut values = texts.into_iter().map(|text| Value { name, text, line: 1 });
+        if SETTINGS.contains(&key) {
+            self.settings.extend(values.next().map(|value| (key, value)));
+        } else {
+            self.axes.push(Axis { key, values: values.collect() });
+        }
+        self
+    }
+
+    /// The spec as TOML, as it was written or as [`parse`](Self::parse) reads it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The values of a key of the matrix, as they are written.
+    pub(super) fn values(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.axis(key).into_iter().flat_map(|axis| &axis.values).map(|value| value.text.as_str())
+    }
+
+    /// Are all guests simulated? Then its CPUs are not those of a host.
+    pub fn is_simulated(&self) -> bool {
+        let mut guests = self.values("guests").peekable();
+        guests.peek().is_some() && guests.all(|guest| guest == GuestKind::Sim.name())
+    }
+
+    /// The largest number of slots; None if it leaves them to the host.
+    pub fn most_slots(&self) -> Option<usize> {
+        self.values("slots").filter_map(|slots| slots.parse().ok()).max()
+    }
+
     /// The axis with this key, if the spec has it.
-    pub fn axis(&self, key: &str) -> Option<&Axis> {
+    pub(super) fn axis(&self, key: &str) -> Option<&Axis> {
         self.axes.iter().find(|axis| axis.key == key)
     }
 
     /// The setting with this key, if the spec has it.
-    pub fn setting(&self, key: &str) -> Option<&Value> {
+    pub(super) fn setting(&self, key: &str) -> Option<&Value> {
         self.settings.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 }
@@ -162,7 +222,7 @@ fn scalar(
             return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));
         }
     };
-    Ok(Value { text, line })
+    Ok(Value { name: key, text, line })
 }
 
 #[cfg(test)]
@@ -176,10 +236,25 @@ mod tests {
         let text = "name = \"x\"\nlocks = [\n  \"ticket\",\n  \"pv-ticket\",\n]\nvcpus = 4\n\n[[exclude]]\nvcpus = [4]\nlocks = \"ticket\"\n";
         let form = Form::parse(text).unwrap();
         let locks = form.axis("locks").unwrap();
-        assert_eq!(locks.values[1], Value { text: "pv-ticket".into(), line: 4 });
+        assert_eq!(locks.values[1], Value { name: "locks", text: "pv-ticket".into(), line: 4 });
         assert_eq!(form.axis("vcpus").unwrap().values[0].text, "4");
         assert_eq!(form.setting("name").unwrap().text, "x");
         assert_eq!((form.excludes.len(), form.excludes[0].line), (1, 9));
+    }
+
+    #[test]
+    fn the_text_of_options_has_their_values() {
+        let mut form = Form::default();
+        form.set("vcpus", "--vcpus", ["1x", "2", "1x"]).set("machines", "--machine", ["a \"b\""]);
+        form.set("repetitions", "--runs", [3]).set("labels", "--label", [""; 0]);
+        let read = Form::parse(form.text()).unwrap();
+        let values = |form: &Form, key| form.values(key).map(str::to_owned).collect::<Vec<_>>();
+        for key in ["vcpus", "machines", "labels"] {
+            assert_eq!(values(&read, key), values(&form, key));
+        }
+        assert_eq!(values(&form, "vcpus"), ["1x", "2"]);
+        assert_eq!(read.setting("repetitions").unwrap().text, "3");
+        assert_eq!(form.setting("repetitions").unwrap().name, "--runs");
     }
 
     #[test]

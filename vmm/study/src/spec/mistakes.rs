@@ -15,6 +15,8 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("seconds = 0", 1, "number of seconds"),
     ("warm-up = -1", 1, "warm-up"),
     ("latency = 3", 1, "latency"),
+    ("guests = \"linux\"\nlatency = true", 2, "time their operations"),
+    ("guests = \"sim\"\nmachines = \"m\"\nsum-every = 3", 3, "sums its counters"),
     ("repetitions = 0", 1, "from 1"),
     ("repetitions = 100000\ncritical = [1,2,3]", 1, "cells: at most"),
     ("name = \"../x\"", 1, "invalid name"),

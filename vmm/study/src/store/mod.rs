@@ -88,7 +88,11 @@ pub enum StoreError {
         other: u32,
     },
     /// Another version of pvticket wrote the store.
-    #[error("{file} is of format {found}, this pvticket reads format {ours}", file = .file.display(), ours = record::FORMAT)]
+    #[error(
+        "{file} is of format {found}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
+        file = .file.display(),
+        ours = record::FORMAT
+    )]
     Format {
         /// The store's file.
         file: PathBuf,

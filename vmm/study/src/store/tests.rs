@@ -183,7 +183,10 @@ fn damage_is_said_with_its_line() {
             text(std::slice::from_ref(&first)) + "{\"kind\":\"a\\nb\"}\n" + &text(&[session()]),
             "line 2: unknown variant `a?b`",
         ),
-        (text(&[first]).replace("\"format\":1", "\"format\":2"), "of format 2"),
+        (
+            text(&[first]).replace("\"format\":2", "\"format\":1"),
+            "of format 1, this pvticket reads format 2: ",
+        ),
     ] {
         let error = refused(&text);
         assert!(error.contains(what) && !error.contains('\n'), "{error}");

@@ -78,7 +78,7 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
         replaced("vcpus = 2", "host = \\\"moon\\\""),
         replaced("\"only\":[]", "\"only\":[\"vcpus=3\"]"),
         replaced("\"only\":[]", "\"only\":[\"x\"]"),
-        replaced("\"format\":1", "\"format\":99"),
+        replaced("\"format\":2", "\"format\":1"),
         replaced("\"cell\":0", "\"cell\":9"),
         replaced("\"cell\":2", "\"cell\":0"),
         replaced("\"cells\":4", "\"cells\":2,\"part\":\"1/2\""),

@@ -10,8 +10,7 @@ use std::{
 use locks::System;
 use sim::machine::SHIPPED;
 use sim::{
-    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec,
-    VcpuSnapshot, WaitTimes,
+    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec, WaitTimes,
 };
 use thiserror::Error;
 
@@ -24,7 +23,6 @@ use base::{
     units::ByteSize,
 };
 use os::artifacts::{ArtifactError, cache_dir};
-use sched::VcpuIndex;
 use study::{
     latencies::Latencies,
     point::Point,
@@ -124,7 +122,7 @@ fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     };
     let (assumed, costs) = (assumed as u32, costs as u32);
     let (name, doubts) = (name.to_owned(), machine.doubts);
-    let has_noise = Some(machine.noise.is_some());
+    let has_noise = machine.noise.is_some();
     Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
 }
 
@@ -192,12 +190,12 @@ pub fn simulate(
     let extensions = sim.extensions().cloned().zip(extended_before);
     let extensions = extensions.map(|(now, then)| now.since(&then));
     let schedule = ScheduleFigures {
-        seconds: Some(window.time.seconds()),
+        seconds: window.time.seconds(),
         totals: window.schedule,
         hits: sim.hits().zip(hits).map(|(now, then)| now - then),
         extensions: extensions.as_ref().map(|extensions| extensions.counts),
         extension_needed: extensions.as_ref().map(Timings::needed).unwrap_or_default(),
-        since_start: Some(SinceStart { totals: whole.schedule, hits: sim.hits() }),
+        since_start: SinceStart { totals: whole.schedule, hits: sim.hits() },
         divergence: sim.divergence(),
         ..ScheduleFigures::default()
     };

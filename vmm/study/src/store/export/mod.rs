@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::Contents;
 use crate::findings::RunRecord;
-use columns::{Column, Get, columns};
+use columns::{fields, names};
 pub use json::json;
 use row::CellRow;
 
@@ -40,30 +40,20 @@ impl From<csv::Error> for ExportError {
 
 fn rows(record: &RunRecord) -> Vec<CellRow<'_>> {
     let Contents { run, cells, .. } = &record.contents;
-    cells.iter().map(|cell| CellRow::new(&record.source, run, cell)).collect()
+    cells.iter().map(|cell| CellRow { store: &record.source, run, cell }).collect()
 }
 
 /// Number of columns.
 pub fn width() -> usize {
-    columns().count()
+    names().count()
 }
 
 /// Writes CSV (RFC 4180) with a header line.
 pub fn csv(stores: &[RunRecord], to: impl Write) -> Result<(), ExportError> {
     let mut table = csv::Writer::from_writer(to);
-    table.write_record(columns().map(|column| column.name))?;
+    table.write_record(names())?;
     for row in stores.iter().flat_map(rows) {
-        table.write_record(columns().map(|column| field(column, &row)))?;
+        table.write_record(fields(&row))?;
     }
     Ok(table.flush()?)
-}
-
-/// A field's text. Numbers have the fewest digits that parse back to the same value.
-fn field(column: &Column, row: &CellRow<'_>) -> String {
-    let text = match column.get {
-        Get::Text(get) => get(row),
-        Get::Count(get) => get(row).map(|value| value.to_string()),
-        Get::Number(get) => get(row).map(|value| value.to_string()),
-    };
-    text.unwrap_or_default()
 }
