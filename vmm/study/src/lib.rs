@@ -19,6 +19,7 @@ pub mod latencies;
 pub mod live;
 pub mod plan;
 pub mod point;
+pub mod published;
 pub mod reproduction;
 pub mod spec;
 pub mod stats;

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Scenario, ScenarioError, TrialOutcome, Trouble};
-use crate::machine::Machine;
+use crate::machine::{KeyError, Machine};
 use crate::spec::SimSpecError;
-use published::KeyError;
 
 /// The version of the format.
 const FORMAT: u32 = 1;

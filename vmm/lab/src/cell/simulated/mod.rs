@@ -66,7 +66,7 @@ pub enum SimCellError {
         file: String,
         /// What is wrong, with its line.
         #[source]
-        source: published::KeyError,
+        source: sim::machine::KeyError,
     },
     /// The simulator does not have the system.
     #[error("{0} is not in the simulator")]

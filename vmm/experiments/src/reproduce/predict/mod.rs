@@ -11,11 +11,20 @@ use thiserror::Error;
 
 pub use fit::Fit;
 
-use crate::profile::Profile;
-use crate::spec::handoff;
-use crate::{Brake, Effort, HostModel, Machine, Picos, Sim, SimFigures, Spec};
-use crate::{Ple, SimSpecError, Stuck, System};
-use published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
+use sim::{
+    Brake, HostModel, Machine, Picos, Ple, Sim, SimFigures, SimSpecError, Spec, Stuck, System,
+    handoff, profile::Profile,
+};
+use study::published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
+
+/// How much is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Short simulations and a coarse fit.
+    Short,
+    /// A few minutes.
+    Full,
+}
 
 /// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
 /// (`sched_latency`): the guests of a publication were not started at once, and guests that are
@@ -146,18 +155,13 @@ impl SimulationLength {
 }
 
 impl<'a> Predictor<'a> {
-    /// For the cells of `table`.
-    pub fn of(table: &'a Table) -> Result<Self, PredictError> {
+    /// For the cells of `table`. Its simulations end when `brake` is pulled.
+    pub fn of(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
         let machine = Machine::shipped(&table.machine)
             .ok_or_else(|| PredictError::Machine(table.machine.clone()))?;
         let profile = Profile::shipped(&table.profile)
             .ok_or_else(|| PredictError::Profile(table.profile.clone()))?;
-        Ok(Self { table, machine, profile, brake: Brake::default() })
-    }
-
-    /// Ends its simulations when `brake` is pulled.
-    pub fn obeying(self, brake: &Brake) -> Self {
-        Self { brake: brake.clone(), ..self }
+        Ok(Self { table, machine, profile, brake: brake.clone() })
     }
 
     /// Simulates `cell` of the table.
@@ -168,19 +172,19 @@ impl<'a> Predictor<'a> {
         effort: Effort,
     ) -> Result<Predicted, PredictError> {
         let setup = self.setup(cell)?;
-        self.simulate(cell, fit, SimulationLength::of_prediction(setup, effort))
+        self.simulate(cell, &setup, fit, SimulationLength::of_prediction(&setup, effort))
     }
 
     fn name(&self, cell: &Cell) -> String {
         format!("{} {}", self.table.name, cell.id)
     }
 
-    fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c CellSetup, PredictError> {
-        let not = |reason: &String| PredictError::NotSimulated {
+    fn setup(&self, cell: &Cell) -> Result<CellSetup, PredictError> {
+        let not = |reason: &str| PredictError::NotSimulated {
             cell: self.name(cell),
-            why: reason.clone(),
+            why: reason.to_owned(),
         };
-        cell.setup.as_ref().map_err(not)
+        self.table.setup(cell).map_err(not)
     }
 
     /// The cell's system in the library as it is compiled for simulations.
@@ -195,11 +199,11 @@ impl<'a> Predictor<'a> {
     fn simulate(
         &self,
         cell: &Cell,
+        setup: &CellSetup,
         fit: &Fit,
         window: SimulationLength,
     ) -> Result<Predicted, PredictError> {
         let name = || self.name(cell);
-        let setup = self.setup(cell)?;
         let spec = self.spec(setup, self.system(cell, setup)?, fit);
         let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
@@ -240,6 +244,19 @@ impl<'a> Predictor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fit_ends_by_its_brake() {
+        let tables = Table::all().expect("they can be read");
+        let build = tables.iter().find(|table| table.name == "build").expect("build");
+        let pulled = Brake::watching(|_| Some(Stuck::NoTime(120)));
+        let fit = Predictor::of(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
+        let source = match fit {
+            Err(PredictError::Stuck { source, .. }) => Some(source),
+            _ => None,
+        };
+        assert_eq!(source, Some(Stuck::NoTime(120)));
+    }
 
     #[test]
     fn tables_name_machines_profiles_and_fits_that_exist() {
