@@ -303,8 +303,7 @@ fn host(point: &Point, machine: &Machine) -> HostModel {
     let Point { ple, halt_poll, noise, .. } = *point;
     HostModel {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
-        halt_poll: halt_poll
-            .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
+        halt_poll: halt_poll.map(|HaltPollMost(most)| HaltPoll { max: most.into() }),
         noise: noise.map(Noise::from).or(machine.noise),
     }
 }
