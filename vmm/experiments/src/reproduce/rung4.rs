@@ -17,7 +17,7 @@ use lab::host::topology;
 use os::signals::{self, Interrupt};
 use study::{
     published::{Row, Table},
-    reproduction::FACTOR,
+    reproduction::{FACTOR, side},
 };
 
 /// The most vCPUs of a cell that the short form simulates.
@@ -54,15 +54,6 @@ impl fmt::Display for Compared {
             None => (">=".to_owned(), String::new()),
         };
         write!(f, "{name:<38} {published:>9.3} {simulated:>9.3} {off:>9} {bound:>6}  {verdict}")
-    }
-}
-
-/// 1 if the ratio is more than 1, -1 if it is less, 0 if it is within `noise`, a share, of 1.
-fn side(ratio: f64, noise: f64) -> i8 {
-    match ratio.ln() {
-        log if log.abs() <= (1.0 + noise).ln() => 0,
-        log if log > 0.0 => 1,
-        _ => -1,
     }
 }
 

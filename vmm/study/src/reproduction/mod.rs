@@ -7,7 +7,7 @@ mod tests;
 use serde::Deserialize;
 
 use crate::{disturbance::Disturbance, stats::Estimate};
-pub use judge::{FigureJudgement, Judged, Score};
+pub use judge::{FigureJudgement, Judged, Score, side};
 
 /// A ratio, or a count, may be off by this factor.
 pub const FACTOR: f64 = 2.0;

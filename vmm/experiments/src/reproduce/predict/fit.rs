@@ -73,7 +73,10 @@ impl Predictor<'_> {
         match (self.profile.times(column), column) {
             (Some((think, critical)), _) => Ok(Some(Fit { think, critical, error: None })),
             (None, Some(_)) => Ok(None),
-            (None, None) => Err(PredictError::NothingToFit(self.table.name.clone())),
+            (None, None) => {
+                let (name, why) = (self.table.name.clone(), "no column to fit a profile to".into());
+                Err(PredictError::NotSimulated { name, why })
+            }
         }
     }
 

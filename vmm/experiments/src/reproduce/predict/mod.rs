@@ -40,21 +40,12 @@ pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
 /// Why a cell has no prediction.
 #[derive(Debug, Error)]
 pub enum PredictError {
-    /// The table names a machine that is not shipped.
-    #[error("a published table has the machine {0}, which is not one that comes with pvticket")]
-    Machine(String),
-    /// The table names a profile that does not exist.
-    #[error("a published table has the profile {0}, which does not exist")]
-    Profile(String),
-    /// No cell of the table belongs to the column without overcommitment.
-    #[error("table {0} has no column to fit a profile to")]
-    NothingToFit(String),
-    /// The cell is not simulated; its table says why.
-    #[error("{cell} is not simulated: {why}")]
+    /// The table or the cell is not simulated, as its file has not what a simulation needs.
+    #[error("{name} is not simulated: {why}")]
     NotSimulated {
-        /// The cell.
-        cell: String,
-        /// As in its table.
+        /// The table or the cell.
+        name: String,
+        /// What it has not, or the reason that its table states.
         why: String,
     },
     /// The cell cannot be simulated.
@@ -157,10 +148,11 @@ impl SimulationLength {
 impl<'a> Predictor<'a> {
     /// For the cells of `table`. Its simulations end when `brake` is pulled.
     pub fn of(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
+        let lacks = |why: String| PredictError::NotSimulated { name: table.name.clone(), why };
         let machine = Machine::shipped(&table.machine)
-            .ok_or_else(|| PredictError::Machine(table.machine.clone()))?;
+            .ok_or_else(|| lacks(format!("there is no machine {}", table.machine)))?;
         let profile = Profile::shipped(&table.profile)
-            .ok_or_else(|| PredictError::Profile(table.profile.clone()))?;
+            .ok_or_else(|| lacks(format!("there is no profile {}", table.profile)))?;
         Ok(Self { table, machine, profile, brake: brake.clone() })
     }
 
@@ -181,7 +173,7 @@ impl<'a> Predictor<'a> {
 
     fn setup(&self, cell: &Cell) -> Result<CellSetup, PredictError> {
         let not = |reason: &str| PredictError::NotSimulated {
-            cell: self.name(cell),
+            name: self.name(cell),
             why: reason.to_owned(),
         };
         self.table.setup(cell).map_err(not)
@@ -191,7 +183,7 @@ impl<'a> Predictor<'a> {
     fn system(&self, cell: &Cell, setup: &CellSetup) -> Result<System, PredictError> {
         let name = setup.system.name();
         name.parse().map_err(|_| PredictError::NotSimulated {
-            cell: self.name(cell),
+            name: self.name(cell),
             why: format!("{name} is not compiled for simulations"),
         })
     }
