@@ -23,7 +23,7 @@ pub struct WrongLock {
     pub name: &'static str,
     /// The type of the lock that is wrong.
     pub lock: &'static str,
-    /// As what it is found.
+    /// The kind of finding.
     pub caught: &'static str,
     /// Edits: the file, a text that occurs there exactly once, and its replacement.
     pub edits: &'static [(&'static str, &'static str, &'static str)],

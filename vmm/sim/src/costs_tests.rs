@@ -17,7 +17,7 @@ use crate::{Decisions, Load, Picos, Sim, Span, Spec, System};
 /// Repetitions, each on a line that no CPU has had before.
 const ROUNDS: usize = 8;
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Copy)]
 enum Act {
     /// Accesses the round's line.

@@ -60,7 +60,7 @@ impl Default for Ple {
 impl Ple {
     /// The longest time between two PAUSEs of a loop.
     const GAP: u32 = 128;
-    /// What a window is multiplied by if that is less than `window`, and what is added to it otherwise.
+    /// Factor of a window's growth if it is less than `window`, otherwise its increment.
     const GROW: u32 = 2;
 
     /// As before Linux 3.18, which made windows grow (`ple_window_grow`, commit b4a2d31da812): every
@@ -98,7 +98,7 @@ impl Default for HaltPoll {
 }
 
 impl HaltPoll {
-    /// What a window is multiplied by.
+    /// Factor of a window's growth.
     const GROW: u64 = 2;
     /// The least window that is not zero.
     const GROW_START: Picos = Picos(10_000_000);

@@ -24,7 +24,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("saturated", include_str!("../profiles/saturated.toml")),
 ];
 
-/// What a workload does. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
+/// A workload. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -180,7 +180,7 @@ impl Profile {
         }
     }
 
-    /// What the host does for it beside its vCPUs: threads of QEMU that carry out its reads and writes.
+    /// Threads of the host: those of QEMU that carry out its reads and writes.
     pub fn noise(&self) -> Option<Noise> {
         let ProfileNoise { busy, idle } = self.noise.as_ref()?;
         Some(Noise { busy: busy.mean()?, idle: idle.mean()? })

@@ -68,7 +68,7 @@ pub struct Table {
     pub table: String,
     /// How much of the document could be read: `whole`, `excerpt`, ...
     pub read: String,
-    /// What it was measured on.
+    /// The machine that it was measured on.
     #[serde(rename = "where")]
     pub place: String,
     /// Unit of its figures.
@@ -86,7 +86,7 @@ pub struct Table {
     pub fit: Option<String>,
     /// How the host stops guests that spin, if it does.
     pub pause_loop_exits: Option<PauseLoopExits>,
-    /// In what its simulation differs from what was measured.
+    /// Differences between its simulation and the published measurement.
     pub notes: Vec<String>,
     #[serde(default, deserialize_with = "seed")]
     document: Option<Seed>,
@@ -97,13 +97,13 @@ pub struct Table {
     slice_us: Option<u64>,
     /// The entry of the score card that its rows belong to.
     pub card: Option<String>,
-    /// What stands for it on the machine at hand.
+    /// The experiment that stands for it on the machine at hand.
     pub measured: Option<Measured>,
     not_measured: Option<String>,
     /// The figures.
     #[serde(default)]
     pub cells: Vec<Cell>,
-    /// What is compared.
+    /// The comparisons of cells.
     pub rows: Vec<Row>,
 }
 
@@ -210,12 +210,12 @@ const fn one() -> u16 {
     1
 }
 
-/// What is simulated for a cell.
+/// The simulation of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellSetup {
     /// The lock.
     pub system: System,
-    /// What is around it, or how it hands over.
+    /// Options of its handoff, or a limit around it.
     pub handoff: HandoffSpec,
     /// CPUs of the machine.
     pub cpus: usize,
@@ -238,7 +238,7 @@ impl CellSetup {
     }
 }
 
-/// What a row states.
+/// The statement of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Claim {
     /// The changed figure is this multiple of the base.
@@ -256,23 +256,23 @@ impl Claim {
     }
 }
 
-/// What is measured for a cell.
+/// The measured point of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected<'t> {
-    /// Which point of the table's experiment, as for `--only`.
+    /// The point of the table's experiment, as for `--only`.
     pub only: &'t [String],
     /// CPUs that the machine must have.
     pub cpus: usize,
 }
 
-/// What is measured for a row.
+/// The measured points of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandIn<'t> {
     /// The point of the base.
     pub base: Selected<'t>,
     /// The point that is compared with it; the base again if the row has one cell.
     pub changed: Selected<'t>,
-    /// Which of their figures.
+    /// The compared figure.
     pub quantity: Quantity,
 }
 
@@ -299,7 +299,7 @@ impl Table {
         self.document.zip(self.remark.as_deref())
     }
 
-    /// What is simulated for a cell, or why that is not possible.
+    /// The simulation of a cell, or the reason that there is none.
     pub fn setup<'t>(&self, cell: &'t Cell) -> Result<CellSetup, &'t str> {
         let setup = || {
             Some(CellSetup {
@@ -326,7 +326,7 @@ impl Table {
         Some([cell(base)?, cell(row.changed.as_ref().unwrap_or(base))?])
     }
 
-    /// What a row states.
+    /// The statement of a row.
     pub fn claim(&self, row: &Row) -> Claim {
         let ratio = || {
             let [base, changed] = self.cells_of(row)?.map(|cell| cell.figure);
@@ -367,7 +367,7 @@ impl Table {
         cells
     }
 
-    /// What is measured for a row, or why nothing can be.
+    /// The measured points of a row, or the reason that there are none.
     pub fn stand_in<'t>(&'t self, row: &'t Row) -> Result<StandIn<'t>, &'t str> {
         if let Some(reason) = &row.not_measured {
             return Err(reason);

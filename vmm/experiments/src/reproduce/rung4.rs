@@ -57,7 +57,7 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Simulates the rows and prints what they show. Fails if one is off; the exit status is that of the signal if one ended it.
+/// Simulates the rows and prints their verdicts. Fails if a row is off; a signal that ends it gives the exit status.
 pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u8> {
     let began = Instant::now();
     let tables = Table::all()?;
@@ -91,7 +91,7 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
     }
 }
 
-/// All rows, or those without a cell that is left to the full form.
+/// All rows, or in the short form the rows without large cells.
 fn asked(tables: &[Table], is_short: bool) -> Asked<'_> {
     let is_small = |table: &Table, row: &Row| {
         let mut setups =
@@ -105,7 +105,7 @@ fn asked(tables: &[Table], is_short: bool) -> Asked<'_> {
     Asked { all: tables, tables: of_table.collect() }
 }
 
-/// Their cells, simulated; None if it was interrupted.
+/// Simulates the cells of these rows; None if it was interrupted.
 fn simulated(
     asked: &Asked<'_>,
     short: bool,
@@ -153,13 +153,13 @@ fn compared(asked: &Asked<'_>, saved: &Saved) -> anyhow::Result<Vec<Compared>> {
     Ok(all)
 }
 
-/// Of published and simulated figures: is the one more that is more as published? Equal figures are in no order.
+/// Published and simulated figures: is the larger published figure also the larger simulated one? Equal figures have no order.
 fn is_in_order(one: [f64; 2], other: [f64; 2], noise: f64) -> bool {
     let [published, simulated] = [0, 1].map(|at| side(one[at] / other[at], noise));
     published != 0 && one[1] != other[1] && published == simulated
 }
 
-/// How many pairs of a group's rows are such.
+/// Number of pairs of a group's rows that satisfy a condition.
 fn pairs(all: &[[f64; 2]], is_such: impl Fn([f64; 2], [f64; 2]) -> bool) -> f64 {
     let later = |(at, one): (usize, &[f64; 2])| {
         all[at + 1..].iter().filter(|other| is_such(*one, **other)).count()
@@ -167,7 +167,7 @@ fn pairs(all: &[[f64; 2]], is_such: impl Fn([f64; 2], [f64; 2]) -> bool) -> f64 
     all.iter().enumerate().map(later).sum::<usize>() as f64
 }
 
-/// The rows that are not simulated: why, and how many.
+/// The reasons for which rows are not simulated, with the number of rows.
 fn left_out(asked: &Asked<'_>) -> Vec<(String, usize)> {
     let mut all: Vec<(String, usize)> = Vec::new();
     let mut add = |reason: &str| match all.iter_mut().find(|(known, _)| known == reason) {

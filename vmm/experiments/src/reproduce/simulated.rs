@@ -27,7 +27,7 @@ struct Work<'a> {
     cells: Vec<&'a Cell>,
 }
 
-/// Simulates on so many threads, and calls `keep` as soon as a cell is done. False if it was interrupted.
+/// Simulates on `threads` threads, and calls `keep` after each cell. False if it was interrupted.
 pub(super) fn simulate(
     asked: &Asked<'_>,
     saved: &mut Saved,
@@ -62,7 +62,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was simulated so far, for all threads.
+/// The results of all threads.
 struct Results<'a, K> {
     saved: &'a mut Saved,
     display: Display,

@@ -3,7 +3,7 @@
 
 use sim::Picos;
 
-/// What was measured of a machine with one level, by name: the costs of its file, `second-level hit`, `first round of memory`,
+/// Measured costs of a machine with one level, by name: the costs of its file, `second-level hit`, `first round of memory`,
 /// and `hop`, `noise.busy` and `noise.idle` if there are any.
 pub(super) struct MeasuredCosts {
     pub(super) costs: Vec<(&'static str, Picos)>,

@@ -6,13 +6,13 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why a machine file cannot be used, in one line whatever the file has in its texts.
+/// An error in a machine file, in one line whatever the file has in its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {}", shown::line(&fault.to_string()))]
 pub struct KeyError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub fault: KeyFault,
 }
 

@@ -45,7 +45,7 @@ pub enum PredictError {
     NotSimulated {
         /// The table or the cell.
         name: String,
-        /// What it has not, or the reason that its table states.
+        /// The missing piece, or the reason that its table states.
         why: String,
     },
     /// The cell cannot be simulated.
