@@ -31,7 +31,6 @@ const CRATES: &[(&str, &str)] = &[
     ("model", "guest-kernel-config/locks/model"),
     ("os", "vmm/os"),
     ("pvticket", "vmm/src"),
-    ("published", "vmm/published"),
     ("report", "vmm/report"),
     ("sched", "vmm/sched"),
     ("sim", "vmm/sim"),

@@ -69,7 +69,7 @@ copy() {
 strip --strip-all -o "$prefix/bin/pvticket" "$built/pvticket"
 "$built/pvticket-manual" "$prefix"
 # Guides with what they link to; scripts and sources that `pvticket setup` works with; the sources of the scheduler in BPF.
-copy "$doc" '*.md' 'vmm/specs/*' 'vmm/sim/*.csv' 'vmm/sim/machines/*' 'vmm/published/tables/*'
+copy "$doc" '*.md' 'vmm/specs/*' 'vmm/sim/*.csv' 'vmm/sim/machines/*' 'vmm/study/published/*'
 copy "$data" guest-kernel-config/setup.sh guest-kernel-config/apt.sh 'guest-kernel-config/host/*.sh' \
     guest-kernel-config/linux guest-kernel-config/postgres hypercalls/include vmm/bpf/scheduler ':!*.o'
 # Those that are sourced have no first line for a shell.

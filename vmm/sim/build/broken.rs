@@ -87,4 +87,15 @@ pub const BROKEN: &[WrongLock] = &[
             "self.head.store(head.wrapping_add(INC + INC), Ordering::Release);",
         )],
     },
+    WrongLock {
+        // A mutant of the model checkers, too.
+        name: "commit looks, then marks",
+        lock: "PvTicketLock",
+        caught: "Stuck",
+        edits: &[(
+            "wait.rs",
+            "state.compare_exchange(armed, armed | COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()",
+            "state.load(Ordering::SeqCst) == armed && { state.store(armed | COMMITTED, Ordering::SeqCst); true }",
+        )],
+    },
 ];

@@ -14,33 +14,23 @@ pub fn module_name(name: &str) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
-/// Copies the sources in `sources` to the folder `to`, with the edits of `wrong`. `root` replaces
+/// Copies the sources in this `folder` of `sources` to the folder `to`, with the edits of `wrong`. `root` replaces
 /// `crate::` in them: the path of the module that they will be, with `::` at its end.
 pub fn copy(
-    sources: &Path,
-    to: &Path,
-    wrong: &WrongLock,
-    root: &str,
-) -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed={}", sources.display());
-    copy_folder(sources, Path::new(""), to, wrong, root)
-}
-
-/// Copies `folder` of `sources`.
-fn copy_folder(
     sources: &Path,
     folder: &Path,
     to: &Path,
     wrong: &WrongLock,
     root: &str,
 ) -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed={}", sources.join(folder).display());
     fs::create_dir_all(to.join(folder))?;
     for entry in fs::read_dir(sources.join(folder))? {
         let entry = entry?;
         let inside = folder.join(entry.file_name());
         let path = entry.path();
         if path.is_dir() {
-            copy_folder(sources, &inside, to, wrong, root)?;
+            copy(sources, &inside, to, wrong, root)?;
             continue;
         }
         println!("cargo:rerun-if-changed={}", path.display());

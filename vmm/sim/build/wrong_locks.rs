@@ -159,34 +159,4 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
             "|| self.take_idle() || cpu.id == 0 && self.held.take(), || self.wait(cpu)",
         )],
     },
-    WrongLock {
-        name: "a wait that an interrupt has nested in goes in",
-        lock: "PvTicketLock",
-        caught: "Nested",
-        edits: &[
-            (
-                "wait.rs",
-                "            waiter.set(outer.lock, outer.want, 0);\n            return true;\n",
-                "            waiter.set(outer.lock, outer.want, 0);
-                 waiter.passed.store(u32::MAX, Ordering::Relaxed);
-                 return true;\n",
-            ),
-            (
-                "wait.rs",
-                "    /// `cpu`'s links in lists of CPUs.\n",
-                "    pub(crate) fn was_nested(&self, cpu: usize) -> bool {
-                     self.waiters[cpu].passed.load(Ordering::Relaxed) == u32::MAX
-                 }
-
-                 /// `cpu`'s links in lists of CPUs.\n",
-            ),
-            (
-                "pv.rs",
-                "        if head.ticket() != ticket {\n            return false;\n        }\n",
-                "        if head.ticket() != ticket {
-                     return cpu.waiters.was_nested(cpu.id);
-                 }\n",
-            ),
-        ],
-    },
 ];

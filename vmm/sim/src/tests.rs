@@ -2,16 +2,7 @@
 
 use base::{counters::FaultCounts, units::Nanos};
 
-use crate::validate::{Effort, rung1};
 use crate::*;
-
-#[test]
-fn rung_1_holds() {
-    let rows = rung1(Effort::Short, &Brake::default(), |_| ()).expect("it can be simulated");
-    let failed: Vec<String> =
-        rows.iter().filter(|row| !row.holds()).map(ToString::to_string).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
-}
 
 /// `vcpus` vCPUs on 4 CPUs of a machine as shipped, with the payload's kind of work.
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {

@@ -60,7 +60,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("locks", ["locks", "compare --locks all"]),
     ("sim", ["sim machines", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
     ("sim calibrate", ["sim calibrate", "compare --guest sim --machine this"]),
-    ("sim validate", ["sim validate --short", "sim validate --rung 2"]),
+    ("sim validate", ["sim validate --rung 2", "sim validate --rung 4 --short"]),
     ("sim machines", ["sim machines", "compare --guest sim --machine westmere-80"]),
     ("search", ["search --locks ticket --seconds 60", "search --cases --locks pv-ticket"]),
     ("doctor", ["doctor", "doctor --calls"]),

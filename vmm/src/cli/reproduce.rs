@@ -13,13 +13,12 @@ use experiments::{
 };
 use lab::host::topology;
 use os::{results, signals};
-use published::Table;
 use report::{
     document::Document,
     html,
     words::text::{Form, render},
 };
-use study::plan::Seconds;
+use study::{plan::Seconds, published::Table};
 
 /// Compare published figures with ours: measured on this host where a stand-in is known, simulated
 /// where the machine is another (see vmm/sim/REPRODUCE.md). The score comes first; a row without a

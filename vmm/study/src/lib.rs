@@ -18,6 +18,7 @@ pub mod host_window;
 pub mod latencies;
 pub mod plan;
 pub mod point;
+pub mod published;
 pub mod reproduction;
 pub mod spec;
 pub mod stats;

@@ -1,7 +1,7 @@
 //! Specs of experiments, and machine files.
 
 use base::units::CpuList;
-use sim::{Machine, profile::Profile};
+use sim::Machine;
 use study::{
     point::HostKind,
     spec::{self, Experiment, Setting, mistakes::MISTAKES},
@@ -51,24 +51,17 @@ pub fn spec_seeds() -> Vec<Vec<u8>> {
     built_in.into_iter().chain(own).chain(guests).chain(mistakes).collect()
 }
 
-/// A machine file, and the profile of a load, which has the same syntax.
+/// A machine file.
 pub fn machine(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match Machine::parse(&text) {
         Ok(machine) => assert!(machine.cpus() > 0),
         Err(error) => is_one_line(&error.to_string()),
     }
-    match Profile::parse(&text) {
-        Ok(profile) => drop((profile.noise(), profile.times(Some(4)))),
-        Err(error) => is_one_line(&error.to_string()),
-    }
 }
 
 pub fn machine_seeds() -> Vec<Vec<u8>> {
-    let all = ["machines", "profiles"].map(|folder| {
-        let place = format!("{}/../../../vmm/sim/{folder}", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(place).unwrap();
-        files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect::<Vec<_>>()
-    });
-    all.concat()
+    let place = format!("{}/../../../vmm/sim/machines", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(place).unwrap();
+    files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
 }

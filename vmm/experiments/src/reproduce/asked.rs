@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Usage;
-use published::{Claim, Row, Table};
+use study::published::{Claim, Row, Table};
 
 /// Tables, each with its rows.
 pub struct Asked<'a> {
@@ -54,11 +54,11 @@ pub fn list(tables: &[Table]) -> String {
     for table in tables {
         for row in &table.rows {
             let card = table.card.as_deref().unwrap_or("-");
-            let figure = match row.claim {
+            let figure = match table.claim(row) {
                 Claim::Ratio(ratio) => report::si::ratio(ratio),
                 Claim::Retries(count) => report::si::si(count),
             };
-            let measured = if row.measured.is_ok() { "measured" } else { "-" };
+            let measured = if table.stand_in(row).is_ok() { "measured" } else { "-" };
             let _ =
                 writeln!(text, "{card:<2} {figure:>7}  {measured:<8}  {}", full_name(table, row));
         }

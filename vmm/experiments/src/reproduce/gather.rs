@@ -5,18 +5,16 @@ use std::path::Path;
 use super::{
     asked::Asked,
     measured::{Measured, directory},
+    predict::{Predicted, predicted},
     saved::{Options, Saved},
 };
 use base::{plural::count, shown::quoted};
 use machine::clock;
-use published::{CardEntry, Claim, Quantity, Row, Selected, Table};
-use sim::{
-    predict::{Predicted, predicted},
-    profile::{Profile, Sources},
-};
+use sim::profile::{Profile, Sources};
 use study::{
     disturbance::Disturbance,
     findings::{PointStudy, Study},
+    published::{Claim, Quantity, Row, Selected, Table},
     reproduction::{CardLine, Entry, Kind, Reproduction, Section},
     spec::Only,
     stats::{Estimate, ratio_of_medians},
@@ -35,12 +33,11 @@ pub(super) fn gather(
             .map(|(_, base)| base);
         Gather { table, base, saved, measured }.section(rows, folder)
     };
-    let line = |entry: CardEntry| CardLine { id: entry.id, about: entry.about };
     Ok(Reproduction {
         at_ms: clock::since_1970(),
         host: host(measured),
         sections: asked.tables.iter().map(section).collect(),
-        card: CardEntry::all()?.into_iter().map(line).collect(),
+        card: CardLine::all()?,
         method: method(&saved.options),
         command: command(&saved.options),
     })
@@ -148,9 +145,9 @@ impl Gather<'_> {
         let Some(Ok(study)) = self.measured.study(&self.table.name) else {
             return Disturbance::default();
         };
-        let stand_ins = rows.iter().filter_map(|row| row.measured.as_ref().ok());
-        let cells = stand_ins.flat_map(|stand_in| [&stand_in.base, &stand_in.changed]);
-        let chosen: Vec<Only> = cells.filter_map(|cell| Only::parse(&cell.only).ok()).collect();
+        let stand_ins = rows.iter().filter_map(|row| self.table.stand_in(row).ok());
+        let cells = stand_ins.flat_map(|stand_in| [stand_in.base, stand_in.changed]);
+        let chosen: Vec<Only> = cells.filter_map(|cell| Only::parse(cell.only).ok()).collect();
         let is_chosen = |point: &&PointStudy| chosen.iter().any(|only| only.wants(&point.point));
         study.points.iter().filter(is_chosen).map(|point| point.disturbance).sum()
     }
@@ -166,32 +163,33 @@ impl Gather<'_> {
     }
 
     fn entry(&self, row: &Row) -> Entry {
+        let claim = self.table.claim(row);
         Entry {
             row: row.id.clone(),
-            kind: match row.claim {
+            kind: match claim {
                 Claim::Ratio(_) => Kind::Ratio,
                 Claim::Retries(_) => Kind::Count,
             },
-            published: row.claim.value(),
+            published: claim.value(),
             is_at_least: row.is_at_least,
             group: row.group.clone(),
             measured: self.measured(row),
             simulated: self.simulated(row),
-            is_fitted: row.is_fitted,
+            is_fitted: self.table.is_fitted(row),
         }
     }
 
     fn measured(&self, row: &Row) -> Result<Estimate, String> {
-        let stand_in = row.measured.as_ref().map_err(Clone::clone)?;
+        let stand_in = self.table.stand_in(row)?;
         if !self.saved.options.measured {
             return Err("it can be measured here: leave out --simulated-only".to_owned());
         }
-        if let Some(reason) = self.measured.lacks(stand_in) {
+        if let Some(reason) = self.measured.lacks(&stand_in) {
             return Err(reason);
         }
         let study = self.measured.study(&self.table.name).ok_or("it was not measured")??;
-        let base = point(study, &stand_in.base)?;
-        let changed = point(study, &stand_in.changed)?;
+        let base = point(study, stand_in.base)?;
+        let changed = point(study, stand_in.changed)?;
         let none = || "its runs have no such figure".to_owned();
         match stand_in.quantity {
             Quantity::Rate => ratio_of_medians(&of_a_guest(changed), &of_a_guest(base), study.seed)
@@ -204,21 +202,17 @@ impl Gather<'_> {
     }
 
     fn simulated(&self, row: &Row) -> Result<Estimate, String> {
-        if let Some(reason) = &row.not_simulated {
-            return Err(reason.clone());
-        }
+        let cells = self.table.simulated(row)?;
         if self.base.is_none() {
             return Err("its 1x column does not say how much of the time a lock is held".to_owned());
         }
         if !self.saved.options.simulated {
             return Err("it can be simulated: leave out --measured-only".to_owned());
         }
-        let (base, changed) = row.cells.ok_or("it has no cells")?;
-        let figures = |index: usize| {
-            let cell = self.table.cells.get(index).ok_or("no such cell")?;
+        let [base, changed] = cells.map(|cell| {
             self.saved.simulated(&self.table.name, &cell.id).ok_or("it was not simulated")?
-        };
-        let value = Predicted::of(row.claim, &figures(base)?, &figures(changed)?);
+        });
+        let value = Predicted::of(self.table.claim(row), &base?, &changed?);
         if value.is_finite() {
             Ok(plain(value))
         } else {
@@ -229,7 +223,8 @@ impl Gather<'_> {
 
 /// What is known of a profile's parameters.
 fn profile(profile: &Profile) -> String {
-    let Profile { name, about, sources: Sources { fitted, known, assumed }, .. } = profile;
+    let Profile { name, about, .. } = profile;
+    let Sources { fitted, known, assumed } = profile.sources();
     format!(
         "profile {name} ({about}): of its parameters {fitted} fitted, {known} known, {assumed} \
          assumed"
@@ -241,8 +236,8 @@ const fn plain(value: f64) -> Estimate {
 }
 
 /// The point of a study that stands for a cell.
-fn point<'a>(study: &'a Study, cell: &Selected) -> Result<&'a PointStudy, String> {
-    let only = Only::parse(&cell.only).map_err(|error| error.to_string())?;
+fn point<'a>(study: &'a Study, cell: Selected<'_>) -> Result<&'a PointStudy, String> {
+    let only = Only::parse(cell.only).map_err(|error| error.to_string())?;
     let found = study.points.iter().find(|point| only.wants(&point.point) && point.rate.is_some());
     found.ok_or_else(|| {
         let failed = study.lost.iter().find(|lost| only.wants(&lost.point));

@@ -17,9 +17,9 @@ use crate::{
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};
 use os::streams::say;
-use published::{self, Row, StandIn, Table};
 use study::{
     findings::{RunRecord, Study},
+    published::{self, Row, StandIn, Table},
     spec::{Form, Only},
     store,
 };
@@ -52,7 +52,7 @@ impl Measured {
     }
 
     /// Why this host cannot measure it, if it has too few CPUs.
-    pub(super) fn lacks(&self, stand_in: &StandIn) -> Option<String> {
+    pub(super) fn lacks(&self, stand_in: &StandIn<'_>) -> Option<String> {
         let wants = stand_in.base.cpus.max(stand_in.changed.cpus);
         (wants > self.cpus)
             .then(|| format!("wants {}; this host has {}", count(wants, "CPU"), self.cpus))
@@ -79,7 +79,7 @@ pub(super) fn measure(
     let mut measured = Measured { tables: Vec::new(), cpus: cpus.cpus().len() };
     for (table, rows) in &asked.tables {
         let is_possible = |row: &&&Row| {
-            row.measured.as_ref().is_ok_and(|stand_in| measured.lacks(stand_in).is_none())
+            table.stand_in(row).is_ok_and(|stand_in| measured.lacks(&stand_in).is_none())
         };
         let rows: Vec<&Row> = rows.iter().filter(is_possible).copied().collect();
         let Some(spec) = table.measured.as_ref().filter(|_| !rows.is_empty()) else { continue };
@@ -126,7 +126,7 @@ fn planned(
     cpus: &CpuList,
 ) -> anyhow::Result<Plan> {
     let spec = Form::parse(&whole_spec(spec, options)).map_err(Usage::from)?;
-    let only = Only::parse(&only(rows)).map_err(|error| Usage(error.to_string()))?;
+    let only = Only::parse(&only(table, rows)).map_err(|error| Usage(error.to_string()))?;
     Plan::new(Request { only, ..Request::new(&table.name, spec, cpus.clone()) }, Usage::from)
 }
 
@@ -134,14 +134,15 @@ fn planned(
 fn whole_spec(measured: &published::Measured, options: &Options) -> String {
     let published::Measured { spec, more_rounds, .. } = measured;
     let (rounds, seconds) = (options.runs * u32::from(*more_rounds), options.seconds);
-    format!("{spec}repetitions = {rounds}\nseconds = {seconds}\n")
+    let lines = spec.join("\n");
+    format!("{lines}\nrepetitions = {rounds}\nseconds = {seconds}\n")
 }
 
 /// What `--only` selects all points of these rows, and as few others as it can.
-fn only(rows: &[&Row]) -> Vec<String> {
-    let stand_ins = rows.iter().filter_map(|row| row.measured.as_ref().ok());
+fn only(table: &Table, rows: &[&Row]) -> Vec<String> {
+    let stand_ins = rows.iter().filter_map(|row| table.stand_in(row).ok());
     let cells: Vec<Vec<(&str, &str)>> = stand_ins
-        .flat_map(|stand_in| [&stand_in.base, &stand_in.changed])
+        .flat_map(|stand_in| [stand_in.base, stand_in.changed])
         .map(|cell| cell.only.iter().filter_map(|text| text.split_once('=')).collect())
         .collect();
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -186,14 +187,14 @@ mod tests {
                 let whole = parsed.unwrap_or_else(|error| panic!("{}: {error}", table.name));
                 assert_eq!(whole.repetitions, 6 * u32::from(spec.more_rounds));
                 for row in &table.rows {
-                    let Ok(stand_in) = &row.measured else { continue };
-                    if host.lacks(stand_in).is_some() {
+                    let Ok(stand_in) = table.stand_in(row) else { continue };
+                    if host.lacks(&stand_in).is_some() {
                         continue;
                     }
                     let mut run = whole.clone();
-                    run.retain(&Only::parse(&only(&[row])).expect("selections"));
-                    for cell in [&stand_in.base, &stand_in.changed] {
-                        let only = Only::parse(&cell.only).expect("a selection");
+                    run.retain(&Only::parse(&only(&table, &[row])).expect("selections"));
+                    for cell in [stand_in.base, stand_in.changed] {
+                        let only = Only::parse(cell.only).expect("a selection");
                         let points = run.points.iter().filter(|point| only.wants(point));
                         assert_eq!(points.count(), 1, "{}: {} on {cpus}", table.name, row.id);
                     }
@@ -207,8 +208,8 @@ mod tests {
         let tables = Table::all().expect("they can be read");
         let dbench = tables.iter().find(|table| table.name == "dbench").expect("dbench");
         let row = |id: &str| dbench.rows.iter().find(|row| row.id == id).expect("a row");
-        assert_eq!(only(&[row("PV at 2x")]), ["locks=ticket,pv-ticket", "vms=2"]);
-        let both = only(&[row("PV at 2x"), row("base, 3x by 1x")]);
+        assert_eq!(only(dbench, &[row("PV at 2x")]), ["locks=ticket,pv-ticket", "vms=2"]);
+        let both = only(dbench, &[row("PV at 2x"), row("base, 3x by 1x")]);
         assert_eq!(both, ["locks=ticket,pv-ticket", "vms=2,1,3"]);
     }
 }

@@ -3,7 +3,9 @@
 mod asked;
 mod gather;
 mod measured;
+mod predict;
 mod progress;
+pub mod rung4;
 mod saved;
 mod simulated;
 
@@ -41,8 +43,9 @@ pub fn reproduce(
         Some(Measured::default())
     };
     let Some(measured) = measured.filter(|_| !interrupt.raised()) else { return Ok(None) };
+    let keep = |saved: &Saved| saved.write(folder);
     if saved.options.simulated
-        && !simulated::simulate(asked, &mut saved, folder, cpus.cpus().len(), interrupt)?
+        && !simulated::simulate(asked, &mut saved, cpus.cpus().len(), interrupt, keep)?
     {
         return Ok(None);
     }

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use super::predict::{Effort, Predicted};
 use crate::Usage;
 use base::{files, units::ByteSize};
 use os::results;
-use sim::{Effort, predict::Predicted};
 
 /// The file in the folder.
 const FILE: &str = "reproduce.json";
@@ -81,7 +81,7 @@ impl Simulated {
 
 impl Options {
     /// How long it simulates.
-    pub const fn effort(&self) -> Effort {
+    pub(super) const fn effort(&self) -> Effort {
         if self.short { Effort::Short } else { Effort::Full }
     }
 }

@@ -3,156 +3,117 @@
 use std::{
     collections::VecDeque,
     iter,
-    path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError, Sender},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
 };
-
-use anyhow::bail;
 
 use super::{
     asked::Asked,
+    predict::{Effort, Fit, Predicted, Predictor, predicted},
     progress::Display,
     saved::{FitText, Saved, Simulated},
 };
 use base::chain::chain;
 use lab::patience;
 use os::signals::Interrupt;
-use published::{Cell, Table};
 use report::si::si;
-use sim::{
-    Effort,
-    predict::{Fit, PredictError, Predicted, Predictor, predicted},
-};
-
-/// Interval between two looks for an interrupt.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+use sim::Brake;
+use study::published::{Cell, Table};
 
 /// The tables' cells that are still to be simulated, with the table that each is fitted to.
-struct Work {
-    table: Table,
-    base: Table,
-    cells: Vec<Cell>,
+struct Work<'a> {
+    table: &'a Table,
+    base: &'a Table,
+    cells: Vec<&'a Cell>,
 }
 
-/// What a thread that simulates tells.
-enum Told {
-    Begins(String),
-    Fitted {
-        table: String,
-        fit: Fit,
-    },
-    Cell {
-        table: String,
-        cell: String,
-        figures: Result<Predicted, PredictError>,
-    },
-    /// A fit has failed: nothing of the table is simulated.
-    Unfitted {
-        cells: Vec<(String, String)>,
-        error: PredictError,
-    },
-}
-
-/// Simulates on so many threads, and keeps each cell in the folder as soon as it is done. False if it
-/// was interrupted.
+/// Simulates on `threads` threads, and calls `keep` after each cell. False if it was interrupted.
 pub(super) fn simulate(
     asked: &Asked<'_>,
     saved: &mut Saved,
-    folder: &Path,
     threads: usize,
     interrupt: &Interrupt,
+    keep: impl Fn(&Saved) -> anyhow::Result<()> + Send,
 ) -> anyhow::Result<bool> {
     let work = work(asked, saved);
     let steps: usize = work.iter().map(|item| item.cells.len()).sum();
     if steps == 0 {
         return Ok(true);
     }
-    let mut display = Display::new(steps);
     let effort = saved.options.effort();
-    let (send, told) = mpsc::channel();
-    let left = Arc::new(Mutex::new(by_fit(work)));
-    // If this process ends, its threads end with it: a signal needs no brake.
-    for _ in 0..threads {
-        let (left, send) = (Arc::clone(&left), send.clone());
-        let next = move || left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let run = move || iter::from_fn(next).for_each(|work| all(&work, effort, &send));
-        thread::Builder::new().name("simulation".into()).spawn(run)?;
-    }
-    drop(send);
-    let mut done = 0;
-    while !interrupt.raised() {
-        match told.recv_timeout(LOOK_EVERY) {
-            Ok(told) => {
-                done += take(told, saved, &mut display);
-                saved.write(folder)?;
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) if done == steps => return Ok(true),
-            Err(RecvTimeoutError::Disconnected) => bail!("a simulation ended too early: a bug"),
+    let left = Mutex::new(by_fit(work));
+    let results = Mutex::new(Results { saved, display: Display::new(steps), keep, failure: None });
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let signals = interrupt.clone();
+                let brake = patience::brake(move || signals.raised());
+                let next = || locked(&left).pop_front();
+                let _: Option<()> = iter::from_fn(next)
+                    .try_for_each(|work| all(&work, effort, &brake, interrupt, &results));
+            });
         }
-    }
-    Ok(false)
+    });
+    let failure = results.into_inner().unwrap_or_else(PoisonError::into_inner).failure;
+    failure.map_or(Ok(!interrupt.raised()), Err)
 }
 
-/// Keeps what was told; returns how many cells have ended by it.
-fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
-    match told {
-        Told::Begins(what) => {
-            display.begins(&what);
-            0
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The results of all threads.
+struct Results<'a, K> {
+    saved: &'a mut Saved,
+    display: Display,
+    keep: K,
+    /// The first failure to keep it: then nothing else is simulated.
+    failure: Option<anyhow::Error>,
+}
+
+impl<K: Fn(&Saved) -> anyhow::Result<()>> Results<'_, K> {
+    fn fitted(&mut self, table: &Table, fit: &Fit) {
+        if self.saved.fit(&table.name).is_none() {
+            let (table, text) = (table.name.clone(), fit.to_string());
+            self.saved.fits.push(FitText { table, text });
         }
-        Told::Fitted { table, fit } => {
-            if saved.fit(&table).is_none() {
-                saved.fits.push(FitText { table, text: fit.to_string() });
-            }
-            0
+    }
+
+    /// A cell has ended. None: it cannot be kept.
+    fn ended(
+        &mut self,
+        table: &Table,
+        cell: &Cell,
+        figures: Result<Predicted, String>,
+    ) -> Option<()> {
+        let rate = |prediction: &Predicted| format!("{}/s", si(prediction.rate));
+        let shown = figures.as_ref().map_or_else(Clone::clone, rate);
+        self.display.ended(&format!("{}, {}: {shown}", table.name, cell.id));
+        self.saved.cells.push(Simulated::new(table.name.clone(), cell.id.clone(), figures));
+        if self.failure.is_none() {
+            self.failure = (self.keep)(self.saved).err();
         }
-        Told::Cell { table, cell, figures } => {
-            let figures = figures.map_err(|error| chain(&error));
-            let shown = figures
-                .as_ref()
-                .map_or_else(Clone::clone, |prediction| format!("{}/s", si(prediction.rate)));
-            display.ended(&format!("{table}, {cell}: {shown}"));
-            saved.cells.push(Simulated::new(table, cell, figures));
-            1
-        }
-        Told::Unfitted { cells, error } => {
-            let reason = chain(&error);
-            let count = cells.len();
-            for (table, cell) in cells {
-                display.ended(&format!("{table}, {cell}: {reason}"));
-                saved.cells.push(Simulated::new(table, cell, Err(reason.clone())));
-            }
-            count
-        }
+        self.failure.is_none().then_some(())
     }
 }
 
 /// The cells that the rows need and that are not done yet.
-fn work(asked: &Asked<'_>, saved: &Saved) -> Vec<Work> {
-    let of_table = |(table, base): (&Table, &Table)| {
+fn work<'a>(asked: &Asked<'a>, saved: &Saved) -> Vec<Work<'a>> {
+    let of_table = |(table, base): (&'a Table, &'a Table)| {
         let (_, rows) = asked.tables.iter().find(|(candidate, _)| candidate.name == table.name)?;
         let is_left = |cell: &&Cell| saved.simulated(&table.name, &cell.id).is_none();
         let all = table.simulated_cells(rows.iter().copied());
-        let cells: Vec<Cell> = all.into_iter().filter(is_left).cloned().collect();
-        (!cells.is_empty()).then(|| Work { table: table.clone(), base: base.clone(), cells })
+        let cells: Vec<&Cell> = all.into_iter().filter(is_left).collect();
+        (!cells.is_empty()).then_some(Work { table, base, cells })
     };
     predicted(asked.all).filter_map(of_table).collect()
 }
 
 /// Tables of one fit together: it is made once.
-fn by_fit(work: Vec<Work>) -> VecDeque<Vec<Work>> {
-    let mut all: VecDeque<Vec<Work>> = VecDeque::new();
+fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
+    let mut all: VecDeque<Vec<Work<'_>>> = VecDeque::new();
     for one in work {
-        match all
-            .iter_mut()
-            .find(|group| group.iter().any(|member| member.base.name == one.base.name))
-        {
+        match all.iter_mut().find(|group| group[0].base.name == one.base.name) {
             Some(group) => group.push(one),
             None => all.push_back(vec![one]),
         }
@@ -160,39 +121,41 @@ fn by_fit(work: Vec<Work>) -> VecDeque<Vec<Work>> {
     all
 }
 
-/// Fits and simulates tables, one after the other.
-fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
-    let mut fits: Vec<(String, Fit)> = Vec::new();
-    let brake = patience::brake(|| false);
-    for Work { table, base, cells } in work {
-        // A closed channel: the user has interrupted it.
-        let tell = |told| send.send(told).is_ok();
-        let known = fits.iter().find(|(name, _)| *name == base.name).map(|(_, fit)| *fit);
-        let fitted = known.map_or_else(
-            || {
-                tell(Told::Begins(format!("fit of {}", base.name)));
-                Predictor::of(base)?.obeying(&brake).fit(effort)
-            },
-            Ok,
-        );
-        let ready = fitted.and_then(|fit| Ok((Predictor::of(table)?.obeying(&brake), fit)));
-        let (predictor, fit) = match ready {
-            Ok(ready) => ready,
-            Err(error) => {
-                let name = |cell: &Cell| (table.name.clone(), cell.id.clone());
-                tell(Told::Unfitted { cells: cells.iter().map(name).collect(), error });
-                continue;
-            }
+/// Fits the tables of one base, and simulates their cells one after the other. None: it was interrupted, or a cell cannot be
+/// kept.
+fn all<K: Fn(&Saved) -> anyhow::Result<()>>(
+    work: &[Work<'_>],
+    effort: Effort,
+    brake: &Brake,
+    interrupt: &Interrupt,
+    results: &Mutex<Results<'_, K>>,
+) -> Option<()> {
+    let base = work.first()?.base;
+    locked(results).display.begins(&format!("fit of {}", base.name));
+    let fit = Predictor::of(base, brake).and_then(|predictor| predictor.fit(effort));
+    for Work { table, cells, .. } in work {
+        let ready = match &fit {
+            Ok(fit) => Predictor::of(table, brake)
+                .map(|predictor| (predictor, fit))
+                .map_err(|error| chain(&error)),
+            Err(error) => Err(chain(error)),
         };
-        tell(Told::Fitted { table: base.name.clone(), fit });
-        fits.push((base.name.clone(), fit));
+        if let Ok((_, fit)) = &ready {
+            locked(results).fitted(base, fit);
+        }
         for cell in cells {
-            tell(Told::Begins(format!("{}, {}", table.name, cell.id)));
-            let figures = predictor.predict(cell, &fit, effort);
-            let (table, cell) = (table.name.clone(), cell.id.clone());
-            if !tell(Told::Cell { table, cell, figures }) {
-                return;
+            locked(results).display.begins(&format!("{}, {}", table.name, cell.id));
+            let figures = match &ready {
+                Ok((predictor, fit)) => {
+                    predictor.predict(cell, fit, effort).map_err(|error| chain(&error))
+                }
+                Err(reason) => Err(reason.clone()),
+            };
+            if interrupt.raised() {
+                return None;
             }
+            locked(results).ended(table, cell, figures)?;
         }
     }
+    Some(())
 }

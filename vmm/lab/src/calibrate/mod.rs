@@ -136,17 +136,20 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
     };
     let has_cores = CpuFacts::read(&HostFiles::host(), cpus.cpus()).one_per_core.len() > 1;
     let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;
-    let hop = place.cost().as_ref().map(Cost::picos);
     let rounds = own.iter().find(|cost| cost.key == "memory").map(|cost| cost.nanos.as_slice());
     let first_memory =
         rounds.and_then(<[f64]>::first).copied().map_or(Picos::ZERO, Picos::from_nanos);
-    let measured =
-        MeasuredCosts { costs, lines: line_costs, second, first_memory, hop, noise, has_cores };
+    own.extend(place.cost());
+    let mut measured: Vec<_> =
+        own.iter().chain(&lines).map(|cost| (cost.key, cost.picos())).collect();
+    measured.extend([("second-level hit", second), ("first round of memory", first_memory)]);
+    let of_noise = |Noise { busy, idle }| [("noise.busy", busy), ("noise.idle", idle)];
+    measured.extend(noise.into_iter().flat_map(of_noise));
+    let measured = MeasuredCosts { costs: measured, has_cores };
     let mut doubts =
         if cfg!(debug_assertions) { vec![NOT_OPTIMISED.to_owned()] } else { measured.doubts() };
     doubts.extend(far.doubt());
     doubts.extend(place.doubt());
-    own.extend(place.cost());
     let cpu_count = cpus.cpus().len();
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
     stated.extend(noise_stated);

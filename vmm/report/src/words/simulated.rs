@@ -33,7 +33,7 @@ pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
 pub const fn validation(file: &MachineFile) -> &'static str {
     match file.origin {
         MachineOrigin::Shipped => {
-            "rungs 1 and 3 of `pvticket sim validate` hold; they do not show that its costs are right"
+            "tests of the simulator hold for it; they do not show that its costs are right"
         }
         MachineOrigin::Calibrated => {
             "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \

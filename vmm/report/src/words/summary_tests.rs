@@ -108,7 +108,7 @@ fn rows_or_the_heading_name_the_guest_kernels() {
 #[test]
 fn a_machine_file_comes_with_its_validation() {
     for (origin, words) in [
-        (MachineOrigin::Shipped, "rungs 1 and 3 of `pvticket sim validate` hold"),
+        (MachineOrigin::Shipped, "tests of the simulator hold for it"),
         (MachineOrigin::Calibrated, "measured by `pvticket sim calibrate`"),
         (MachineOrigin::File, "not validated"),
     ] {

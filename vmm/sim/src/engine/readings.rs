@@ -89,13 +89,4 @@ impl Sim {
             totals: accounting.totals_at(self.now.to_clock()),
         }
     }
-
-    /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
-    /// its part of the guest's memory and of the lines, without its stack.
-    pub fn bytes_per_vcpu(&self) -> usize {
-        let guests: usize = self.subjects.iter().map(|subject| subject.memory().1).sum();
-        let all =
-            guests + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
-        all / self.vcpus.len()
-    }
 }

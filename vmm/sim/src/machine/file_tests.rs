@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use published::KeyFault;
+use crate::machine::KeyFault;
 
 const FILE: &str = include_str!("../../machines/westmere-80.toml");
 

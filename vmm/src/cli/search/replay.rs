@@ -18,7 +18,7 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
         )
         .into());
     }
-    let replay = finding.replay().map_err(|error| bad(chain(&error)))?;
+    let replay = finding.replay(trace.unwrap_or(0)).map_err(|error| bad(chain(&error)))?;
     let scenario = &finding.scenario;
     let (what, status) = match (&replay.trouble, replay.is_same) {
         (Some(trouble), true) => (format!("{trouble}; the same to the bit"), 1),
@@ -28,9 +28,7 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
         }
         (None, _) => ("nothing is wrong any more".to_owned(), 0),
     };
-    if let Some(keep) = trace {
-        print(&finding.trace(keep).map_err(|error| bad(chain(&error)))?);
-    }
+    print(&replay.trace);
     print(&format!("{scenario}, slices of {}: {what}\n", Nanos(scenario.slice)));
     if let Some((file, path)) = recording.zip(record) {
         write_record(&file, &replay.recording)?;

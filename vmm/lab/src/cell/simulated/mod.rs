@@ -63,7 +63,7 @@ pub enum SimCellError {
         file: String,
         /// What is wrong, with its line.
         #[source]
-        source: published::KeyError,
+        source: sim::machine::KeyError,
     },
     /// The simulator does not have the system.
     #[error("{0} is not in the simulator")]
@@ -271,8 +271,7 @@ fn host(point: &Point, machine: &Machine) -> HostModel {
     let Point { ple, halt_poll, noise, .. } = *point;
     HostModel {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
-        halt_poll: halt_poll
-            .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
+        halt_poll: halt_poll.map(|HaltPollMost(most)| HaltPoll { max: most.into() }),
         noise: noise.map(Noise::from).or(machine.noise),
     }
 }

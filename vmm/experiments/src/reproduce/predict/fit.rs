@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::{PredictError, Predictor, SimulationLength};
-use crate::{Effort, Picos};
-use published::Cell;
+use super::{Effort, PredictError, Predictor, SimulationLength};
+use sim::Picos;
+use study::published::{Cell, CellSetup};
 
 /// What a vCPU of a table's workload does: fitted to the column without overcommitment, or as its
 /// profile has it.
@@ -33,6 +33,9 @@ impl fmt::Display for Fit {
         }
     }
 }
+
+/// A cell of the column without overcommitment, and its published figure.
+type FittedCell<'t> = (&'t Cell, CellSetup, f64);
 
 /// A critical time in ps, and the think time as a multiple of it.
 #[derive(Debug, Clone, Copy)]
@@ -65,12 +68,15 @@ impl Guess {
 impl Predictor<'_> {
     /// The times of the profile, if it does not leave them to the column.
     fn stated(&self) -> Result<Option<Fit>, PredictError> {
-        let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
-        let column = fitted.filter_map(|cell| cell.setup.as_ref().ok()).next();
-        match (self.profile.times(column.map(|setup| setup.vcpus)), column) {
+        let mut fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
+        let column = fitted.find_map(|cell| self.table.setup(cell).ok()).map(|setup| setup.vcpus);
+        match (self.profile.times(column), column) {
             (Some((think, critical)), _) => Ok(Some(Fit { think, critical, error: None })),
             (None, Some(_)) => Ok(None),
-            (None, None) => Err(PredictError::NothingToFit(self.table.name.clone())),
+            (None, None) => {
+                let (name, why) = (self.table.name.clone(), "no column to fit a profile to".into());
+                Err(PredictError::NotSimulated { name, why })
+            }
         }
     }
 
@@ -80,13 +86,9 @@ impl Predictor<'_> {
         if let Some(times) = self.stated()? {
             return Ok(times);
         }
-        let is_fitted = |cell: &&Cell| cell.is_fitted && cell.setup.is_ok();
-        let cells: Vec<(&Cell, f64)> = self
-            .table
-            .cells
-            .iter()
-            .filter(is_fitted)
-            .filter_map(|cell| Some((cell, cell.figure?)))
+        let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
+        let cells: Vec<FittedCell<'_>> = fitted
+            .filter_map(|cell| Some((cell, self.table.setup(cell).ok()?, cell.figure?)))
             .collect();
         let (criticals, ratios, steps): (&[f64], &[f64], &[f64]) = match effort {
             Effort::Full => (
@@ -116,7 +118,7 @@ impl Predictor<'_> {
         &self,
         best: (Guess, Fit),
         guess: Guess,
-        cells: &[(&Cell, f64)],
+        cells: &[FittedCell<'_>],
         effort: Effort,
     ) -> Result<(Guess, Fit), PredictError> {
         let fit = guess.fit();
@@ -128,16 +130,15 @@ impl Predictor<'_> {
     /// How far the ratios of these cells are from the published ones.
     fn error(
         &self,
-        cells: &[(&Cell, f64)],
+        cells: &[FittedCell<'_>],
         fit: &Fit,
         effort: Effort,
     ) -> Result<f64, PredictError> {
         let mut logs = Vec::new();
-        for (cell, figure) in cells {
+        for (cell, setup, figure) in cells {
+            let simulated = self.simulate(cell, setup, fit, SimulationLength::of_fit(effort))?;
             // The fixed work of a build: its time is that over the rate.
-            logs.push(
-                (self.simulate(cell, fit, SimulationLength::of_fit(effort))?.rate * figure).ln(),
-            );
+            logs.push((simulated.rate * figure).ln());
         }
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let square = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();

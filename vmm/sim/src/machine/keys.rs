@@ -1,18 +1,72 @@
-//! Reads TOML files of figures: each error is one line, with the file's line and the key.
-//!
-//! Tables of published figures are read with it, and the simulator's machines and profiles.
+//! Reads the TOML of machine files: each error is one line, with the file's line and the key.
 
+use base::shown;
 use base::text_lines::TextLines;
+use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{KeyError, KeyFault};
+/// An error in a machine file, in one line whatever the file has in its texts.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {}", shown::line(&fault.to_string()))]
+pub struct KeyError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The kind of error.
+    pub fault: KeyFault,
+}
+
+/// The kinds of errors in such a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KeyFault {
+    /// The file is not valid TOML.
+    #[error("{0}")]
+    Toml(String),
+    /// A key is unknown.
+    #[error("unknown key '{key}'; there are {}", .known.join(", "))]
+    Unknown {
+        /// The key, as written.
+        key: String,
+        /// The keys that are valid there.
+        known: Vec<&'static str>,
+    },
+    /// A key is missing.
+    #[error("'{key}' is missing")]
+    Missing {
+        /// The key, with its table.
+        key: String,
+    },
+    /// A value has the wrong type.
+    #[error("{key} wants {wanted}, not {found}")]
+    Kind {
+        /// The key.
+        key: String,
+        /// What it wants.
+        wanted: &'static str,
+        /// What was found, as TOML names it.
+        found: &'static str,
+    },
+    /// A value is invalid.
+    #[error("{key}: {why}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong with the value.
+        why: String,
+    },
+}
+
+impl KeyFault {
+    const fn at(self, line: usize) -> KeyError {
+        KeyError { line, fault: self }
+    }
+}
 
 /// What a key is read as, or its error.
-pub type Result<T> = std::result::Result<T, KeyError>;
+pub(super) type Result<T> = std::result::Result<T, KeyError>;
 
 /// Reads a text whose keys, outside of tables, are `known`.
-pub fn read<T>(
+pub(super) fn read<T>(
     text: &str,
     known: &[&'static str],
     convert: impl FnOnce(&Keys<'_>) -> Result<T>,
@@ -26,7 +80,7 @@ pub fn read<T>(
 }
 
 /// A table whose keys are known.
-pub struct Keys<'t> {
+pub(super) struct Keys<'t> {
     lines: &'t TextLines,
     table: &'t DeTable<'t>,
     /// How messages name its keys: empty, or ends with a dot.
@@ -54,12 +108,12 @@ impl<'t> Keys<'t> {
     }
 
     /// A key with its table, as messages name it.
-    pub fn key(&self, key: &str) -> String {
+    pub(super) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
     /// A key's value, if it is set.
-    pub fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+    pub(super) fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.table.get(key)
     }
 
@@ -77,13 +131,13 @@ impl<'t> Keys<'t> {
     }
 
     /// The error of a value that has the right type and cannot be used.
-    pub fn wrong(&self, key: &str, reason: String) -> KeyError {
+    pub(super) fn wrong(&self, key: &str, reason: String) -> KeyError {
         let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
         KeyFault::Value { key: self.key(key), why: reason }.at(line)
     }
 
     /// A text in one line, not empty.
-    pub fn text(&self, key: &str) -> Result<String> {
+    pub(super) fn text(&self, key: &str) -> Result<String> {
         let value = self.need(key)?;
         let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "a text", value))?;
         if text.is_empty() || text.chars().any(char::is_control) {
@@ -93,7 +147,7 @@ impl<'t> Keys<'t> {
     }
 
     /// A decimal number in these bounds, which belong to them.
-    pub fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
+    pub(super) fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
         let value = self.need(key)?;
         let text = match value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
@@ -108,12 +162,12 @@ impl<'t> Keys<'t> {
     }
 
     /// A table with these keys.
-    pub fn table(&self, key: &str, known: &[&'static str]) -> Result<Keys<'t>> {
+    pub(super) fn table(&self, key: &str, known: &[&'static str]) -> Result<Keys<'t>> {
         self.of(key, self.need(key)?, self.key(key) + ".", known)
     }
 
     /// The tables of an array of tables; empty if the key is absent.
-    pub fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Keys<'t>>> {
+    pub(super) fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Keys<'t>>> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };
         let all = value.get_ref().as_array();
         let all = all.ok_or_else(|| self.wants(key, "an array of tables", value))?;
@@ -121,12 +175,12 @@ impl<'t> Keys<'t> {
     }
 
     /// The same table, whose keys messages name by `name` in the place of its own.
-    pub fn named(self, name: &str) -> Self {
+    pub(super) fn named(self, name: &str) -> Self {
         Self { prefix: format!("{name}."), ..self }
     }
 
     /// The texts of an array.
-    pub fn texts(&self, key: &str) -> Result<Vec<String>> {
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>> {
         let value = self.need(key)?;
         let all = value.get_ref().as_array();
         let all = all.ok_or_else(|| self.wants(key, "an array of texts", value))?;
@@ -138,17 +192,17 @@ impl<'t> Keys<'t> {
     }
 
     /// A text that may be missing.
-    pub fn text_if_any(&self, key: &str) -> Result<Option<String>> {
+    pub(super) fn text_if_any(&self, key: &str) -> Result<Option<String>> {
         self.get(key).map(|_| self.text(key)).transpose()
     }
 
     /// What a text stands for, by its names.
-    pub fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
+    pub(super) fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
         self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
     }
 
     /// What a text that may be missing stands for.
-    pub fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
+    pub(super) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
         let Some(text) = self.text_if_any(key)? else { return Ok(None) };
         let of_name = names.iter().find(|(name, _)| *name == text);
         of_name.map(|(_, value)| Some(*value)).ok_or_else(|| {
@@ -157,25 +211,14 @@ impl<'t> Keys<'t> {
         })
     }
 
-    /// A number that may be missing.
-    pub fn number_if_any(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>> {
-        self.get(key).map(|_| self.number(key, least, most)).transpose()
-    }
-
     /// A whole number.
-    pub fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
+    pub(super) fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
         let number = self.number(key, least.into(), most.into())?;
         if number.fract() == 0.0 {
             Ok(number as u32)
         } else {
             Err(self.wrong(key, format!("{number} is not a whole number")))
         }
-    }
-
-    /// Is this key set to true? It need not be there.
-    pub fn is_set(&self, key: &str) -> Result<bool> {
-        let Some(value) = self.get(key) else { return Ok(false) };
-        value.get_ref().as_bool().ok_or_else(|| self.wants(key, "true or false", value))
     }
 
     fn of(

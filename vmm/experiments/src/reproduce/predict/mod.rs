@@ -11,11 +11,20 @@ use thiserror::Error;
 
 pub use fit::Fit;
 
-use crate::profile::Profile;
-use crate::spec::handoff;
-use crate::{Brake, Effort, HostModel, Machine, Picos, Sim, SimFigures, Spec};
-use crate::{Ple, SimSpecError, Stuck, System};
-use published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
+use sim::{
+    Brake, HostModel, Machine, Picos, Ple, Sim, SimFigures, SimSpecError, Spec, Stuck, System,
+    handoff, profile::Profile,
+};
+use study::published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
+
+/// How much is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Short simulations and a coarse fit.
+    Short,
+    /// A few minutes.
+    Full,
+}
 
 /// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
 /// (`sched_latency`): the guests of a publication were not started at once, and guests that are
@@ -31,21 +40,12 @@ pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
 /// Why a cell has no prediction.
 #[derive(Debug, Error)]
 pub enum PredictError {
-    /// The table names a machine that is not shipped.
-    #[error("a published table has the machine {0}, which is not one that comes with pvticket")]
-    Machine(String),
-    /// The table names a profile that does not exist.
-    #[error("a published table has the profile {0}, which does not exist")]
-    Profile(String),
-    /// No cell of the table belongs to the column without overcommitment.
-    #[error("table {0} has no column to fit a profile to")]
-    NothingToFit(String),
-    /// The cell is not simulated; its table says why.
-    #[error("{cell} is not simulated: {why}")]
+    /// The table or the cell is not simulated, as its file has not what a simulation needs.
+    #[error("{name} is not simulated: {why}")]
     NotSimulated {
-        /// The cell.
-        cell: String,
-        /// As in its table.
+        /// The table or the cell.
+        name: String,
+        /// The missing piece, or the reason that its table states.
         why: String,
     },
     /// The cell cannot be simulated.
@@ -146,18 +146,14 @@ impl SimulationLength {
 }
 
 impl<'a> Predictor<'a> {
-    /// For the cells of `table`.
-    pub fn of(table: &'a Table) -> Result<Self, PredictError> {
+    /// For the cells of `table`. Its simulations end when `brake` is pulled.
+    pub fn of(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
+        let lacks = |why: String| PredictError::NotSimulated { name: table.name.clone(), why };
         let machine = Machine::shipped(&table.machine)
-            .ok_or_else(|| PredictError::Machine(table.machine.clone()))?;
+            .ok_or_else(|| lacks(format!("there is no machine {}", table.machine)))?;
         let profile = Profile::shipped(&table.profile)
-            .ok_or_else(|| PredictError::Profile(table.profile.clone()))?;
-        Ok(Self { table, machine, profile, brake: Brake::default() })
-    }
-
-    /// Ends its simulations when `brake` is pulled.
-    pub fn obeying(self, brake: &Brake) -> Self {
-        Self { brake: brake.clone(), ..self }
+            .ok_or_else(|| lacks(format!("there is no profile {}", table.profile)))?;
+        Ok(Self { table, machine, profile, brake: brake.clone() })
     }
 
     /// Simulates `cell` of the table.
@@ -168,26 +164,26 @@ impl<'a> Predictor<'a> {
         effort: Effort,
     ) -> Result<Predicted, PredictError> {
         let setup = self.setup(cell)?;
-        self.simulate(cell, fit, SimulationLength::of_prediction(setup, effort))
+        self.simulate(cell, &setup, fit, SimulationLength::of_prediction(&setup, effort))
     }
 
     fn name(&self, cell: &Cell) -> String {
         format!("{} {}", self.table.name, cell.id)
     }
 
-    fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c CellSetup, PredictError> {
-        let not = |reason: &String| PredictError::NotSimulated {
-            cell: self.name(cell),
-            why: reason.clone(),
+    fn setup(&self, cell: &Cell) -> Result<CellSetup, PredictError> {
+        let not = |reason: &str| PredictError::NotSimulated {
+            name: self.name(cell),
+            why: reason.to_owned(),
         };
-        cell.setup.as_ref().map_err(not)
+        self.table.setup(cell).map_err(not)
     }
 
     /// The cell's system in the library as it is compiled for simulations.
     fn system(&self, cell: &Cell, setup: &CellSetup) -> Result<System, PredictError> {
         let name = setup.system.name();
         name.parse().map_err(|_| PredictError::NotSimulated {
-            cell: self.name(cell),
+            name: self.name(cell),
             why: format!("{name} is not compiled for simulations"),
         })
     }
@@ -195,11 +191,11 @@ impl<'a> Predictor<'a> {
     fn simulate(
         &self,
         cell: &Cell,
+        setup: &CellSetup,
         fit: &Fit,
         window: SimulationLength,
     ) -> Result<Predicted, PredictError> {
         let name = || self.name(cell);
-        let setup = self.setup(cell)?;
         let spec = self.spec(setup, self.system(cell, setup)?, fit);
         let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
@@ -240,6 +236,19 @@ impl<'a> Predictor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fit_ends_by_its_brake() {
+        let tables = Table::all().expect("they can be read");
+        let build = tables.iter().find(|table| table.name == "build").expect("build");
+        let pulled = Brake::watching(|_| Some(Stuck::NoTime(120)));
+        let fit = Predictor::of(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
+        let source = match fit {
+            Err(PredictError::Stuck { source, .. }) => Some(source),
+            _ => None,
+        };
+        assert_eq!(source, Some(Stuck::NoTime(120)));
+    }
 
     #[test]
     fn tables_name_machines_profiles_and_fits_that_exist() {
