@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -35,7 +34,6 @@ tests![
     a_kernel_that_does_not_boot_says_nothing,
     a_tree_that_does_not_build_says_nothing,
     the_kernel_that_make_has_built_is_tested,
-    a_tree_that_others_may_write_is_not_built,
     what_cannot_be_checked_is_refused,
 ];
 
@@ -385,17 +383,6 @@ fn the_kernel_that_make_has_built_is_tested() -> anyhow::Result<()> {
     by_variable().run()?.exits(125)?.complains(&["make has not made", &built])?;
     let ran = check(&tree, &[]).without("MAKEFLAGS").without("KBUILD_OUTPUT").run()?.exits(125)?;
     ran.complains(&["make has not made", "name the kernel with --kernel"]).map(drop)
-}
-
-fn a_tree_that_others_may_write_is_not_built() -> anyhow::Result<()> {
-    let folder = tree()?;
-    let tree = folder.path().join("tree");
-    fs::write(tree.join("Makefile"), "bzImage:\n\ttouch ../executed\n")?;
-    fs::set_permissions(tree.join("Makefile"), fs::Permissions::from_mode(0o777))?;
-    let ran = check(&tree, &[]).run()?.exits(125)?;
-    ran.complains(&["everybody may write to", "Makefile", "--as-built"])?;
-    ensure!(!folder.path().join("executed").exists(), "make ran");
-    Ok(())
 }
 
 fn what_cannot_be_checked_is_refused() -> anyhow::Result<()> {

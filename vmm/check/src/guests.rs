@@ -1,20 +1,19 @@
 //! Boots of the kernel under test, each by a `pvticket boot` of its own, and what they leave.
 
 use std::{
-    cell::Cell,
     env,
     fs::File,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::Context;
 use serde_json::Value;
 
 use crate::{
-    CannotTell, complaints,
+    CannotTell, Failure, complaints,
     host_time::HostTime,
     process::{self, Exit},
     subject::Kernel,
@@ -55,34 +54,17 @@ pub struct Guests {
     slots: u32,
     limit: Duration,
     /// Host time taken from the boots whose outcome counts.
-    host: Cell<HostTime>,
+    host: HostTime,
 }
 
 /// A boot, by the options of `pvticket boot`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Boot {
     options: Vec<String>,
     /// Kernel parameters.
-    append: Vec<String>,
-    command: Vec<String>,
+    append: String,
+    script: String,
     runs: Duration,
-    has_stats: bool,
-}
-
-/// The reason for a failed test.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// In words.
-    pub why: String,
-    /// Whether the host can have caused it, if it took much time.
-    pub is_late: bool,
-}
-
-impl Failure {
-    /// The kernel's fault in any case.
-    pub fn sure(why: impl Into<String>) -> Self {
-        Self { why: why.into(), is_late: false }
-    }
 }
 
 /// How a boot ended.
@@ -93,9 +75,9 @@ pub struct Ended {
     limit: Duration,
     host: HostTime,
     allowed: Vec<String>,
-    /// What the guest's command wrote to its stdout.
+    /// The output of the guest's command.
     pub stdout: String,
-    /// The kernel's log and what the command wrote to its stderr.
+    /// The kernel's log and the errors of the command.
     pub log: String,
     /// The VMM's account.
     pub stats: Option<Value>,
@@ -110,15 +92,8 @@ impl Guests {
         stop: Interrupt,
     ) -> anyhow::Result<Self> {
         let program = env::current_exe().context("cannot find this program's own file")?;
-        Ok(Self {
-            program,
-            kernel: kernel.clone(),
-            allowed: allowed.to_vec(),
-            stop,
-            slots,
-            limit: FIRST,
-            host: Cell::default(),
-        })
+        let (kernel, allowed) = (kernel.clone(), allowed.to_vec());
+        Ok(Self { program, kernel, allowed, stop, slots, limit: FIRST, host: HostTime::default() })
     }
 
     /// CPUs that the guests share.
@@ -137,57 +112,49 @@ impl Guests {
     }
 
     /// Returns and resets the host time.
-    pub fn take_host_time(&self) -> HostTime {
-        self.host.take()
+    pub fn take_host_time(&mut self) -> HostTime {
+        std::mem::take(&mut self.host)
     }
 
     /// Boots, and once more if the host took much time; then the second boot counts alone.
-    pub fn run_undisturbed(&self, boot: &Boot) -> anyhow::Result<Ended> {
-        let before = self.host.get();
+    pub fn run_undisturbed(&mut self, boot: &Boot) -> anyhow::Result<Ended> {
+        let before = self.host;
         let ended = self.run(boot)?;
         if !ended.host.is_much() {
             return Ok(ended);
         }
-        self.host.set(before);
+        self.host = before;
         self.run(boot)
     }
 
     /// Boots, and waits for the end. An error says nothing about the kernel: the VMM failed, or a signal ends this program.
-    pub fn run(&self, boot: &Boot) -> anyhow::Result<Ended> {
+    pub fn run(&mut self, boot: &Boot) -> anyhow::Result<Ended> {
         let folder = tempfile::tempdir().context("cannot make a temporary directory")?;
         let [stdout, log, stats] = ["stdout", "log", "stats"].map(|name| folder.path().join(name));
         let mut command = Command::new(&self.program);
         command.args(["boot", "--host", "direct", "-n", "--kernel"]).arg(&self.kernel.file);
-        command.args(["--output-limit", OUTPUT, "--append", &boot.append.join(" ")]);
-        command.args(&boot.options);
-        if boot.has_stats {
-            command.arg("--stats").arg(&stats);
-        }
-        command.arg("--").args(&boot.command).stdin(Stdio::null());
+        command.args(["--output-limit", OUTPUT, "--append", &boot.append]).args(&boot.options);
+        command.arg("--stats").arg(&stats).args(["--", "sh", "-c", &boot.script]);
         let create = |file: &Path| File::create(file).context("cannot make a temporary file");
-        command.stdout(create(&stdout)?).stderr(create(&log)?);
+        command.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&log)?);
         let limit = self.limit + boot.runs;
         let Exit { status, host } = process::run(command, limit, self.slots, &self.stop)?;
-        self.host.set(self.host.get().plus(host));
+        self.host = self.host.plus(host);
         let read = |file: &Path| files::read(file, FILE).unwrap_or_default();
         let text = |file: &Path| String::from_utf8_lossy(&read(file)).into_owned();
-        let stats = serde_json::from_slice(&read(&stats)).ok();
-        let log = self.kernel.in_users_words(&text(&log));
-        let stdout = text(&stdout);
-        let allowed = self.allowed.clone();
-        let ended = Ended { status, limit, host, allowed, stdout, log, stats };
-        // The account is written whenever a machine has ended, whatever its kernel did.
-        if ended.is_killed() || boot.has_stats && ended.stats.is_none() && ended.has_failed() {
+        let ended = Ended {
+            status,
+            limit,
+            host,
+            allowed: self.allowed.clone(),
+            stdout: text(&stdout),
+            log: self.kernel.in_users_words(&text(&log)),
+            stats: serde_json::from_slice(&read(&stats)).ok(),
+        };
+        if ended.is_of_the_vmm() {
             return Err(CannotTell(format!("a guest could not be run: {}", ended.reason())).into());
         }
         Ok(ended)
-    }
-
-    /// Boots, and says how long that took.
-    pub fn timed(&self, boot: &Boot) -> anyhow::Result<(Ended, Duration)> {
-        let began = Instant::now();
-        let ended = self.run(boot)?;
-        Ok((ended, began.elapsed()))
     }
 }
 
@@ -195,11 +162,8 @@ impl Boot {
     /// With this many vCPUs and this backend. Warnings of the kernel are in its log.
     pub fn new(cpus: u32, pv: PvBackend) -> Self {
         let options = ["--cpus", &cpus.to_string(), "--pv", pv.name()].map(String::from).into();
-        Self {
-            options,
-            append: vec![format!("loglevel=5 {}", complaints::PARAMETER)],
-            ..Self::default()
-        }
+        let append = format!("loglevel=5 {}", complaints::PARAMETER);
+        Self { options, append, script: String::new(), runs: Duration::ZERO }
     }
 
     /// An option with its value.
@@ -210,21 +174,19 @@ impl Boot {
 
     /// With these kernel parameters, too.
     pub fn append(mut self, parameters: &str) -> Self {
-        self.append.push(parameters.to_owned());
+        self.append += " ";
+        self.append += parameters;
         self
     }
 
-    /// Under this policy on this many slots; the VMM's account is kept.
+    /// Under this policy on this many slots.
     pub fn under(self, policy: &str, slots: u32) -> Self {
-        let scheduled = self.with("--policy", policy).with("--slots", &slots.to_string());
-        Self { has_stats: true, ..scheduled }
+        self.with("--policy", policy).with("--slots", &slots.to_string())
     }
 
     /// Runs a shell script that takes this long beside the boot.
-    pub fn script(mut self, script: &str, runs: Duration) -> Self {
-        self.command = ["sh", "-c", script].map(String::from).into();
-        self.runs = runs;
-        self
+    pub fn script(self, script: &str, runs: Duration) -> Self {
+        Self { script: script.to_owned(), runs, ..self }
     }
 }
 
@@ -239,22 +201,25 @@ impl Ended {
         self.status.is_some_and(|status| status.code() == Some(LACKING))
     }
 
-    fn has_failed(&self) -> bool {
-        self.status.is_some_and(|status| !status.success())
+    /// Has the VMM failed? It writes its account whenever a machine has ended, whatever its kernel did.
+    fn is_of_the_vmm(&self) -> bool {
+        let has_failed = |status: ExitStatus| {
+            status.signal().is_some() || !status.success() && self.stats.is_none()
+        };
+        self.status.is_some_and(has_failed)
     }
 
-    fn is_killed(&self) -> bool {
-        self.status.is_some_and(|status| status.signal().is_some())
-    }
-
-    /// Why a test with this boot fails, if it does: its command did, or the kernel reports a mistake of its own.
-    pub fn failure(&self) -> Option<Failure> {
+    /// Fails if its command did, or if the kernel reports a mistake of its own.
+    pub fn check(&self) -> Result<(), Failure> {
         if let Some(complaint) = complaints::first(&self.log, &self.allowed) {
             let why = format!("the kernel reports: {}", shown::cut(complaint.line, SHOWN_OF_LINE));
             let is_late = complaint.is_by_time && self.host.taken() > TIMEOUT;
-            return Some(Failure { why, is_late });
+            return Err(Failure { why, is_late });
         }
-        (!self.is_good()).then(|| Failure { why: self.reason(), is_late: self.is_late() })
+        if self.is_good() {
+            return Ok(());
+        }
+        Err(Failure { why: self.reason(), is_late: self.is_late() })
     }
 
     /// Did a timeout end it, or did it hang while the host had most of the time? (Time in which this program stood still, too,
@@ -298,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_reports_a_mistake_fails_though_its_command_does_not() {
-        let failure = |status, log: &str| ended(status, log).failure();
+        let failure = |status, log: &str| ended(status, log).check().err();
         let spectre = "[    1.000000] Spectre V2 : WARNING: Unprivileged eBPF\n";
         assert_eq!(failure(Some(0), spectre), None);
         let warned =
@@ -310,8 +275,8 @@ mod tests {
         let late = "[    1.000000] watchdog: BUG: soft lockup - CPU#1 stuck for 26s!\n";
         assert!(!failure(Some(0), late).unwrap().is_late, "the host took no time");
         let host = HostTime::held(TIMEOUT * 2);
-        assert!(Ended { host, ..ended(Some(0), late) }.failure().unwrap().is_late);
-        assert!(!Ended { host, ..ended(Some(0), warned) }.failure().unwrap().is_late);
+        assert!(Ended { host, ..ended(Some(0), late) }.check().unwrap_err().is_late);
+        assert!(!Ended { host, ..ended(Some(0), warned) }.check().unwrap_err().is_late);
         let failed = failure(Some(1), "a\n\nb\n");
         assert_eq!(failed, Some(Failure::sure("ended with exit status: 1: a | b")));
         assert!(failure(Some(TIMED_OUT), "a").unwrap().is_late);
@@ -323,9 +288,9 @@ mod tests {
     #[test]
     fn little_of_what_a_guest_writes_is_repeated() {
         let flood = "x".repeat(1 << 20);
-        let reason = ended(Some(1), &format!("{flood}\n").repeat(9)).failure().unwrap().why;
+        let reason = ended(Some(1), &format!("{flood}\n").repeat(9)).check().unwrap_err().why;
         assert!(reason.len() < 2 * SHOWN * SHOWN_OF_LINE, "{}", reason.len());
         let report = ended(Some(0), &format!("[    1.000000] BUG: {flood}\n"));
-        assert!(report.failure().unwrap().why.len() < 2 * SHOWN_OF_LINE);
+        assert!(report.check().unwrap_err().why.len() < 2 * SHOWN_OF_LINE);
     }
 }

@@ -2,30 +2,21 @@
 //! runs on, so such a time looks like a delay of the kernel.
 
 use std::{
-    collections::HashMap,
-    fmt, fs, io,
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
+    fmt, fs,
     time::{Duration, Instant},
 };
 
-use base::{host_counts::ThreadTimes, threads};
-use rustix::{
-    param::clock_ticks_per_second,
-    thread::ClockId,
-    time::{Timespec, clock_gettime},
-};
+use base::host_counts::ThreadTimes;
+use lab::host::around::suspended;
+use os::processes::ThreadAccounts;
+use rustix::param::clock_ticks_per_second;
 
-/// Between two looks at the clock.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A look that is later was delayed: a kernel of 100 ticks a second wakes within two of them.
+/// The sleep of the thread that waits for the program.
+pub const SLEEP: Duration = Duration::from_millis(10);
+/// A sleep that is longer by more was delayed: a kernel of 100 ticks a second wakes within two of them.
 const LATE: Duration = Duration::from_millis(20);
-/// Looks at the clock for one at the files of the system.
-const FILES_EVERY: u32 = 20;
+/// Sleeps for one look at the files of the system.
+const SLEEPS: u32 = 20;
 /// Less explains nothing: this share of the time, within these bounds.
 const SHARE: f64 = 0.02;
 const LEAST: Duration = Duration::from_millis(200);
@@ -53,8 +44,7 @@ pub struct HostTime {
 impl HostTime {
     /// All of it. What delays our thread delays the program's for the same time.
     pub fn taken(&self) -> Duration {
-        let busy = self.gaps.max(self.waited).max(self.stolen);
-        busy.saturating_add(self.suspended).saturating_add(self.held)
+        self.gaps.max(self.waited).max(self.stolen) + self.suspended + self.held
     }
 
     /// Enough to make a right kernel look late?
@@ -66,12 +56,12 @@ impl HostTime {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
-            wall: self.wall.saturating_add(other.wall),
-            gaps: self.gaps.saturating_add(other.gaps),
-            waited: self.waited.saturating_add(other.waited),
-            stolen: self.stolen.saturating_add(other.stolen),
-            suspended: self.suspended.saturating_add(other.suspended),
-            held: self.held.saturating_add(other.held),
+            wall: self.wall + other.wall,
+            gaps: self.gaps + other.gaps,
+            waited: self.waited + other.waited,
+            stolen: self.stolen + other.stolen,
+            suspended: self.suspended + other.suspended,
+            held: self.held + other.held,
             is_much: self.is_much || other.is_much,
         }
     }
@@ -99,7 +89,7 @@ impl fmt::Display for HostTime {
             (self.suspended, "suspended"),
             (self.held, "guest stopped or frozen"),
         ] {
-            if time >= LOOK_EVERY {
+            if time >= SLEEP {
                 write!(f, ", {name} {:.1} s", time.as_secs_f64())?;
             }
         }
@@ -110,34 +100,24 @@ impl fmt::Display for HostTime {
 /// One reading of the system's files.
 #[derive(Debug, Default, Clone)]
 struct Sample {
-    /// When, by a clock that stands still while the host is suspended, and by one that does not.
-    monotonic: Duration,
-    boot: Duration,
+    /// When, since the begin of the watch.
+    at: Duration,
+    /// For how long the host has been suspended.
+    suspended: Duration,
     /// By CPU.
     stolen: Vec<Duration>,
-    /// By thread of the program.
-    threads: HashMap<String, ThreadTimes>,
     is_held: bool,
 }
 
 impl Sample {
-    fn read(process: u32) -> Self {
-        let clock = |id| {
-            let Timespec { tv_sec, tv_nsec } = clock_gettime(id);
-            Duration::new(u64::try_from(tv_sec).unwrap_or(0), u32::try_from(tv_nsec).unwrap_or(0))
-        };
-        let folder = PathBuf::from(format!("/proc/{process}"));
-        let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let times = |thread: PathBuf| {
-            let text = fs::read_to_string(thread.join("schedstat")).ok()?;
-            Some((thread.file_name()?.to_str()?.to_owned(), ThreadTimes::parse(&text)?))
-        };
+    fn read(process: u32, at: Duration) -> Self {
+        let text = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        let of_process = |name: &str| text(&format!("/proc/{process}/{name}"));
         Self {
-            monotonic: clock(ClockId::Monotonic),
-            boot: clock(ClockId::Boottime),
-            stolen: stolen(&fs::read_to_string("/proc/stat").unwrap_or_default()),
-            threads: threads::of(process).into_iter().filter_map(times).collect(),
-            is_held: is_held(&text("stat"), &text("wchan")),
+            at,
+            suspended: Duration::from_nanos(suspended().0),
+            stolen: stolen(&text("/proc/stat")),
+            is_held: is_held(&of_process("stat"), &of_process("wchan")),
         }
     }
 }
@@ -161,124 +141,87 @@ fn is_held(stat: &str, wchan: &str) -> bool {
         || ["refrigerator", "freezer"].iter().any(|at| wchan.contains(at))
 }
 
-/// Adds up what was taken.
-#[derive(Debug, Default)]
-struct Account {
-    /// CPUs that the program's threads share.
-    slots: u32,
-    last: Sample,
-    time: HostTime,
-}
-
-impl Account {
-    /// The thread slept for so long instead of [`LOOK_EVERY`].
-    fn slept(&mut self, time: Duration) {
-        let late = time.saturating_sub(LOOK_EVERY);
-        if late > LATE {
-            self.time.gaps = self.time.gaps.saturating_add(late);
-        }
-    }
-
-    fn look(&mut self, now: Sample) {
-        let before = &self.last;
-        let step = now.monotonic.saturating_sub(before.monotonic);
-        let away = |sample: &Sample| sample.boot.saturating_sub(sample.monotonic);
-        let pairs = now.stolen.iter().zip(&before.stolen);
-        let stolen = pairs.map(|(now, before)| now.saturating_sub(*before)).max();
-        // Of threads that existed before. A vCPU also waits while another vCPU has the CPU of its slot.
-        let threads: Vec<ThreadTimes> = now
-            .threads
-            .iter()
-            .filter_map(|(name, times)| Some(times.since(*before.threads.get(name)?)))
-            .collect();
-        let nanos = |time: base::units::Nanos| Duration::from_nanos(time.0);
-        let ran =
-            threads.iter().fold(Duration::ZERO, |all, times| all.saturating_add(nanos(times.ran)));
-        let waited = threads.iter().map(|times| nanos(times.waited)).max().unwrap_or_default();
-        let of_others = step.saturating_mul(self.slots).saturating_sub(ran);
-        let lost = waited.min(of_others).min(step);
-        let time = &mut self.time;
-        time.stolen = time.stolen.saturating_add(stolen.unwrap_or_default());
-        time.suspended = time.suspended.saturating_add(away(&now).saturating_sub(away(before)));
-        // Threads whose turns are over wait for up to two fifths of the time until they sleep (`study::disturbance`).
-        if lost > step / 2 {
-            time.waited = time.waited.saturating_add(lost);
-        }
-        if now.is_held && before.is_held {
-            time.held = time.held.saturating_add(step);
-        }
-        self.last = now;
-    }
+/// Time for which a thread waited while others than the program's threads had the CPUs of its slots.
+fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Duration {
+    let ran: u64 = threads.iter().map(|times| times.ran.0).sum();
+    let waited = threads.iter().map(|times| times.waited.0).max().unwrap_or(0);
+    // A vCPU also waits while another vCPU has the CPU of its slot.
+    let of_others = step.saturating_mul(slots).saturating_sub(Duration::from_nanos(ran));
+    let lost = Duration::from_nanos(waited).min(of_others).min(step);
+    // Threads whose turns are over wait for up to two fifths of the time until they sleep (`study::disturbance`).
+    if lost > step / 2 { lost } else { Duration::ZERO }
 }
 
 /// Watches the host while a program runs.
 #[derive(Debug)]
 pub struct HostWatch {
+    process: u32,
+    /// CPUs that the program's threads share.
+    slots: u32,
     began: Instant,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    account: Mutex<Account>,
-    is_over: AtomicBool,
+    /// Since the last look at files.
+    sleeps: u32,
+    last: Sample,
+    threads: ThreadAccounts,
+    time: HostTime,
 }
 
 impl HostWatch {
     /// Starts to watch for this process, whose threads share `slots` CPUs.
-    pub fn start(process: u32, slots: u32) -> io::Result<Self> {
-        let account = Account { slots, last: Sample::read(process), time: HostTime::default() };
-        let shared = Arc::new(Shared { account: Mutex::new(account), is_over: false.into() });
-        let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new().spawn(move || theirs.watch(process))?;
-        Ok(Self { began: Instant::now(), shared, thread: Some(thread) })
+    pub fn start(process: u32, slots: u32) -> Self {
+        let mut threads = ThreadAccounts::default();
+        threads.renew(process);
+        Self {
+            process,
+            slots,
+            began: Instant::now(),
+            sleeps: 0,
+            last: Sample::read(process, Duration::ZERO),
+            threads,
+            time: HostTime::default(),
+        }
     }
 
     /// Is the program stopped, or frozen?
     pub fn is_held(&self) -> bool {
-        self.shared.account().last.is_held
+        self.last.is_held
+    }
+
+    /// The calling thread slept for so long instead of [`SLEEP`].
+    pub fn slept(&mut self, time: Duration) {
+        let late = time.saturating_sub(SLEEP);
+        if late > LATE {
+            self.time.gaps += late;
+        }
+        self.sleeps += 1;
+        if time > LATE || self.sleeps >= SLEEPS {
+            self.look();
+        }
     }
 
     /// Ends the watch. Returns all time taken.
     pub fn end(mut self) -> HostTime {
-        self.join();
-        let time = self.shared.account().time;
-        HostTime { wall: self.began.elapsed().saturating_add(time.suspended), ..time }.judged()
+        self.look();
+        HostTime { wall: self.began.elapsed() + self.time.suspended, ..self.time }.judged()
     }
 
-    fn join(&mut self) {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        // A thread that panicked has nothing to add.
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-impl Drop for HostWatch {
-    fn drop(&mut self) {
-        self.join();
-    }
-}
-
-impl Shared {
-    fn account(&self) -> std::sync::MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    fn look(&mut self) {
+        self.sleeps = 0;
+        let threads = self.threads.renew(self.process);
+        self.add(Sample::read(self.process, self.began.elapsed()), &threads);
     }
 
-    fn watch(&self, process: u32) {
-        for number in 1_u32.. {
-            let before = Instant::now();
-            thread::sleep(LOOK_EVERY);
-            let slept = before.elapsed();
-            self.account().slept(slept);
-            let is_over = self.is_over.load(Ordering::Relaxed);
-            if is_over || number % FILES_EVERY == 0 || slept > LATE {
-                let sample = Sample::read(process);
-                self.account().look(sample);
-            }
-            if is_over {
-                return;
-            }
+    fn add(&mut self, now: Sample, threads: &[ThreadTimes]) {
+        let before = std::mem::replace(&mut self.last, now);
+        let (now, time) = (&self.last, &mut self.time);
+        let step = now.at.saturating_sub(before.at);
+        let pairs = now.stolen.iter().zip(&before.stolen);
+        let stolen = pairs.map(|(now, before)| now.saturating_sub(*before)).max();
+        time.stolen += stolen.unwrap_or_default();
+        time.suspended += now.suspended.saturating_sub(before.suspended);
+        time.waited += waited_for_others(threads, step, self.slots);
+        if now.is_held && before.is_held {
+            time.held += step;
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::process::Command;
+use std::{process::Command, thread};
 
 use super::*;
 use base::units::Nanos;
@@ -10,40 +10,28 @@ fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-/// A look one second later; each thread has run and waited for these times in ms.
-fn look(account: &mut Account, threads: [(u64, u64); 2]) {
-    let mut next = account.last.clone();
-    next.monotonic += SECOND;
-    next.boot += SECOND;
-    for (name, (ran, waited)) in ["1", "2"].into_iter().zip(threads) {
-        let times = next.threads.entry(name.into()).or_default();
-        times.ran = times.ran.after(Nanos::millis(ran));
-        times.waited = times.waited.after(Nanos::millis(waited));
-    }
-    account.look(next);
-}
-
-fn account() -> Account {
-    let mut account = Account { slots: 1, ..Account::default() };
-    look(&mut account, [(0, 0), (0, 0)]);
-    account
+/// A watch of this process on one CPU.
+fn watch() -> HostWatch {
+    HostWatch::start(std::process::id(), 1)
 }
 
 #[test]
 fn a_thread_that_slept_long_was_kept_from_running() {
-    let mut account = account();
-    [10, 14, 29].into_iter().for_each(|time| account.slept(ms(time)));
-    assert_eq!(account.time.taken(), Duration::ZERO, "a tick or two");
-    [3010, 110].into_iter().for_each(|time| account.slept(ms(time)));
-    assert_eq!(account.time.taken(), ms(3100));
+    let mut watch = watch();
+    [10, 14, 29].into_iter().for_each(|time| watch.slept(ms(time)));
+    assert_eq!(watch.time.gaps, Duration::ZERO, "a tick or two");
+    [3010, 110].into_iter().for_each(|time| watch.slept(ms(time)));
+    assert_eq!(watch.time.gaps, ms(3100));
 }
 
 #[test]
 fn waiting_counts_while_others_have_the_cpus() {
-    let waited = |threads| {
-        let mut account = account();
-        look(&mut account, threads);
-        account.time.taken()
+    let waited = |threads: [(u64, u64); 2]| {
+        let threads = threads.map(|(ran, waited)| {
+            let [ran, waited] = [ran, waited].map(Nanos::millis);
+            ThreadTimes { ran, waited, ..ThreadTimes::default() }
+        });
+        waited_for_others(&threads, SECOND, 1)
     };
     assert_eq!(waited([(1000, 0), (0, 1000)]), Duration::ZERO, "each waits for the other one");
     assert_eq!(waited([(200, 500), (0, 600)]), ms(600));
@@ -53,17 +41,18 @@ fn waiting_counts_while_others_have_the_cpus() {
 
 #[test]
 fn steal_suspension_and_stops_are_added() {
-    let mut account = account();
-    account.last.stolen = vec![ms(5), ms(7)];
-    account.last.is_held = true;
-    let mut next = account.last.clone();
-    next.stolen = vec![ms(105), ms(307)];
-    next.monotonic += SECOND;
-    next.boot += 10 * SECOND;
-    account.look(next);
-    assert_eq!(account.time.stolen, ms(300), "the CPU that lost most");
-    assert_eq!((account.time.suspended, account.time.held), (9 * SECOND, SECOND));
-    let text = account.time.to_string();
+    let sample = |at, suspended, stolen: [u64; 2], is_held| Sample {
+        at,
+        suspended,
+        stolen: stolen.map(ms).into(),
+        is_held,
+    };
+    let mut watch = watch();
+    watch.last = sample(SECOND, SECOND, [5, 7], true);
+    watch.add(sample(2 * SECOND, 10 * SECOND, [105, 307], true), &[]);
+    assert_eq!(watch.time.stolen, ms(300), "the CPU that lost most");
+    assert_eq!((watch.time.suspended, watch.time.held), (9 * SECOND, SECOND));
+    let text = watch.time.to_string();
     assert!(
         text.ends_with("steal time 0.3 s, suspended 9.0 s, guest stopped or frozen 1.0 s"),
         "{text}"
@@ -109,20 +98,22 @@ fn the_systems_files_are_read() {
 #[test]
 fn a_program_that_is_stopped_is_held() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-    let watch = HostWatch::start(child.id(), 1).unwrap();
+    let mut watch = HostWatch::start(child.id(), 1);
     let process = Pid::from_child(&child);
-    kill_process(process, Signal::STOP).unwrap();
-    let until = |held: bool| {
+    let until = |watch: &mut HostWatch, held: bool| {
         while watch.is_held() != held {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(SLEEP);
+            watch.look();
         }
     };
-    until(true);
+    kill_process(process, Signal::STOP).unwrap();
+    until(&mut watch, true);
     thread::sleep(ms(500));
+    watch.look();
     kill_process(process, Signal::CONT).unwrap();
-    until(false);
+    until(&mut watch, false);
     child.kill().unwrap();
     child.wait().unwrap();
     let time = watch.end();
-    assert!(time.held >= ms(100) && time.is_much() && time.taken() >= time.held, "{time}");
+    assert!(time.held >= ms(500) && time.is_much() && time.taken() >= time.held, "{time}");
 }

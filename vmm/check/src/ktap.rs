@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::guests::Failure;
+use crate::{Failure, Skip};
 use base::shown;
 
 /// The characters of a line about a test, and its lines, that are printed at most.
@@ -61,6 +61,14 @@ impl TestResult {
     /// A boot of it failed.
     pub fn failed(failure: Failure, notes: Vec<String>) -> Self {
         Self { is_late: failure.is_late, ..Self::not_ok(failure.why, notes) }
+    }
+
+    /// It ended with this error; any other error is passed on.
+    pub fn of_error(error: anyhow::Error) -> anyhow::Result<Self> {
+        match error.downcast::<Failure>() {
+            Ok(failure) => Ok(Self::failed(failure, Vec::new())),
+            Err(error) => Ok(Self::skipped(error.downcast::<Skip>()?.0)),
+        }
     }
 
     /// The kernel does not have what it tests.

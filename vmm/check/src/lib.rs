@@ -29,3 +29,25 @@ pub const CANNOT_TELL: u8 = 125;
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct CannotTell(pub String);
+
+/// Why a test is skipped.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Skip(pub String);
+
+/// The reason for a failed test.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{why}")]
+pub struct Failure {
+    /// In words.
+    pub why: String,
+    /// Whether the host can have caused it, if it took much time.
+    pub is_late: bool,
+}
+
+impl Failure {
+    /// The kernel's fault in any case.
+    pub fn sure(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_late: false }
+    }
+}

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use anyhow::Context;
 
 use crate::{
-    CannotTell,
+    CannotTell, Failure,
     guests::Guests,
     host_time::HostTime,
     reference::{Compared, Rates, compare},
     subject::Kernel,
-    suite::{Load, first_boot, rates_of},
+    suite::{Load, first_boot},
 };
 use base::backend::PvBackend;
 use study::stats;
@@ -18,54 +18,46 @@ use study::stats;
 /// The rates of two kernels.
 #[derive(Debug)]
 pub struct Pairs {
-    first: Vec<Rates>,
-    second: Vec<Rates>,
+    rows: Vec<[Rates; 2]>,
+    compared: Vec<Compared>,
     host: HostTime,
 }
 
 impl Pairs {
     /// Measures both kernels, boots in turn: native locks and those with KVM's kick, at 1x and 2x.
     pub fn measure(guests: &mut Guests, load: Load, kernels: [&Kernel; 2]) -> anyhow::Result<Self> {
-        const KINDS: [(&str, PvBackend); 2] = [("native", PvBackend::Off), ("pv", PvBackend::Kvm)];
-        let none = || -> Vec<Rates> {
-            let kinds =
-                KINDS.iter().flat_map(|(locks, _)| [1, 2].map(|ratio| Rates::new(locks, ratio)));
-            kinds.collect()
-        };
-        let mut all = [none(), none()];
         for (kernel, name) in kernels.into_iter().zip(["A", "B"]) {
             guests.switch(kernel);
             first_boot(guests).context(name)?;
         }
         guests.take_host_time();
+        let kinds = [("native", PvBackend::Off), ("pv", PvBackend::Kvm)];
+        let of_kind =
+            |(locks, pv)| [1, 2].map(|ratio| (pv, [(); 2].map(|()| Rates::new(locks, ratio))));
+        let mut rows: Vec<(PvBackend, [Rates; 2])> = kinds.into_iter().flat_map(of_kind).collect();
         for round in 0..load.rounds {
-            for ix in 0..all[0].len() {
-                // Forwards and backwards in turn.
-                let sides = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            // Forwards and backwards in turn.
+            let sides = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for (pv, row) in &mut rows {
                 for side in sides {
-                    let rates = &mut all[side][ix];
-                    let (_, pv) = KINDS[ix / 2];
                     guests.switch(kernels[side]);
-                    let more = rates_of(guests, load, pv, rates.overcommit)?;
-                    let more = more.map_err(|failure| {
-                        let name = kernels[side].name.display();
-                        CannotTell(format!("{name}: {}: {}", rates.locks, failure.why))
-                    })?;
-                    rates.rates.extend(more);
+                    let measured = row[side].measure(guests, load, *pv);
+                    measured.map_err(|error| of_kernel(kernels[side], error))?;
                 }
             }
         }
-        let [first, second] = all;
-        Ok(Self { first, second, host: guests.take_host_time() })
+        let rows = rows.into_iter().map(|(_, row)| row).collect();
+        Ok(Self::new(rows, guests.take_host_time()))
     }
 
-    fn compared(&self) -> Vec<Compared> {
-        compare(&self.first.iter().zip(&self.second).collect::<Vec<_>>())
+    fn new(rows: Vec<[Rates; 2]>, host: HostTime) -> Self {
+        let compared = compare(&rows.iter().map(|[a, b]| (a, b)).collect::<Vec<_>>());
+        Self { rows, compared, host }
     }
 
     /// Is the second kernel slower by more than a fifth anywhere? An error: yes, but the host took time from some boots.
     pub fn has_regression(&self) -> Result<bool, CannotTell> {
-        match self.compared().iter().any(Compared::is_worse) {
+        match self.compared.iter().any(Compared::is_worse) {
             true if self.host.is_much() => Err(CannotTell(self.host.to_string())),
             is_worse => Ok(is_worse),
         }
@@ -77,9 +69,10 @@ impl Pairs {
             "{:<8}{:>6}{:>14}{:>14}   {:<22} {}\n",
             "locks", "at", "A, median/s", "B, median/s", "B/A (95 % interval)", "verdict"
         );
-        let rows = self.first.iter().zip(&self.second).zip(self.compared());
-        for ((first, second), compared) in rows {
-            let median = |rates: &Rates| stats::median(&rates.rates).unwrap_or_default();
+        for (row, compared) in self.rows.iter().zip(&self.compared) {
+            let [a, b] =
+                row.each_ref().map(|rates| stats::median(&rates.rates).unwrap_or_default());
+            let Rates { locks, overcommit, .. } = &row[0];
             let verdict = if compared.is_worse() {
                 "B is slower by more than a fifth"
             } else if compared.verdict.significant {
@@ -87,20 +80,24 @@ impl Pairs {
             } else {
                 "no difference found"
             };
+            let ratio = compared.words();
             let _ = writeln!(
                 text,
-                "{:<8}{:>5}x{:>14.0}{:>14.0}   {:<22} {verdict}",
-                first.locks,
-                first.overcommit,
-                median(first),
-                median(second),
-                compared.words(),
+                "{locks:<8}{overcommit:>5}x{a:>14.0}{b:>14.0}   {ratio:<22} {verdict}"
             );
         }
         if self.host.is_much() {
             let _ = writeln!(text, "{}", self.host);
         }
         text
+    }
+}
+
+/// A kernel that fails cannot be compared.
+fn of_kernel(kernel: &Kernel, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Failure>() {
+        Ok(failure) => CannotTell(format!("{}: {failure}", kernel.name.display())).into(),
+        Err(error) => error,
     }
 }
 
@@ -114,11 +111,9 @@ mod tests {
             let rates = (0..8).map(|ix| around + f64::from(ix)).collect();
             Rates { rates, ..Rates::new(locks, 2) }
         };
-        let pairs = Pairs {
-            first: vec![rates("native", 100.0), rates("pv", 1000.0)],
-            second: vec![rates("native", 100.5), rates("pv", 400.0)],
-            host: HostTime::default(),
-        };
+        let native = [rates("native", 100.0), rates("native", 100.5)];
+        let pv = [rates("pv", 1000.0), rates("pv", 400.0)];
+        let pairs = Pairs::new(vec![native, pv], HostTime::default());
         let text = pairs.table();
         let rows: Vec<&str> = text.lines().collect();
         assert!(

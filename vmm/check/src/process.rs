@@ -7,16 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use thiserror::Error;
 
-use crate::host_time::{HostTime, HostWatch};
-use os::signals::Interrupt;
+use crate::host_time::{HostTime, HostWatch, SLEEP};
+use os::{processes::signal_group, signals::Interrupt};
 
-/// Pause between two looks at the program.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A longer pause between two looks counts for this much: the host stood still.
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+/// A longer sleep counts for this much: the host stood still.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// A program that is asked to end has this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -57,64 +55,57 @@ pub fn run(
     let name = command.get_program().display().to_string();
     let started = command.process_group(0).spawn();
     let mut child = started.map_err(|error| ProcessError::Start(name.clone(), error))?;
-    let waited = HostWatch::start(child.id(), slots)
-        .map_err(|error| ProcessError::Start("a thread".into(), error))
-        .and_then(|watch| {
-            let status = wait(&mut child, &name, limit, &watch, stop)?;
-            Ok(Exit { status, host: watch.end() })
-        });
-    let signal = match &waited {
-        Ok(Exit { status: Some(_), .. }) => return waited,
-        Ok(_) | Err(ProcessError::Held(..)) => Signal::KILL,
-        Err(_) => Signal::TERM,
-    };
-    end(&mut child, signal);
-    waited
+    let mut watch = HostWatch::start(child.id(), slots);
+    let waited = wait(&mut child, name, limit, &mut watch, stop);
+    let host = watch.end();
+    match &waited {
+        Ok(Some(_)) => {}
+        Ok(None) | Err(ProcessError::Held(..)) => end(&mut child, Signal::KILL),
+        Err(_) => end(&mut child, Signal::TERM),
+    }
+    Ok(Exit { status: waited?, host })
 }
 
 /// Waits for the end. None: `limit` is over.
 fn wait(
     child: &mut Child,
-    name: &str,
+    name: String,
     limit: Duration,
-    watch: &HostWatch,
+    watch: &mut HostWatch,
     stop: &Interrupt,
 ) -> Result<Option<ExitStatus>, ProcessError> {
     let (mut passed, mut held) = (Duration::ZERO, Duration::ZERO);
-    let mut looked = Instant::now();
-    loop {
-        let lost = |error| ProcessError::Wait(name.to_owned(), error);
-        if let Some(status) = child.try_wait().map_err(lost)? {
-            return Ok(Some(status));
-        }
-        if passed >= limit {
-            return Ok(None);
+    while passed < limit {
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(ended) => return Ok(ended),
+            Err(error) => return Err(ProcessError::Wait(name, error)),
         }
         if held >= limit {
-            return Err(ProcessError::Held(name.to_owned(), held.as_secs()));
+            return Err(ProcessError::Held(name, held.as_secs()));
         }
-        if !stop.sleep_until(Instant::now() + LOOK_EVERY) {
+        let began = Instant::now();
+        if !stop.sleep_until(began + SLEEP) {
             return Err(ProcessError::Stopped);
         }
-        let step = looked.elapsed().min(LONGEST_LOOK);
-        looked = Instant::now();
+        let slept = began.elapsed();
+        watch.slept(slept);
         let spent = if watch.is_held() { &mut held } else { &mut passed };
-        *spent = spent.saturating_add(step);
+        *spent += slept.min(LONGEST_SLEEP);
     }
+    Ok(None)
 }
 
 /// Ends its whole group.
 fn end(child: &mut Child, signal: Signal) {
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // The child has not been waited for, so the number is its own.
-    let kill = |signal| group.map(|group| kill_process_group(group, signal));
-    let _ = kill(signal);
+    signal_group(child.id(), signal);
     let patience = Instant::now() + ENDS_WITHIN;
-    while Instant::now() < patience && child.try_wait().is_ok_and(|status| status.is_none()) {
-        std::thread::sleep(LOOK_EVERY);
+    let runs = |child: &mut Child| child.try_wait().is_ok_and(|status| status.is_none());
+    while Instant::now() < patience && runs(child) {
+        std::thread::sleep(SLEEP);
     }
-    if child.try_wait().is_ok_and(|status| status.is_none()) {
-        let _ = kill(Signal::KILL);
+    if runs(child) {
+        signal_group(child.id(), Signal::KILL);
     }
     let _ = child.wait();
 }

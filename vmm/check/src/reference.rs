@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{guests::Failure, ktap::TestResult};
+use crate::{Failure, ktap::TestResult};
 use base::{files, shown, units::ByteSize};
 use experiments::Usage;
 use study::{
@@ -69,57 +69,52 @@ impl Reference {
         if read.format != FORMAT {
             return Err(refused(&format!("its format is {:?}, not {FORMAT}", read.format)));
         }
-        if !read
-            .rates
-            .iter()
-            .flat_map(|rates| &rates.rates)
-            .all(|rate| rate.is_finite() && *rate >= 0.0)
-        {
+        let mut rates = read.rates.iter().flat_map(|rates| &rates.rates);
+        if !rates.all(|rate| rate.is_finite() && *rate >= 0.0) {
             return Err(refused(&"it has a rate that is no number"));
         }
         Ok(read)
     }
 
-    /// Fails with the reason unless it was measured on this host.
-    pub fn on(&self, host: &str) -> Result<(), String> {
-        if self.host == host {
-            return Ok(());
-        }
-        let theirs = shown::cut(&self.host, 200);
-        Err(format!("the reference was measured on another host: {theirs}; this one: {host}"))
+    /// Results of this kernel on this host, none yet.
+    pub fn new(kernel: FileFacts, host: String) -> Self {
+        Self { format: FORMAT.into(), kernel, host, results: Vec::new(), rates: Vec::new() }
     }
 
-    /// Fails if any of these rates is worse than here.
-    pub fn judge(&self, all: &[Rates]) -> TestResult {
-        let found = all.iter().filter_map(|rates| Some((rates, self.beside(rates)?)));
-        let (ours, theirs): (Vec<&Rates>, Vec<&Rates>) = found.unzip();
-        let pairs: Vec<_> = theirs.into_iter().zip(ours).collect();
-        let compared = compare(&pairs);
+    /// Fails if any of these rates, measured on this host, is worse than here.
+    pub fn judge(&self, host: &str, all: &[Rates]) -> TestResult {
         let mut notes: Vec<String> = all.iter().map(Rates::line).collect();
+        if self.host != host {
+            let theirs = shown::cut(&self.host, 200);
+            let why =
+                format!("the reference was measured on another host: {theirs}; this one: {host}");
+            return TestResult { notes, ..TestResult::skipped(why) };
+        }
+        let pairs: Vec<(&Rates, &Rates)> =
+            all.iter().filter_map(|rates| Some((self.beside(rates)?, rates))).collect();
+        if pairs.is_empty() {
+            return TestResult::skipped("the reference has no rates of these locks");
+        }
         let mut worse = Vec::new();
-        let mut is_late = true;
-        for ((reference, rates), compared) in pairs.iter().zip(&compared) {
+        for ((reference, rates), compared) in pairs.iter().zip(compare(&pairs)) {
             notes.push(format!("{}: {} of the reference's", rates.name(), compared.words()));
             if compared.is_worse() {
                 worse.push(format!("{} is slower than {}", rates.name(), reference.line()));
             }
         }
-        if pairs.is_empty() {
-            return TestResult::skipped("the reference has no rates of these locks");
-        }
         let is_gone = |reference: &&Rates| {
-            let here = |rates: &&Rates| rates.overcommit == reference.overcommit;
-            let mut same = all.iter().filter(here).peekable();
-            same.peek().is_some() && same.all(|rates| rates.locks != reference.locks)
+            let here = all.iter().filter(|rates| rates.overcommit == reference.overcommit);
+            let locks: Vec<&str> = here.map(|rates| rates.locks.as_str()).collect();
+            !locks.is_empty() && !locks.contains(&reference.locks.as_str())
         };
-        for gone in self.rates.iter().filter(is_gone) {
-            worse.push(format!("the kernel has no {} locks any more", gone.locks));
-            is_late = false;
-        }
+        let gone: Vec<&Rates> = self.rates.iter().filter(is_gone).collect();
+        worse.extend(
+            gone.iter().map(|gone| format!("the kernel has no {} locks any more", gone.locks)),
+        );
         if worse.is_empty() {
             return TestResult::ok(notes);
         }
-        TestResult::failed(Failure { why: worse.join("; "), is_late }, notes)
+        TestResult::failed(Failure { why: worse.join("; "), is_late: gone.is_empty() }, notes)
     }
 
     fn beside(&self, other: &Rates) -> Option<&Rates> {
@@ -193,18 +188,14 @@ mod tests {
     }
 
     fn reference() -> Reference {
-        Reference {
-            format: FORMAT.into(),
-            kernel: FileFacts::default(),
-            host: String::new(),
-            results: Vec::new(),
-            rates: vec![rates("native", 100.0), rates("pv", 1000.0)],
-        }
+        let rates = vec![rates("native", 100.0), rates("pv", 1000.0)];
+        Reference { rates, ..Reference::new(FileFacts::default(), String::new()) }
     }
 
     #[test]
     fn only_what_is_much_slower_fails() {
-        let judged = |native, pv| reference().judge(&[rates("native", native), rates("pv", pv)]);
+        let judged =
+            |native, pv| reference().judge("", &[rates("native", native), rates("pv", pv)]);
         assert_eq!(judged(100.0, 1000.0).verdict, ktap::Verdict::Ok);
         assert_eq!(judged(100.0, 5000.0).verdict, ktap::Verdict::Ok);
         // Significant, but by a tenth.
@@ -213,10 +204,10 @@ mod tests {
         let ktap::Verdict::NotOk(why) = &slower.verdict else { panic!("{slower:?}") };
         assert!(why.starts_with("pv at 2x is slower than pv at 2x: 103"), "{why}");
         assert!(slower.notes.iter().any(|note| note.contains("0.50x")), "{slower:?}");
-        let other = reference().judge(&[rates("other", 1.0)]);
+        let other = reference().judge("", &[rates("other", 1.0)]);
         assert_eq!(other.verdict.name(), "skipped");
         assert!(slower.is_late, "a busy host has lower rates");
-        let gone = reference().judge(&[rates("native", 100.0)]);
+        let gone = reference().judge("", &[rates("native", 100.0)]);
         assert!(!gone.is_late);
         let why = "the kernel has no pv locks any more";
         assert_eq!(gone.verdict, ktap::Verdict::NotOk(why.into()));
@@ -226,8 +217,9 @@ mod tests {
     #[test]
     fn a_reference_of_another_host_is_not_one() {
         let here = Reference { host: "A CPU, 2 CPUs".into(), ..reference() };
-        assert_eq!(here.on("A CPU, 2 CPUs"), Ok(()));
-        let why = here.on("A CPU, 1 CPU").unwrap_err();
+        let judged = |host| here.judge(host, &[rates("native", 1.0)]).verdict;
+        assert!(matches!(judged("A CPU, 2 CPUs"), ktap::Verdict::NotOk(_)));
+        let ktap::Verdict::Skipped(why) = judged("A CPU, 1 CPU") else { panic!("compared") };
         assert!(why.ends_with("another host: A CPU, 2 CPUs; this one: A CPU, 1 CPU"), "{why}");
     }
 

@@ -4,61 +4,52 @@ use crate::{
     CannotTell, FAILED, PASSED,
     guests::Guests,
     ktap::{self, TestResult, Verdict},
-    reference::{FORMAT, Reference},
+    reference::Reference,
     suite::{FIRST, Load, Suite, TESTS, Test, TestName},
 };
 use os::streams::print;
 use study::host::FileFacts;
 
-/// What the results are of.
-#[derive(Debug, Clone)]
-pub struct About {
-    /// The kernel.
-    pub kernel: FileFacts,
-    /// The CPU and KVM of the host.
-    pub host: String,
-}
-
-/// Runs the tests on this kernel, or `only` some of them; the exit status, and what `--json` keeps. An error: nothing can be said.
+/// Runs the tests, or `only` some of them, on the kernel and the host that `found` names; the exit status, and all results. An
+/// error: nothing can be said.
 pub fn run(
-    about: About,
+    found: Reference,
     mut guests: Guests,
     load: Load,
     against: Option<&Reference>,
     only: &[TestName],
 ) -> anyhow::Result<(u8, Reference)> {
-    let slots = guests.slots();
-    let About { kernel, host } = about;
-    let version = kernel.version.as_deref().unwrap_or("of unknown version");
-    let mut lines =
-        vec![format!("kernel {version}, {}, SHA-256 {}...", kernel.path, kernel.sha256)];
-    lines.push(format!("host {host}; guests share {slots} CPUs"));
-    lines.extend(against.map(|reference| {
-        let FileFacts { path, sha256, .. } = &reference.kernel;
-        format!("against {path}, SHA-256 {sha256}..., on {}", reference.host)
-    }));
-    let against = against.map(|reference| reference.on(&host).map(|()| reference));
-    let mut suite = Suite::new(&mut guests, load, against);
     let is_wanted = |(ix, (name, _)): &(usize, &Test)| {
         only.is_empty() || *ix < FIRST || only.iter().any(|only| only.0 == *name)
     };
     let tests: Vec<&Test> =
         TESTS.iter().enumerate().filter(is_wanted).map(|(_, test)| test).collect();
-    print(&ktap::heading(tests.len(), &lines));
+    print(&ktap::heading(tests.len(), &about(&found, guests.slots(), against)));
+    let mut suite = Suite::new(&mut guests, load, found, against);
     let mut results: Vec<TestResult> = Vec::new();
-    for (number, test) in (1..).zip(&tests) {
+    for (number, test) in (1..).zip(tests) {
         let result = suite.verdict(test).inspect_err(|_| print("Bail out!\n"))?;
         print(&ktap::lines(number, test.0, &result));
+        suite.found.results.push((test.0.to_owned(), result.verdict.name().to_owned()));
         results.push(result);
     }
     print(&ktap::totals(&results));
-    let status = status(&results)?;
-    let named = tests.iter().zip(&results);
-    let results =
-        named.map(|((name, _), result)| ((*name).to_owned(), result.verdict.name().to_owned()));
-    let results = results.collect();
-    let kept = Reference { format: FORMAT.into(), kernel, host, results, rates: suite.rates };
-    Ok((status, kept))
+    Ok((status(&results)?, suite.found))
+}
+
+/// Lines about the kernel and the host.
+fn about(found: &Reference, slots: u32, against: Option<&Reference>) -> Vec<String> {
+    let Reference { kernel: FileFacts { path, sha256, version, .. }, host, .. } = found;
+    let version = version.as_deref().unwrap_or("of unknown version");
+    let mut lines = vec![
+        format!("kernel {version}, {path}, SHA-256 {sha256}..."),
+        format!("host {host}; guests share {slots} CPUs"),
+    ];
+    lines.extend(against.map(|reference| {
+        let FileFacts { path, sha256, .. } = &reference.kernel;
+        format!("against {path}, SHA-256 {sha256}..., on {}", reference.host)
+    }));
+    lines
 }
 
 /// The exit status after these tests, in their order.

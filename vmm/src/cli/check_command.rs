@@ -18,7 +18,7 @@ use check::{
     pairs::Pairs,
     process::ProcessError,
     reference::Reference,
-    runner::{self, About},
+    runner,
     subject::{self, Kernel},
     suite::{Load, TestName},
 };
@@ -163,13 +163,11 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     }
     let facts = kernel_facts(&kernel.file);
     let facts = facts.with_context(|| format!("cannot read {}", kernel.name.display()))?;
-    let about = About {
-        kernel: FileFacts { path: kernel.name.display().to_string(), ..facts },
-        host: format!("{}{}", host_in_words(&cpus), args.outside),
-    };
-    let (status, kept) = runner::run(about, guests, load, against.as_ref(), &args.only)?;
+    let facts = FileFacts { path: kernel.name.display().to_string(), ..facts };
+    let found = Reference::new(facts, format!("{}{}", host_in_words(&cpus), args.outside));
+    let (status, found) = runner::run(found, guests, load, against.as_ref(), &args.only)?;
     if let Some(json) = json {
-        json.write_text(&(serde_json::to_string(&kept)? + "\n"))?;
+        json.write_text(&(serde_json::to_string(&found)? + "\n"))?;
     }
     Ok(status)
 }

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::guests::{Boot, Ended, Failure, Guests};
-use base::{backend::PvBackend, shown};
+use crate::{
+    Failure,
+    guests::{Boot, Ended, Guests},
+    reference::Rates,
+};
+use base::{backend::PvBackend, chain::chain, shown};
 use study::guest::bench_report::BenchReport;
 
 /// The characters of what a guest printed that are shown.
@@ -52,8 +56,8 @@ pub struct BenchResult {
     pub fewest: u64,
     /// vCPUs that took part.
     pub workers: usize,
-    /// The longest addition.
-    pub longest: Duration,
+    /// The longest addition, in seconds.
+    pub longest: f64,
     /// What the kernel's log says of its spinlocks.
     pub spinlocks: Option<String>,
     /// The VMM's account of the schedule.
@@ -61,22 +65,19 @@ pub struct BenchResult {
 }
 
 impl BenchResult {
-    /// Of a boot with a [`bench_script`]; else why there is none.
+    /// Of a boot with a [`bench_script`].
     pub fn read(ended: &Ended) -> Result<Self, Failure> {
-        if let Some(failure) = ended.failure() {
-            return Err(failure);
-        }
+        ended.check()?;
         let line = ended.stdout.lines().next().unwrap_or_default();
         let schedule = ended.stats.as_ref().map_or(Value::Null, |stats| stats["schedule"].clone());
         Self::parse(line, schedule)
     }
 
     fn parse(line: &str, schedule: Value) -> Result<Self, Failure> {
-        let because = |error: &dyn std::error::Error| {
-            let (error, line) = (base::chain::chain(error), shown::cut(line, SHOWN));
+        let report = BenchReport::read(line).map_err(|error| {
+            let (error, line) = (chain(&error), shown::cut(line, SHOWN));
             Failure::sure(format!("the guest's benchmark has no result: {error}: {line}"))
-        };
-        let report = BenchReport::read(line).map_err(|error| because(&error))?;
+        })?;
         let longest = report.parts.first().and_then(|part| part.longest_seconds);
         let (Some(longest), Some(fewest)) = (longest, report.operations.iter().copied().min())
         else {
@@ -86,7 +87,7 @@ impl BenchResult {
             rate: report.rate(),
             fewest,
             workers: report.operations.len(),
-            longest: Duration::try_from_secs_f64(longest).map_err(|error| because(&error))?,
+            longest,
             spinlocks: report.spinlocks.map(|said| shown::cut(&said, SHOWN).to_owned()),
             schedule,
         })
@@ -111,33 +112,37 @@ pub fn bench_script(seconds: Duration) -> String {
     format!("bench eventfd --json --warm-up 0.1 --seconds {}", seconds.as_secs_f64())
 }
 
-/// The rates of some windows of one boot, with `ratio` vCPUs for each slot, in turns (`rr`), if possible without time taken by the
-/// host.
-pub fn rates_of(
-    guests: &Guests,
-    load: Load,
-    pv: PvBackend,
-    ratio: u32,
-) -> anyhow::Result<Result<Vec<f64>, Failure>> {
-    let one = bench_script(Load::WINDOW);
-    let script = format!("for i in $(seq {}); do {one} || exit 1; done", load.windows);
-    let slots = guests.slots();
-    let boot = Boot::new(ratio.saturating_mul(slots), pv).under("rr", slots);
-    let runs = Load::WINDOW.saturating_mul(load.windows.saturating_mul(2));
-    let ended = guests.run_undisturbed(&boot.script(&script, runs))?;
-    if let Some(failure) = ended.failure() {
-        return Ok(Err(failure));
+impl Rates {
+    /// Adds those of the windows of one boot, in turns (`rr`), if possible without time taken by the host.
+    pub fn measure(
+        &mut self,
+        guests: &mut Guests,
+        load: Load,
+        pv: PvBackend,
+    ) -> anyhow::Result<()> {
+        let one = bench_script(Load::WINDOW);
+        let script = format!("for i in $(seq {}); do {one} || exit 1; done", load.windows);
+        let slots = guests.slots();
+        let boot = Boot::new(self.overcommit.saturating_mul(slots), pv).under("rr", slots);
+        let runs = Load::WINDOW.saturating_mul(load.windows.saturating_mul(2));
+        let ended = guests.run_undisturbed(&boot.script(&script, runs))?;
+        let rates = windows(&ended, load.windows as usize)
+            .map_err(|failure| Failure { why: format!("{}: {failure}", self.locks), ..failure })?;
+        self.rates.extend(rates);
+        Ok(())
     }
-    let windows = ended.stdout.lines().take(load.windows as usize);
-    let results = windows.map(|line| Ok(BenchResult::parse(line, Value::Null)?.rate));
-    let rates: Result<Vec<f64>, Failure> = results.collect();
-    Ok(rates.and_then(|rates| {
-        if rates.len() == load.windows as usize {
-            Ok(rates)
-        } else {
-            Err(Failure::sure("the guest's benchmark has too few results"))
-        }
-    }))
+}
+
+/// The rates of this many windows.
+fn windows(ended: &Ended, count: usize) -> Result<Vec<f64>, Failure> {
+    ended.check()?;
+    let lines = ended.stdout.lines().take(count);
+    let results = lines.map(|line| Ok(BenchResult::parse(line, Value::Null)?.rate));
+    let rates = results.collect::<Result<Vec<f64>, Failure>>()?;
+    if rates.len() < count {
+        return Err(Failure::sure("the guest's benchmark has too few results"));
+    }
+    Ok(rates)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Suite, VCPUS};
 use crate::{
+    Failure,
     guests::{Ended, LACKING, TIMED_OUT},
     ktap::TestResult,
 };
@@ -19,19 +20,17 @@ fn beside_bench(needs: &str, each: &str, seconds: Duration) -> String {
 }
 
 /// The result of such a script: how often `what` was done.
-fn counted(ended: &Ended, what: &str, lacking: &str) -> TestResult {
+fn counted(ended: &Ended, what: &str, lacking: &str) -> Result<TestResult, Failure> {
     if ended.is_lacking() {
-        return TestResult::skipped(lacking);
+        return Ok(TestResult::skipped(lacking));
     }
-    if let Err(failure) = super::BenchResult::read(ended) {
-        return TestResult::failed(failure, Vec::new());
-    }
+    super::BenchResult::read(ended)?;
     let count: u64 = ended.stdout.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
     let notes = vec![format!("{what} {count} times meanwhile, no addition lost")];
-    match count {
+    Ok(match count {
         0 => TestResult::late("it could not be done at all", notes),
         _ => TestResult::ok(notes),
-    }
+    })
 }
 
 /// PV is turned off and on while the lock is contended.
@@ -43,7 +42,7 @@ pub(super) fn pv_switch(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let each = format!("echo 0 >{FILE} && echo 1 >{FILE} && n=$((n + 1)) || exit 1");
     let boot = suite.overcommitted(suite.backend(), "rr");
     let ended = suite.guests.run(&boot.script(&beside_bench(&needs, &each, seconds), seconds))?;
-    Ok(counted(&ended, "PV was turned off and on", &format!("the kernel has no {FILE}")))
+    Ok(counted(&ended, "PV was turned off and on", &format!("the kernel has no {FILE}"))?)
 }
 
 /// CPUs leave and come back while the lock is contended.
@@ -57,7 +56,7 @@ pub(super) fn hot_unplug(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let script = beside_bench("[ -e /sys/devices/system/cpu/cpu1/online ]", &each, seconds);
     let boot = suite.overcommitted(suite.backend(), "rr");
     let ended = suite.guests.run(&boot.script(&script, seconds))?;
-    Ok(counted(&ended, "a CPU was unplugged", "the kernel cannot unplug CPUs"))
+    Ok(counted(&ended, "a CPU was unplugged", "the kernel cannot unplug CPUs")?)
 }
 
 /// The kernel's own test, which ends by itself and turns the machine off.
@@ -74,9 +73,7 @@ pub(super) fn locktorture(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     if ended.is_lacking() {
         return Ok(TestResult::skipped("locktorture is not built in"));
     }
-    if let Some(failure) = ended.failure() {
-        return Ok(TestResult::failed(failure, Vec::new()));
-    }
+    ended.check()?;
     let figures = ended.log.lines().rfind(|line| line.contains("Writes:"));
     let notes = figures.map(|line| shown::cut(line.trim(), 200).to_owned()).into_iter().collect();
     Ok(if ended.log.contains("End of test: SUCCESS") && !ended.log.contains("!!!") {

@@ -5,25 +5,30 @@ mod exclusion;
 mod kernel_tests;
 mod wakeups;
 
-pub use bench::{Load, bench_script, rates_of};
+pub use bench::Load;
 
-use std::{str::FromStr, time::Duration};
+use std::{
+    str::FromStr,
+    time::{Duration, Instant},
+};
 
 use crate::{
-    CannotTell,
-    guests::{Boot, Failure, Guests, LACKING},
+    CannotTell, Skip,
+    guests::{Boot, Guests, LACKING},
     ktap::{TestResult, Verdict},
     reference::{Rates, Reference},
 };
 use base::{backend::PvBackend, shown};
-use bench::BenchResult;
+use bench::{BenchResult, bench_script};
 use locks::System;
 use study::guest::kernels;
+use wakeups::woken;
 
 /// vCPUs of most guests: two for each slot of two.
 pub const VCPUS: u32 = 4;
 
-/// A test: its name in the output, and what it does. An error ends the run.
+/// A test: its name in the output, and what it does. An error ends the run, unless it is a [`Failure`](crate::Failure) or a
+/// [`Skip`].
 pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
 
 /// How often a test that failed by time is repeated if the host took the time.
@@ -50,21 +55,21 @@ impl FromStr for TestName {
 
 /// All tests. The first one decides whether anything can be said.
 pub const TESTS: [Test; 15] = [
-    ("boot", boot),
+    ("boot", |suite| first_boot(suite.guests)),
     ("smp", smp),
     ("exclusion_native", exclusion::native),
     ("exclusion_pv", exclusion::pv),
-    ("preempted_holders", exclusion::preempted_holders),
-    ("preempted_waiters", exclusion::preempted_waiters),
-    ("wakeups_vmm", wakeups::vmm),
-    ("wakeups_doorbell", wakeups::doorbell),
-    ("wakeups_kvm", wakeups::kvm),
+    ("preempted_holders", |suite| exclusion::targeted(suite, "lhp:100,2ms", "a holder")),
+    ("preempted_waiters", |suite| exclusion::targeted(suite, "lwp:100,2ms", "the next in line")),
+    ("wakeups_vmm", |suite| woken(suite, PvBackend::Vmm, Some(wakeups::KICKS_AND_HALTS))),
+    ("wakeups_doorbell", |suite| woken(suite, PvBackend::Doorbell, Some(wakeups::KICKS))),
+    ("wakeups_kvm", |suite| woken(suite, PvBackend::Kvm, None)),
     ("pv_switch", kernel_tests::pv_switch),
     ("locktorture", kernel_tests::locktorture),
     ("hot_unplug", kernel_tests::hot_unplug),
     ("progress", exclusion::progress),
-    ("throughput_1x", throughput_1x),
-    ("throughput_2x", throughput_2x),
+    ("throughput_1x", |suite| throughput(suite, 1)),
+    ("throughput_2x", |suite| throughput(suite, 2)),
 ];
 
 /// The PV locks that a kernel has.
@@ -82,22 +87,23 @@ enum PvLocks {
 pub struct Suite<'a> {
     guests: &'a mut Guests,
     load: Load,
-    /// To compare rates with, or why they cannot be compared.
-    against: Option<Result<&'a Reference, String>>,
+    /// To compare rates with.
+    against: Option<&'a Reference>,
     /// None: it is not known.
     pv: Option<PvLocks>,
-    /// The rates of this kernel.
-    pub rates: Vec<Rates>,
+    /// The results of this kernel.
+    pub found: Reference,
 }
 
 impl<'a> Suite<'a> {
-    /// Of these guests.
+    /// Of these guests, for results of which nothing but the kernel and the host is known.
     pub fn new(
         guests: &'a mut Guests,
         load: Load,
-        against: Option<Result<&'a Reference, String>>,
+        found: Reference,
+        against: Option<&'a Reference>,
     ) -> Self {
-        Self { guests, load, against, pv: None, rates: Vec::new() }
+        Self { guests, load, against, pv: None, found }
     }
 
     /// Runs a test; repeats it if it failed by a timeout while the host took time, and at last skips it.
@@ -106,7 +112,7 @@ impl<'a> Suite<'a> {
         let mut left = REPEATS;
         loop {
             self.guests.take_host_time();
-            let result = test(self)?;
+            let result = test(self).or_else(TestResult::of_error)?;
             let host = self.guests.take_host_time();
             match result.verdict {
                 Verdict::NotOk(why) if result.is_late && host.is_much() => {
@@ -130,12 +136,10 @@ impl<'a> Suite<'a> {
     }
 
     /// The kernel's PV locks; else why a test of them is skipped.
-    fn pv_locks(&self) -> Result<PvLocks, TestResult> {
+    fn pv_locks(&self) -> Result<PvLocks, Skip> {
         match self.pv {
-            None => {
-                Err(TestResult::skipped("smp failed, so that the kernel's PV locks are not known"))
-            }
-            Some(PvLocks::Absent) => Err(TestResult::skipped("the kernel has chosen no PV locks")),
+            None => Err(Skip("smp failed, so that the kernel's PV locks are not known".into())),
+            Some(PvLocks::Absent) => Err(Skip("the kernel has chosen no PV locks".into())),
             Some(pv) => Ok(pv),
         }
     }
@@ -146,35 +150,23 @@ impl<'a> Suite<'a> {
     }
 
     /// Runs the benchmark in this guest.
-    fn bench(
-        &mut self,
-        boot: Boot,
-        seconds: Duration,
-    ) -> anyhow::Result<Result<BenchResult, Failure>> {
+    fn bench(&mut self, boot: Boot, seconds: Duration) -> anyhow::Result<BenchResult> {
         let ended = self.guests.run(&boot.script(&bench_script(seconds), seconds))?;
-        Ok(BenchResult::read(&ended))
+        Ok(BenchResult::read(&ended)?)
     }
 }
 
-/// Boots with one vCPU, which every other test needs, and reports no mistake.
-fn boot(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
-    let (booted, failure) = first_boot(suite.guests)?;
-    let notes = vec![booted];
-    Ok(match failure {
-        None => TestResult::ok(notes),
-        Some(failure) => TestResult::failed(failure, notes),
-    })
-}
-
 /// The kernel comes up with one vCPU and native locks, runs a command, has an eventfd, and is for several CPUs: an error if not.
-/// Later boots may take a multiple of its time. Returns a line about it, and its bug report.
-pub fn first_boot(guests: &mut Guests) -> anyhow::Result<(String, Option<Failure>)> {
+/// Later boots may take a multiple of its time. A bug report is a failed test.
+pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
     let try_eventfd = bench_script(Duration::from_millis(20));
     let script = format!(
         "uname -rv; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {LACKING}"
     );
     let boot = Boot::new(1, PvBackend::Off).script(&script, Duration::ZERO);
-    let (ended, took) = guests.timed(&boot)?;
+    let began = Instant::now();
+    let ended = guests.run(&boot)?;
+    let took = began.elapsed();
     let uname = Uname::parse(&ended.stdout);
     if ended.is_lacking() {
         let why = "the kernel has no eventfd, which the tests need (CONFIG_EVENTFD)";
@@ -190,8 +182,12 @@ pub fn first_boot(guests: &mut Guests) -> anyhow::Result<(String, Option<Failure
     }
     guests.expect(took);
     let release = shown::cut(release, 100);
-    let booted = format!("Linux {release}, to the end of a command in {:.1} s", took.as_secs_f64());
-    Ok((booted, ended.failure()))
+    let notes =
+        vec![format!("Linux {release}, to the end of a command in {:.1} s", took.as_secs_f64())];
+    Ok(match ended.check() {
+        Ok(()) => TestResult::ok(notes),
+        Err(failure) => TestResult::failed(failure, notes),
+    })
 }
 
 /// What `uname -rv` prints.
@@ -213,11 +209,8 @@ impl<'a> Uname<'a> {
 /// All vCPUs come up; which PV locks the kernel has is seen by what it says.
 fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let boot = suite.overcommitted(PvBackend::Kvm, "rr");
-    let result = match suite.bench(boot, suite.load.seconds)? {
-        Ok(result) => result,
-        Err(failure) => return Ok(TestResult::failed(failure, Vec::new())),
-    };
-    let said = result.spinlocks.clone().unwrap_or_default();
+    let result = suite.bench(boot, suite.load.seconds)?;
+    let said = result.spinlocks.unwrap_or_default();
     suite.pv = match kernels::chosen(&said) {
         Some(System::PvTicket) => Some(PvLocks::Ticket),
         Some(System::PvQueued) => Some(PvLocks::Queued),
@@ -231,14 +224,6 @@ fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     })
 }
 
-fn throughput_1x(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
-    throughput(suite, 1)
-}
-
-fn throughput_2x(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
-    throughput(suite, 2)
-}
-
 /// Rates of native and PV locks, boots in turn; worse than the reference's fails.
 fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
     let mut kinds = vec![("native", PvBackend::Off)];
@@ -246,24 +231,16 @@ fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
     let mut all: Vec<Rates> = kinds.iter().map(|(locks, _)| Rates::new(locks, ratio)).collect();
     for _ in 0..suite.load.rounds {
         for ((_, pv), rates) in kinds.iter().zip(&mut all) {
-            match rates_of(suite.guests, suite.load, *pv, ratio)? {
-                Ok(more) => rates.rates.extend(more),
-                Err(Failure { why, is_late }) => {
-                    let failure = Failure { why: format!("{}: {why}", rates.locks), is_late };
-                    return Ok(TestResult::failed(failure, Vec::new()));
-                }
-            }
+            rates.measure(suite.guests, suite.load, *pv)?;
         }
     }
-    let notes = || all.iter().map(Rates::line).collect();
-    let result = match &suite.against {
-        Some(Ok(reference)) => reference.judge(&all),
-        Some(Err(why)) => TestResult { notes: notes(), ..TestResult::skipped(why.clone()) },
-        None => TestResult::ok(notes()),
+    let result = match suite.against {
+        Some(reference) => reference.judge(&suite.found.host, &all),
+        None => TestResult::ok(all.iter().map(Rates::line).collect()),
     };
     // A repeated test replaces its rates.
-    suite.rates.retain(|rates| rates.overcommit != ratio);
-    suite.rates.extend(all);
+    suite.found.rates.retain(|rates| rates.overcommit != ratio);
+    suite.found.rates.extend(all);
     Ok(result)
 }
 

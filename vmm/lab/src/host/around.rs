@@ -100,8 +100,8 @@ fn usable(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Vec<CpuLis
     files.filter_map(|file| text(&file)?.parse().ok()).collect()
 }
 
-/// For how long the host has been suspended: CLOCK_MONOTONIC does not count that time (clock_gettime(2)).
-fn suspended() -> Nanos {
+/// For how long the host has been suspended since its boot: CLOCK_MONOTONIC does not count that time (clock_gettime(2)).
+pub fn suspended() -> Nanos {
     let monotonic = clock::monotonic();
     clock::since_boot().since(monotonic)
 }

@@ -2,7 +2,7 @@
 
 use std::{io, os::unix::process::ExitStatusExt, process::Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use thiserror::Error;
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -14,7 +14,7 @@ use super::{
     job::{Job, WorkerMessage},
     worker::MOST_TRACE,
 };
-use os::memory::Memory;
+use os::{memory::Memory, processes::signal_group};
 
 /// How many of the last lines of a worker's stderr are kept.
 const LAST_WORDS: usize = 4;
@@ -130,10 +130,8 @@ async fn attend(
 
 /// Kills the worker and its children, such as the QEMU of an emulated host.
 fn kill(group: Option<u32>) {
-    let group = group.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     if let Some(group) = group {
-        // The group may be gone already.
-        let _ = kill_process_group(group, Signal::KILL);
+        signal_group(group, Signal::KILL);
     }
 }
 
