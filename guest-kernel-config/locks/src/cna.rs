@@ -161,44 +161,19 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
+    use crate::test_stage::Stage;
 
     #[test]
     fn the_lock_is_sixteen_bytes() {
         assert_eq!((size_of::<CnaLock>(), align_of::<CnaLock>()), (16, 8));
     }
 
-    /// All CPUs on one thread.
-    struct Stage {
-        lock: CnaLock,
-        waiters: WaitTable,
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            panic!("no CPU waits");
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-    }
-
-    impl Stage {
+    impl Stage<CnaLock> {
         /// CPU 0 holds the lock.
-        fn new() -> Self {
-            let stage = Self { lock: CnaLock::new(), waiters: WaitTable::new() };
-            assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
+        fn held() -> Self {
+            let stage = Self::without_waits(CnaLock::new());
+            assert!(stage.tries(0));
             stage
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
         }
 
         /// The CPU joins the queue on a socket, and does not look yet.
@@ -213,7 +188,7 @@ mod tests {
         fn hand_over(&self, holder: usize) -> Option<usize> {
             let nodes = &self.waiters.nodes;
             let is_open = |id: &usize| nodes.gate(NodeId::new(*id, 0)) == Gate::OPEN;
-            self.lock.unlock(&self.cpu(holder));
+            self.unlock(holder);
             let next = (0..MAX_CPUS).find(is_open)?;
             let me = NodeId::new(next, 0);
             self.lock.choose_next(&self.cpu(next), me);
@@ -235,19 +210,19 @@ mod tests {
 
     #[test]
     fn those_on_the_socket_of_the_first_are_served_before_the_others() {
-        let stage = Stage::new();
+        let stage = Stage::held();
         for (id, socket) in [(1, 7), (2, 8), (3, 7), (4, 9), (5, 8), (6, 7), (7, 8)] {
             stage.join(id, socket);
         }
         // 7 is on the socket of 5, and 4 was set aside before it.
         assert_eq!(stage.order(), [1, 3, 6, 2, 5, 7, 4]);
-        assert!(!stage.lock.is_contended());
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        assert!(!stage.is_contended());
+        assert!(stage.tries(1));
     }
 
     #[test]
     fn those_on_one_socket_pass_over_a_waiter_so_often_and_no_more() {
-        let stage = Stage::new();
+        let stage = Stage::held();
         for (id, socket) in [(1, 7), (9, 8), (2, 7)] {
             stage.join(id, socket);
         }
@@ -267,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_comes_while_all_others_are_aside_is_behind_them() {
-        let stage = Stage::new();
+        let stage = Stage::held();
         for (id, socket) in [(1, 7), (2, 8), (3, 8), (4, 7)] {
             stage.join(id, socket);
         }

@@ -168,82 +168,40 @@ impl RawLock for FlexGuardLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
-    use core::cell::Cell;
+    use crate::test_stage::{Stage, Step};
 
     #[test]
     fn the_word_is_four_bytes() {
         assert_eq!((size_of::<FlexGuardLock>(), align_of::<FlexGuardLock>()), (4, 4));
     }
 
-    /// All CPUs on one thread: the holder, CPU 0, acts while CPU 1 spins or halts.
-    struct Stage {
-        lock: FlexGuardLock,
-        waiters: WaitTable,
-        is_off: Cell<bool>,
-        pauses: Cell<u32>,
-        halts: Cell<u32>,
-        kicked: Cell<Option<usize>>,
-    }
-
-    impl Stage {
-        fn new() -> Self {
-            Self {
-                lock: FlexGuardLock::new(),
-                waiters: WaitTable::new(),
-                is_off: Cell::new(false),
-                pauses: Cell::new(0),
-                halts: Cell::new(0),
-                kicked: Cell::new(None),
+    /// CPU 0 is preempted after 3000 pauses of a waiter. It gets a CPU again when the waiter halts, and releases.
+    fn stage() -> Stage<FlexGuardLock> {
+        Stage::new(FlexGuardLock::new(), |stage, step| {
+            stage.is_critical_off.set(step == Step::Pause && stage.pauses.get() == 3_000);
+            if step == Step::Halt {
+                assert_eq!(stage.unlock(0).kicks, 1);
             }
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        /// The holder is preempted after 3000 pauses.
-        fn spin_hint(&self) {
-            self.pauses.set(self.pauses.get() + 1);
-            self.is_off.set(self.pauses.get() == 3_000);
-        }
-
-        /// It gets a CPU again, and releases.
-        fn lock_spinning(&self, _: u16) {
-            self.halts.set(self.halts.get() + 1);
-            self.is_off.set(false);
-            assert_eq!(self.lock.unlock(&self.cpu(0)).kicks, 1);
-        }
-
-        fn unlock_kick(&self, cpu: usize) {
-            self.kicked.set(Some(cpu));
-        }
-
-        fn is_critical_off(&self) -> bool {
-            self.is_off.get()
-        }
+        })
     }
 
     #[test]
     fn a_waiter_spins_until_a_holder_is_preempted_and_then_halts() {
-        let stage = Stage::new();
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
-        let taken = stage.lock.lock(&stage.cpu(1));
+        let stage = stage();
+        assert!(!stage.lock(0).slow);
+        let taken = stage.lock(1);
         assert_eq!((taken.slow, taken.halts), (true, 1));
-        assert_eq!((stage.pauses.get(), stage.kicked.get()), (3_000, Some(1)));
-        assert!(!stage.lock.is_contended());
-        assert_eq!(stage.lock.unlock(&stage.cpu(1)).kicks, 0, "no other waits");
+        assert_eq!((stage.pauses.get(), stage.kicks.get()), (3_000, [0, 1, 0, 0]));
+        assert!(!stage.is_contended());
+        assert_eq!(stage.unlock(1).kicks, 0, "no other waits");
     }
 
     #[test]
     fn a_newcomer_halts_at_once_while_a_holder_is_preempted() {
-        let stage = Stage::new();
-        stage.is_off.set(true);
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow, "a free lock is taken all the same");
-        assert_eq!(stage.lock.lock(&stage.cpu(1)).halts, 1);
+        let stage = stage();
+        stage.is_critical_off.set(true);
+        assert!(!stage.lock(0).slow, "a free lock is taken all the same");
+        assert_eq!(stage.lock(1).halts, 1);
         assert_eq!(stage.pauses.get(), 0);
     }
 }

@@ -176,98 +176,46 @@ impl RawLock for McsTpLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
-    use core::cell::Cell;
+    use crate::test_stage::{Stage, Step};
 
     #[test]
     fn the_lock_is_sixteen_bytes() {
         assert_eq!((size_of::<McsTpLock>(), align_of::<McsTpLock>()), (16, 8));
     }
 
-    /// All CPUs on one thread, with a clock that is set.
-    struct Stage {
-        lock: McsTpLock,
-        waiters: WaitTable,
-        now: Cell<u64>,
-        given: Cell<Option<usize>>,
-    }
-
-    impl Stage {
-        fn new() -> Self {
-            let (lock, waiters) = (McsTpLock::new(), WaitTable::new());
-            Self { lock, waiters, now: Cell::new(1), given: Cell::new(None) }
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-
-        /// The CPU joins the queue, and does not look yet.
-        fn join(&self, id: usize) -> NodeId {
-            let nodes = &self.waiters.nodes;
-            let me = nodes.begin(id).expect("none in use");
-            nodes.stamp(me, self.now.get());
-            assert!(self.lock.queue.join(&self.cpu(id), me));
-            me
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {}
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-
-        fn ticks(&self) -> u64 {
-            self.now.get()
-        }
-
-        fn yield_to(&self, cpu: usize) {
-            self.given.set(Some(cpu));
-            self.lock.unlock(&self.cpu(cpu));
-        }
+    /// The CPU joins the queue, and does not look yet.
+    fn join(stage: &Stage<McsTpLock>, id: usize) -> NodeId {
+        let nodes = &stage.waiters.nodes;
+        let me = nodes.begin(id).expect("none in use");
+        nodes.stamp(me, stage.now.get());
+        assert!(stage.lock.queue.join(&stage.cpu(id), me));
+        me
     }
 
     #[test]
     fn a_release_passes_over_those_that_have_not_looked_for_long() {
-        let stage = Stage::new();
-        assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
-        let [old, other] = [1, 2].map(|id| stage.join(id));
+        let stage = Stage::without_waits(McsTpLock::new());
+        assert!(stage.tries(0));
+        let [old, other] = [1, 2].map(|id| join(&stage, id));
         stage.now.set(2 + STALE);
-        let new = stage.join(3);
-        stage.lock.unlock(&stage.cpu(0));
+        let new = join(&stage, 3);
+        stage.unlock(0);
         let gates = [old, other, new].map(|node| stage.waiters.nodes.gate(node));
         assert_eq!(gates, [SKIPPED, SKIPPED, Gate::OPEN]);
         stage.lock.queue.stand_in(&stage.cpu(3), new);
-        assert!(!stage.lock.is_contended(), "they have to queue again");
-    }
-
-    #[test]
-    fn a_lock_whose_waiters_all_seem_preempted_is_free() {
-        let stage = Stage::new();
-        assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
-        let old = stage.join(1);
-        stage.now.set(2 + STALE);
-        stage.lock.unlock(&stage.cpu(0));
-        assert_eq!(stage.waiters.nodes.gate(old), SKIPPED);
-        assert!(stage.lock.try_lock(&stage.cpu(2)).is_some());
-        assert!(!stage.lock.is_contended());
-        stage.lock.unlock(&stage.cpu(2));
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        assert!(!stage.is_contended(), "they have to queue again");
     }
 
     #[test]
     fn a_waiter_gives_its_turn_to_a_holder_that_has_had_the_lock_for_long() {
-        let stage = Stage::new();
-        assert!(stage.lock.try_lock(&stage.cpu(4)).is_some());
+        let stage = Stage::new(McsTpLock::new(), |stage, step| {
+            if let Step::YieldTo(holder) = step {
+                stage.unlock(holder);
+            }
+        });
+        assert!(stage.tries(4));
         stage.now.set(2 + LONG);
-        assert!(stage.lock.lock(&stage.cpu(1)).slow);
-        assert_eq!(stage.given.get(), Some(4));
+        assert!(stage.lock(1).slow);
+        assert_eq!(stage.yielded_to.get(), Some(4));
     }
 }

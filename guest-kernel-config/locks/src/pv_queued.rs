@@ -210,71 +210,41 @@ impl RawLock for PvQueuedLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
+    use crate::test_stage::{Stage, Step};
 
     #[test]
     fn the_word_is_four_bytes() {
         assert_eq!((size_of::<PvQueuedLock>(), align_of::<PvQueuedLock>()), (4, 4));
     }
 
-    /// All CPUs on one thread: the others act while CPU 1 halts.
-    struct Stage {
-        lock: PvQueuedLock,
-        waiters: WaitTable,
-        halts: core::cell::Cell<u32>,
-        kicks: core::cell::Cell<u32>,
-    }
-
-    impl Stage {
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            panic!("with no threshold it halts at once");
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            self.halts.set(self.halts.get() + 1);
-            match self.halts.get() {
-                1 => {
-                    assert_eq!(self.lock.unlock(&self.cpu(0)).kicks, 1);
-                    assert!(self.lock.try_lock(&self.cpu(2)).is_some(), "the head is not awake");
-                    assert_eq!(self.lock.unlock(&self.cpu(2)).kicks, 0, "it was kicked");
-                    assert!(self.lock.try_lock(&self.cpu(3)).is_some());
-                }
-                2 => {
-                    assert!(self.lock.is_contended());
-                    assert_eq!(self.lock.unlock(&self.cpu(3)).kicks, 1);
-                    assert!(self.lock.try_lock(&self.cpu(2)).is_none(), "now it is reserved");
-                }
-                _ => panic!("it is the head's"),
+    /// The others act while CPU 1 halts.
+    fn others(stage: &Stage<PvQueuedLock>, step: Step) {
+        assert_eq!(step, Step::Halt, "with no threshold it halts at once");
+        match stage.halts.get() {
+            1 => {
+                assert_eq!(stage.unlock(0).kicks, 1);
+                assert!(stage.tries(2), "the head is not awake");
+                assert_eq!(stage.unlock(2).kicks, 0, "it was kicked");
+                assert!(stage.tries(3));
             }
-        }
-
-        fn unlock_kick(&self, cpu: usize) {
-            assert_eq!(cpu, 1);
-            self.kicks.set(self.kicks.get() + 1);
+            2 => {
+                assert!(stage.is_contended());
+                assert_eq!(stage.unlock(3).kicks, 1);
+                assert!(!stage.tries(2), "now it is reserved");
+            }
+            _ => panic!("it is the head's"),
         }
     }
 
     #[test]
     fn newcomers_steal_until_the_head_is_back_from_its_first_halt() {
-        let stage = Stage {
-            lock: PvQueuedLock::new(),
-            waiters: WaitTable::new(),
-            halts: Default::default(),
-            kicks: Default::default(),
-        };
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
-        let taken = stage.lock.lock(&stage.cpu(1));
+        let stage = Stage::new(PvQueuedLock::new(), others);
+        assert!(!stage.lock(0).slow);
+        let taken = stage.lock(1);
         assert_eq!((taken.slow, taken.halts), (true, 2));
-        assert!(!stage.lock.is_contended());
-        assert_eq!(stage.lock.unlock(&stage.cpu(1)).kicks, 0);
-        assert!(stage.lock.try_lock(&stage.cpu(2)).is_some(), "the reservation is gone");
-        assert_eq!(stage.kicks.get(), 2);
+        assert!(!stage.is_contended());
+        assert_eq!(stage.unlock(1).kicks, 0);
+        assert!(stage.tries(2), "the reservation is gone");
+        assert_eq!(stage.kicks.get(), [0, 2, 0, 0]);
     }
 }

@@ -168,30 +168,4 @@ mod tests {
     fn the_lock_is_eight_bytes() {
         assert_eq!((size_of::<ReciprocatingLock>(), align_of::<ReciprocatingLock>()), (8, 8));
     }
-
-    /// CPU `cpu` arrives; returns its node and what it found.
-    fn arrive(lock: &ReciprocatingLock, waiters: &WaitTable, cpu: usize) -> (NodeId, u16) {
-        let me = waiters.nodes.begin(cpu).expect("none in use");
-        (me, lock.arrivals.swap(me.name(), Ordering::Relaxed))
-    }
-
-    #[test]
-    fn a_segment_is_served_from_its_last_to_its_first() {
-        let (lock, waiters) = (ReciprocatingLock::new(), WaitTable::new());
-        assert!(lock.take_free() && !lock.is_contended());
-        let (first, end) = arrive(&lock, &waiters, 1);
-        let (last, below) = arrive(&lock, &waiters, 2);
-        assert_eq!((end, below), (EMPTY, first.name()));
-        assert!(lock.is_contended());
-        assert_eq!(lock.next_or_free(), Some((last, Gate(EMPTY))));
-        lock.serve(below, EMPTY);
-        let (late, _) = arrive(&lock, &waiters, 3);
-        assert_eq!(lock.next_or_free(), Some((first, Gate(EMPTY))));
-        lock.serve(0, EMPTY);
-        assert_eq!(lock.next_or_free(), Some((late, Gate(EMPTY))), "the next segment");
-        lock.serve(0, EMPTY);
-        assert!(!lock.is_contended());
-        assert_eq!(lock.next_or_free(), None);
-        assert!(lock.take_free());
-    }
 }

@@ -174,12 +174,4 @@ mod tests {
         shuffle(&nodes, NodeId::new(4, 0));
         assert_eq!(order(&nodes, 4), [4, 3, 5, 6]);
     }
-
-    #[test]
-    fn two_that_wait_stay_in_their_order() {
-        let nodes = Nodes::new();
-        queue(&nodes, &[(1, 7), (2, 8)]);
-        shuffle(&nodes, NodeId::new(1, 0));
-        assert_eq!(order(&nodes, 1), [1, 2]);
-    }
 }

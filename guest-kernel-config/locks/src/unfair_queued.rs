@@ -108,63 +108,34 @@ impl RawLock for UnfairQueuedLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
-    use core::cell::Cell;
+    use crate::test_stage::Stage;
 
     #[test]
     fn the_word_is_four_bytes() {
         assert_eq!((size_of::<UnfairQueuedLock>(), align_of::<UnfairQueuedLock>()), (4, 4));
     }
 
-    /// All CPUs on one thread: the holder releases after so many pauses of the one that spins.
-    struct Stage {
-        lock: UnfairQueuedLock,
-        waiters: WaitTable,
-        pauses: Cell<u32>,
-    }
-
-    impl Stage {
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            self.pauses.set(self.pauses.get() + 1);
-            if self.pauses.get() == 1 {
-                self.lock.unlock(&self.cpu(0));
-            }
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-    }
-
     #[test]
     fn a_waiter_takes_a_free_lock_from_behind_a_preempted_head() {
-        let (lock, waiters) = (UnfairQueuedLock::new(), WaitTable::new());
-        let stage = Stage { lock, waiters, pauses: Cell::new(0) };
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
-        let nodes = &stage.waiters.nodes;
+        let stage = Stage::new(UnfairQueuedLock::new(), |stage, _| {
+            if stage.pauses.get() == 1 {
+                stage.unlock(0);
+            }
+        });
+        assert!(!stage.lock(0).slow);
+        let (queue, nodes) = (&stage.lock.queue, &stage.waiters.nodes);
         let heads = [1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
         for head in heads {
-            stage.lock.queue.join_linked(nodes, head);
+            queue.join_linked(nodes, head);
         }
-        assert!(stage.lock.lock(&stage.cpu(3)).slow);
+        assert!(stage.lock(3).slow);
         assert_eq!(stage.pauses.get(), 2 * TRY_EVERY, "the second behind the head");
-        assert!(stage.lock.is_contended(), "the others still queue");
+        assert!(stage.is_contended(), "the others still queue");
         let link = || panic!("all are linked");
-        assert_eq!(stage.lock.queue.leave(nodes, heads[0], link), Some(heads[1]));
+        assert_eq!(queue.leave(nodes, heads[0], link), Some(heads[1]));
         nodes.make_head(heads[1]);
-        assert_eq!(stage.lock.queue.leave(nodes, heads[1], link), None);
-        stage.lock.unlock(&stage.cpu(3));
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        assert_eq!(queue.leave(nodes, heads[1], link), None);
+        stage.unlock(3);
+        assert!(stage.tries(1));
     }
 }
