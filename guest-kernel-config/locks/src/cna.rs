@@ -1,10 +1,11 @@
 //! A queue that serves the waiters of one socket first.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::handed::{ALONE, HandedQueue};
 use crate::node::{Gate, NodeId, Nodes};
-use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::sync::{AtomicU16, Ordering};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Handovers in a row that may pass over a waiter that came earlier. The cache lines of the lock and of its data
 /// move to another socket once in so many handovers.
@@ -45,18 +46,6 @@ impl CnaLock {
     pub const fn new() -> Self {
         let [first_aside, last_aside, local] = [const { AtomicU16::new(0) }; 3];
         Self { queue: HandedQueue::new(), first_aside, last_aside, local }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let waited = self.queue.wait(cpu, |nodes, me| nodes.set_socket(me, cpu.pv.socket()));
-        if let Some(me) = waited {
-            self.choose_next(cpu, me);
-            nodes.end(me);
-        }
     }
 
     /// The holder, whose node is `me`, chooses who is next.
@@ -127,29 +116,34 @@ fn nearest(nodes: &Nodes, first: NodeId, socket: u16) -> Option<(Option<NodeId>,
     Some((before, node))
 }
 
-impl RawLock for CnaLock {
+impl Ticketless for CnaLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::TimesFromQueue(LOCAL as u32 + 1);
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.queue.take_free(), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.queue.take_free()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let waited = self.queue.wait(cpu, |nodes, me| nodes.set_socket(me, cpu.pv.socket()));
+        if let Some(me) = waited {
+            self.choose_next(cpu, me);
+            nodes.end(me);
+        }
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.queue.take_free())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         if let Some(next) = self.queue.next_or_free(|| cpu.pv.spin_hint()) {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     crate::handed::waiters_of_handed_queue!(queue);
@@ -161,6 +155,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::MAX_CPUS;
     use crate::test_stage::Stage;
 
     #[test]

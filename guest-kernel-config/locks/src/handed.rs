@@ -100,29 +100,16 @@ impl HandedQueue {
         prepare: impl FnOnce(&Nodes, NodeId),
     ) -> Option<NodeId> {
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
         let Some(me) = nodes.begin(cpu.id) else {
-            self.wait_outside(cpu, &mut looks, || self.take_free());
+            acquire::wait_outside(self, cpu, || self.take_free());
             return None;
         };
         prepare(nodes, me);
         if self.join(cpu, me) {
-            looks.until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
             self.begin_turn();
         }
         Some(me)
-    }
-
-    /// A nested handler, and all nodes of its CPU are in use: it waits outside of the queue, until
-    /// `take_free`.
-    pub(crate) fn wait_outside<P: Pv, W: Watch>(
-        &self,
-        cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
-        take_free: impl Fn() -> bool,
-    ) {
-        cpu.watch.queued(LockKey::of(self).address(), None);
-        looks.until(cpu, None, take_free);
     }
 
     /// The lock's own `next` takes the place of the holder's node `me`.

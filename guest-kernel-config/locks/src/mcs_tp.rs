@@ -1,11 +1,12 @@
 //! The lock of Mellor-Crummey and Scott, with waiters that show that they run.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
+use crate::halt::Waits;
 use crate::handed::HandedQueue;
 use crate::node::{Gate, NodeId};
-use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
+use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
 /// open gate is ([`Awaited`]).
@@ -47,38 +48,11 @@ impl McsTpLock {
         Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
-    /// Takes the lock if it is free.
-    #[inline]
-    fn take_free<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
-        let is_taken = self.queue.take_free();
-        if is_taken {
-            self.own(cpu);
-        }
-        is_taken
-    }
-
     /// The calling CPU has got the lock.
     #[inline]
     fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.since.store(cpu.pv.ticks(), Ordering::Relaxed);
         self.owner.store(cpu.id as u16 + 1, Ordering::Relaxed);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            return self.queue.wait_outside(cpu, &mut looks, || self.take_free(cpu));
-        };
-        while !self.queue_once(cpu, &mut looks, me) {
-            nodes.renew(me);
-        }
-        self.own(cpu);
-        self.queue.stand_in(cpu, me);
-        nodes.end(me);
     }
 
     /// Queues until the CPU of `me` has the lock, which is `true`, or was passed over.
@@ -144,30 +118,44 @@ impl McsTpLock {
     }
 }
 
-impl RawLock for McsTpLock {
+impl Ticketless for McsTpLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.take_free(cpu), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+        let is_taken = self.queue.take_free();
+        if is_taken {
+            self.own(cpu);
+        }
+        is_taken
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        };
+        while !self.queue_once(cpu, &mut looks, me) {
+            nodes.renew(me);
+        }
+        self.own(cpu);
+        self.queue.stand_in(cpu, me);
+        nodes.end(me);
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.take_free(cpu))
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let first = self.queue.next_or_free(|| cpu.pv.spin_hint());
         if let Some(next) = first.and_then(|first| self.first_running(cpu, first)) {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     crate::handed::waiters_of_handed_queue!(queue);

@@ -1,13 +1,14 @@
 //! A queued lock that names its holder, with a bound on steals.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::node::NodeId;
 use crate::owned::{Owned, confer};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Looks between two times that a waiter asks whether the one that it waits for has a CPU.
 const CONFER_EVERY: u32 = 1000;
@@ -36,26 +37,6 @@ impl OwnerConferLock {
     /// A free lock.
     pub const fn new() -> Self {
         Self { word: Owned::new(), queue: Queue::new(), head: AtomicU16::new(0) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return self.wait_until(cpu, &mut looks, || self.word.steal(cpu.id));
-        };
-        if self.queue.join_behind(nodes, me).is_none() {
-            self.name_head(cpu.id);
-        }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        self.wait_until(cpu, &mut looks, || nodes.is_head(me));
-        self.wait_until(cpu, &mut looks, || self.word.take(cpu.id));
-        self.leave(cpu, me);
     }
 
     /// Looks until `is_over`, and now and then gives its turn to the CPU that it waits for.
@@ -103,26 +84,39 @@ impl OwnerConferLock {
     }
 }
 
-impl RawLock for OwnerConferLock {
+impl Ticketless for OwnerConferLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::TimesFromQueue(4);
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.word.steal(cpu.id), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+        self.word.steal(cpu.id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address(), None);
+            return self.wait_until(cpu, &mut looks, || self.word.steal(cpu.id));
+        };
+        if self.queue.join_behind(nodes, me).is_none() {
+            self.name_head(cpu.id);
+        }
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        self.wait_until(cpu, &mut looks, || nodes.is_head(me));
+        self.wait_until(cpu, &mut looks, || self.word.take(cpu.id));
+        self.leave(cpu, me);
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.word.steal(cpu.id))
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.word.release(self.queue.is_empty());
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     crate::queue::waiters_of_queue!(word);

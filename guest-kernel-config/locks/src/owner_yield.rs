@@ -1,13 +1,14 @@
 //! A queued lock that names its holder, to whom waiters yield along the queue.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::node::NodeId;
 use crate::owned::{Owned, confer};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Looks of a newcomer at the word before it queues.
 const STEAL_LOOKS: u32 = 32;
@@ -49,35 +50,6 @@ impl OwnerYieldLock {
     #[inline]
     fn steal(&self, cpu: usize) -> bool {
         self.must_queue.load(Ordering::Relaxed) == 0 && self.word.take(cpu)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        if self.look(cpu, &mut looks, STEAL_LOOKS, || self.steal(cpu.id)) {
-            return;
-        }
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
-            return;
-        };
-        nodes.unname(me);
-        let before = self.queue.join_behind(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        if let Some(before) = before {
-            Self::wait_behind(cpu, &mut looks, before, me);
-        }
-        if !self.look(cpu, &mut looks, HEAD_LOOKS, || self.take_as_head(cpu, me)) {
-            self.must_queue.store(1, Ordering::Relaxed);
-            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
-            self.must_queue.store(0, Ordering::Relaxed);
-        }
-        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 
     /// Looks at most so often until `is_over`, and gives its turn to a holder without a CPU; `true`:
@@ -132,26 +104,48 @@ impl OwnerYieldLock {
     }
 }
 
-impl RawLock for OwnerYieldLock {
+impl Ticketless for OwnerYieldLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.steal(cpu.id), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+        self.steal(cpu.id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        if self.look(cpu, &mut looks, STEAL_LOOKS, || self.steal(cpu.id)) {
+            return;
+        }
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address(), None);
+            while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
+            return;
+        };
+        nodes.unname(me);
+        let before = self.queue.join_behind(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        if let Some(before) = before {
+            Self::wait_behind(cpu, &mut looks, before, me);
+        }
+        if !self.look(cpu, &mut looks, HEAD_LOOKS, || self.take_as_head(cpu, me)) {
+            self.must_queue.store(1, Ordering::Relaxed);
+            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
+            self.must_queue.store(0, Ordering::Relaxed);
+        }
+        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.steal(cpu.id))
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.word.release(true);
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     crate::queue::waiters_of_queue!(word);

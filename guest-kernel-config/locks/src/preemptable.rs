@@ -1,6 +1,6 @@
 //! The preemptable ticketlock.
 
-use crate::halt::Waits;
+use crate::halt::{self, Waits};
 use crate::held::Held;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
@@ -243,22 +243,13 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
         let key = self.key();
         let next = self.head().wrapping_add(Self::INC);
         self.head.store(next, Ordering::Relaxed);
-        if !(PV && P::ENABLED) {
+        let is_awaited = if PV && P::ENABLED {
+            self.held.release_clearing()
+        } else {
             self.held.release_plain();
-            cpu.watch.released();
-            return Released::default();
-        }
-        let is_awaited = self.held.release_clearing();
-        if !is_awaited {
-            cpu.watch.released();
-            return Released::default();
-        }
-        // Before the search, so that the time since the release includes it.
-        cpu.watch.before_kick(key.address(), None);
-        cpu.watch.released();
-        let released = Self::kick_one(cpu, key, next);
-        cpu.watch.kicked();
-        released
+            false
+        };
+        halt::after_release(cpu, key, is_awaited, || Self::kick_one(cpu, key, next))
     }
 
     fn is_contended(&self) -> bool {

@@ -1,13 +1,13 @@
 //! The PV queued lock.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Place, Pv, Released, Watch, settle};
 
 /// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
 /// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
@@ -41,22 +41,6 @@ impl PvQueuedLock {
 
     fn key(&self) -> LockKey {
         LockKey::of(self)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
-        settle(cpu);
-        let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
-            return self.wait_without_node(cpu);
-        };
-        let nodes = &cpu.waiters.nodes;
-        self.queue.join(nodes, me);
-        cpu.watch.queued(self.key().address(), Some(nodes.awaited(me)));
-        let mut looks = Looks::new(&cpu.watch);
-        self.wait_in_queue(cpu, me, waits, &mut looks);
-        self.wait_as_head(cpu, me, waits, &mut looks);
-        self.leave(cpu, me);
     }
 
     /// For nested handlers that have used up all of the CPU's nodes.
@@ -147,12 +131,43 @@ impl PvQueuedLock {
         }
         nodes.end(me);
     }
+}
 
-    /// Kicks the head of the queue, after a release that a waiter awaited. Only the lock's key is
-    /// left: the lock may be freed memory.
+impl Ticketless for PvQueuedLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+
+    #[inline]
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.held.take_unreserved()
+    }
+
     #[cold]
     #[inline(never)]
-    fn kick_head<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        settle(cpu);
+        let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
+            return self.wait_without_node(cpu);
+        };
+        let nodes = &cpu.waiters.nodes;
+        self.queue.join(nodes, me);
+        cpu.watch.queued(self.key().address(), Some(nodes.awaited(me)));
+        let mut looks = Looks::new(&cpu.watch);
+        self.wait_in_queue(cpu, me, waits, &mut looks);
+        self.wait_as_head(cpu, me, waits, &mut looks);
+        self.leave(cpu, me);
+    }
+
+    #[inline]
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        let is_awaited = self.held.release_reserved();
+        P::ENABLED && is_awaited
+    }
+
+    /// Kicks the head of the queue.
+    #[cold]
+    #[inline(never)]
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
         let mut kicks = 0;
         for (waiter, level) in cpu.waiters.awaiting(lock) {
             if cpu.waiters.nodes.is_head(NodeId::new(waiter, level)) {
@@ -162,46 +177,6 @@ impl PvQueuedLock {
             }
         }
         Released { kicks }
-    }
-}
-
-impl RawLock for PvQueuedLock {
-    const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
-
-    #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let mut waits = Waits::default();
-        let slow = !self.held.take_unreserved();
-        if slow {
-            self.wait(cpu, &mut waits);
-            waits.give_back(cpu);
-        }
-        cpu.watch.taken(self.key().address(), None);
-        Taken { slow, halts: waits.halts, ticket: None }
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.held.take_unreserved())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        let key = self.key();
-        let is_awaited = self.held.release_reserved();
-        if !(P::ENABLED && is_awaited) {
-            cpu.watch.released();
-            return Released::default();
-        }
-        // Before the search, so that the time since the release includes it.
-        cpu.watch.before_kick(key.address(), None);
-        cpu.watch.released();
-        let released = Self::kick_head(cpu, key);
-        cpu.watch.kicked();
-        released
     }
 
     crate::queue::waiters_of_queue!(held);

@@ -1,12 +1,13 @@
 //! The unfair queued lock.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
+use crate::halt::Waits;
 use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Looks between two tries of the waiter behind the head.
 const TRY_EVERY: u32 = 8;
@@ -35,26 +36,6 @@ impl UnfairQueuedLock {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return looks.until(cpu, None, || self.held.take());
-        };
-        let is_behind = self.queue.join_linked(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
-        if !is_taken {
-            looks.until(cpu, None, || self.held.take());
-        }
-        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
-    }
-
     /// Tries now and then until `me` is the head. `true`: the caller has the lock before.
     fn try_behind<P: Pv, W: Watch>(
         &self,
@@ -80,26 +61,37 @@ impl UnfairQueuedLock {
     }
 }
 
-impl RawLock for UnfairQueuedLock {
+impl Ticketless for UnfairQueuedLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.held.take(), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.held.take()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let Some(me) = nodes.begin(cpu.id) else {
+            return acquire::wait_outside(self, cpu, || self.held.take());
+        };
+        let mut looks = Looks::new(&cpu.watch);
+        let is_behind = self.queue.join_linked(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
+        if !is_taken {
+            looks.until(cpu, None, || self.held.take());
+        }
+        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.held.take())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.held.release_plain();
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     crate::queue::waiters_of_queue!(held);

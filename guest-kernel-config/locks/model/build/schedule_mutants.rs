@@ -35,8 +35,8 @@ pub const SCHEDULE_MUTANTS: &[Mutant] = &[
         rule: "flag and last look are one step",
         edits: &[(
             "flexguard",
-            "let mut halt = self.held.await_release();",
-            "let _ = self.held.await_release(); let mut halt = true;",
+            "|| self.held.await_release()",
+            "|| { self.held.await_release(); true }",
         )],
         ..shuttle("FlexGuardLock")
     },
@@ -91,8 +91,8 @@ pub const SCHEDULE_MUTANTS: &[Mutant] = &[
         rule: "flag and last look are one step",
         edits: &[(
             "restricted",
-            "let mut halt = !self.has_room_beside(seen / ONE, &cpu.handoff);",
-            "let _ = seen; let mut halt = true;",
+            "!self.has_room_beside(seen / ONE, &cpu.handoff)",
+            "{ let _ = seen; true }",
         )],
         ..shuttle("RestrictedTicketLock")
     },
