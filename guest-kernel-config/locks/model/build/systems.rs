@@ -42,11 +42,7 @@ pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
             sources: read(library.iter().cloned().chain([latch.clone(), file("machine", "src")]))?,
             mutants: spin.into_iter().flatten().collect(),
         },
-        sleeping(
-            "mutex",
-            &library,
-            &["baseline", "one_spinner", "queued", "read_first", "sleepers"],
-        )?,
+        sleeping("mutex", &library, &["one_spinner", "queued", "sleepers", "unlimited"])?,
         sleeping("counter", &library, &["gated", "locals", "locked", "sequence"])?,
         sleeping("lockref", &library, &["word"])?,
         System {
