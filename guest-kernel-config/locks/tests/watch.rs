@@ -94,7 +94,8 @@ impl<L: RawLock + Default> Stage<L> {
         self.lock(0);
         assert_eq!(self.steps.take(), [(0, Entering), (0, Step::Taken(0))]);
         self.release.set(Some(release));
-        assert!(self.lock(1).slow);
+        let taken = self.lock(1);
+        assert_eq!((taken.slow, taken.halts), (true, self.halts.get()));
         let steps = self.steps.take();
         self.unlock(1);
         assert_eq!(self.steps.take(), [(1, Released)], "no CPU is left to kick");

@@ -6,7 +6,7 @@ use super::{
     core::State,
     log::{Turn, TurnEnd},
     policy::POLICIES,
-    testing::{by, core_of, free, holding, new_core, recording_of, tell, waiting},
+    testing::{by, core_of, free, holding, members, new_core, recording_of, tell, waiting},
     world::{World, WorldStep, make_core, step},
     *,
 };
@@ -209,7 +209,7 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
 
 #[test]
 fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
-    let mut core = new_core("rr", &[0, 0], 1);
+    let mut core = new_core("rr", &members(&[0, 0]), 1, None);
     tell(&mut core, 1, Event::Started, 1);
     tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 2);
     assert_eq!(core.state(VcpuIndex(0)), State::New, "a kick starts no vCPU");
@@ -230,17 +230,6 @@ fn the_vcpu_of_a_handover_runs_on_the_slot_that_was_left() {
         "slot 0 is free too, but its CPU sleeps"
     );
     assert_eq!(core.state(VcpuIndex(1)), State::Halted);
-}
-
-#[test]
-fn a_kicker_makes_way_on_its_own_slot() {
-    let mut core = core_of("kick-boost", &[0; 4], 2);
-    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
-    assert_eq!(
-        tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30),
-        [Action::Grant(VcpuIndex(0), SlotId(1))]
-    );
-    assert_eq!(core.state(VcpuIndex(1)), State::Ready);
 }
 
 #[test]

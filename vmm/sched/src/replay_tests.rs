@@ -6,9 +6,9 @@ use hypercalls::telemetry::Point;
 use super::{
     accounting::Totals,
     core::State,
-    log::{Log, Turn, TurnEnd},
-    policy::{Divergence, Setup},
-    testing::{SLICE, by, free, holding, recording_of, waiting},
+    log::{Turn, TurnEnd},
+    policy::Divergence,
+    testing::{SLICE, by, free, holding, members, new_core, recording_of, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -19,11 +19,8 @@ fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
 }
 
 fn core_of(policy: &str, vcpus: usize, slots: usize, turns: &[Turn]) -> Core {
-    let (vms, recording) = (vec![0; vcpus], recording_of(vcpus, slots, turns));
-    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 1, recording: Some(&recording) };
-    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-    let members = vec![Member { vm: 0, weight: 1024 }; vcpus];
-    Core::new(&members, slots, policy, Log::new())
+    let recording = recording_of(vcpus, slots, turns);
+    new_core(policy, &members(&vec![0; vcpus]), slots, Some(&recording))
 }
 
 /// A replay on one slot whose vCPUs have started, at time 0.

@@ -36,18 +36,45 @@ pub(super) fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Ac
     actions.into_iter().filter(|action| !matches!(action, Action::Sample(_))).collect()
 }
 
+/// A vCPU of each of these machines.
+pub(super) fn members(vms: &[u32]) -> Vec<Member> {
+    vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect()
+}
+
 /// A core whose vCPUs have not started.
-pub(super) fn new_core(policy: &str, vms: &[u32], slots: usize) -> Core {
-    let setup = Setup { vms, slots, slice: SLICE, seed: 1, recording: None };
+pub(super) fn new_core(
+    policy: &str,
+    members: &[Member],
+    slots: usize,
+    recording: Option<&Recording>,
+) -> Core {
+    let vms: Vec<u32> = members.iter().map(|member| member.vm).collect();
+    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 1, recording };
     let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-    let members: Vec<Member> = vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect();
-    Core::new(&members, slots, policy, Log::new())
+    Core::new(members, slots, policy, Log::new())
+}
+
+/// A core whose vCPUs run or are ready.
+pub(super) fn started(policy: &str, members: &[Member], slots: usize) -> Core {
+    let mut core = new_core(policy, members, slots, None);
+    (0..members.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
+    core
 }
 
 pub(super) fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
-    let mut core = new_core(policy, vms, slots);
-    (0..vms.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
-    core
+    started(policy, &members(vms), slots)
+}
+
+/// In KVM's HLT, `distance` releases from being served.
+pub(super) fn in_hlt(distance: u16) -> Observation {
+    let activity = LockActivity::Waiting {
+        lock: LockId(9),
+        ticket: 4,
+        distance: Some(distance),
+        since: Nanos(1),
+        halted: true,
+    };
+    Observation { mode: Mode::Kernel, activity }
 }
 
 pub(super) fn waiting(ticket: u16, distance: u16, since: u64) -> Observation {

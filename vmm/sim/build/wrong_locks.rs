@@ -59,26 +59,15 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
         name: "every thousandth holder releases too early",
         lock: "TestAndSetLock",
         caught: "NotExclusive",
-        edits: &[
-            (
-                "held.rs",
-                "    /// Is it held? Relaxed: a hint.\n",
-                "    /// Releases the lock if its count says so.
-                 pub(crate) fn release_at_times(&self) {
-                     if self.0.load(Ordering::Relaxed) / RELEASE % 1_000 == 999 {
-                         self.release_plain();
-                     }
-                 }
-
-                 /// Is it held? Relaxed: a hint.\n",
-            ),
-            (
-                "test_and_set.rs",
-                "        Taken { slow, ..Taken::default() }\n",
-                "        self.0.release_at_times();
-                 Taken { slow, ..Taken::default() }\n",
-            ),
-        ],
+        edits: &[(
+            "held.rs",
+            "        self.take_without(HELD)\n",
+            "        let is_taken = self.take_without(HELD);
+             if is_taken && self.0.load(Ordering::Relaxed) / RELEASE % 1_000 == 999 {
+                 self.release_plain();
+             }
+             is_taken\n",
+        )],
     },
     WrongLock {
         name: "the kick after a wrap goes to the releaser",
@@ -155,8 +144,9 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
         caught: "Bypass",
         edits: &[(
             "queued.rs",
-            "|| self.take_idle(), || self.wait(cpu)",
-            "|| self.take_idle() || cpu.id == 0 && self.held.take(), || self.wait(cpu)",
+            "_: &Cpu<'_, P, W>) -> bool {\n        self.queue.is_empty() && self.held.take()",
+            "cpu: &Cpu<'_, P, W>) -> bool {
+                 (self.queue.is_empty() || cpu.id == 0) && self.held.take()",
         )],
     },
 ];

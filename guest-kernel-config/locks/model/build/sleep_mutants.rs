@@ -1,44 +1,17 @@
 //! Mutants of mutexes, counters and lockrefs. The name begins with the system and a colon; an edit
 //! names a file of the system or of the spinlocks that it uses.
 
-use crate::mutants::Mutant;
+use crate::mutants::{Mutant, loom, shuttle};
 
-/// A check that the product is known to fail.
-pub struct Hole {
-    /// The system, a colon, and a name.
-    pub name: &'static str,
-    /// The rule that is broken.
-    pub rule: &'static str,
-    /// The engine that finds it.
-    pub engine: &'static str,
-    /// The constant with the checks that find it.
-    pub checks: &'static str,
-}
-
-const LOOM: &str = "loom";
-const SHUTTLE: &str = "shuttle";
-
-/// The known holes.
-pub const HOLES: &[Hole] = &[
-    Hole {
-        name: "counter: the hole of the sequence",
-        rule: "the patch's review: a fold counts twice",
-        engine: LOOM,
-        checks: "HOLE",
-    },
-    Hole {
-        name: "counter: the hole of the sequence, by chance",
-        rule: "the patch's review: a fold counts twice",
-        engine: SHUTTLE,
-        checks: "HOLE",
-    },
+/// Checks that counters are known to fail, each with the engine that finds it.
+pub const HOLES: [(&str, &str); 2] = [
+    ("counter: the hole of the sequence", "loom"),
+    ("counter: the hole of the sequence, by chance", "shuttle"),
 ];
 
-pub const MUTANTS: &[Mutant] = &[
+pub const SLEEP_MUTANTS: &[Mutant] = &[
     Mutant {
         name: "mutex: sleep without the last look",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "list, then word",
         edits: &[(
             "mutex",
@@ -55,18 +28,16 @@ pub const MUTANTS: &[Mutant] = &[
             is_mine = self.take_as_sleeper(taken);
         }",
         )],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: wakeup dropped",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "a release wakes the first",
         edits: &[("mutex", "cpu.pv.unlock_kick(first);", "let _ = first;")],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: sleeper woken before the word is free",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "word, then list",
         edits: &[
             (
@@ -80,51 +51,46 @@ pub const MUTANTS: &[Mutant] = &[
                 "            kicks += 1;\n        }\n        self.word.store(FREE, Ordering::Release);\n        kicks",
             ),
         ],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: taker forgets sleepers",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "negative while a CPU sleeps",
         edits: &[("mutex", "if self.sleepers.is_empty() {", "if true {")],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: sleeper does not mark the word",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "negative while a CPU sleeps",
         edits: &[(
             "mutex",
             "self.word.swap(AWAITED, Ordering::Acquire) == FREE",
             "self.word.compare_exchange(FREE, AWAITED, Ordering::Acquire, Ordering::Relaxed).is_ok()",
         )],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: release orders nothing",
-        harmless: None,
-        engine: LOOM,
         rule: "the release has release order",
         edits: &[(
             "mutex",
             "self.word.fetch_add(1, Ordering::Release)",
             "self.word.fetch_add(1, Ordering::Relaxed)",
         )],
+        ..loom("mutex")
     },
     Mutant {
         name: "mutex: take without a look",
-        harmless: None,
-        engine: LOOM,
         rule: "taking has acquire order",
         edits: &[(
             "mutex",
             "self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)",
             "self.word.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed)",
         )],
+        ..loom("mutex")
     },
     Mutant {
         name: "mutex: record published after the list is left",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "a handler gives the kick back",
         edits: &[(
             "mutex",
@@ -133,36 +99,32 @@ pub const MUTANTS: &[Mutant] = &[
             "        self.sleepers.unlock(cpu);
         let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);",
         )],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: kick owed in its sleep",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "fuse: a debt is paid before a sleep",
         edits: &[("mutex/sleepers", "        settle(cpu);\n", "")],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: abandoned node not skipped",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "queue: no node is left behind",
         edits: &[(
             "mutex/queued",
             "Some(next) if !cpu.waiters.links(next).grant() => node = next,",
             "Some(next) if !cpu.waiters.links(next).grant() => return,",
         )],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "mutex: turn missed by a leaving spinner",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "queue: a granted turn is taken",
         edits: &[("mutex/queued", "!links.abandon()", "{ links.abandon(); false }")],
+        ..shuttle("mutex")
     },
     Mutant {
         name: "counter: gate read before it is announced",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "gates: announce, then look",
         edits: &[(
             "counter/gated",
@@ -172,18 +134,16 @@ pub const MUTANTS: &[Mutant] = &[
             self.folds.fetch_add(1, Ordering::SeqCst);
             if is_open {",
         )],
+        ..shuttle("counter")
     },
     Mutant {
         name: "counter: sum does not wait for folds",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "gates: a sum waits",
         edits: &[("counter/gated", "while self.folds.load(Ordering::SeqCst) != 0", "while false")],
+        ..shuttle("counter")
     },
     Mutant {
         name: "counter: gates without a total order",
-        harmless: None,
-        engine: LOOM,
         rule: "gates: at least one sees the other",
         edits: &[
             (
@@ -197,22 +157,20 @@ pub const MUTANTS: &[Mutant] = &[
                 "while self.folds.load(Ordering::Acquire) != 0",
             ),
         ],
+        ..loom("counter")
     },
     Mutant {
         name: "counter: fold leaves without release",
-        harmless: None,
-        engine: LOOM,
         rule: "gates: a sum sees the folds before it",
         edits: &[(
             "counter/gated",
             "self.folds.fetch_sub(1, Ordering::Release)",
             "self.folds.fetch_sub(1, Ordering::Relaxed)",
         )],
+        ..loom("counter")
     },
     Mutant {
         name: "counter: part reset after the lock",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "lock: a fold is one step",
         edits: &[(
             "counter/locked",
@@ -221,11 +179,10 @@ pub const MUTANTS: &[Mutant] = &[
             "        let released = self.lock.unlock(cpu);
         self.locals.reset(cpu.id);",
         )],
+        ..shuttle("counter")
     },
     Mutant {
         name: "counter: sequence moves after the reset",
-        harmless: None,
-        engine: LOOM,
         rule: "sequence: a reset part is noticed",
         edits: &[
             (
@@ -240,68 +197,60 @@ pub const MUTANTS: &[Mutant] = &[
         self.shared.folds.fetch_add(1, Ordering::Release);",
             ),
         ],
+        ..loom("counter")
     },
     Mutant {
         name: "counter: sum never restarts",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "sequence: a fold in between counts",
         edits: &[("counter/sequence", "is_alone.then(||", "(is_alone | true).then(||")],
+        ..shuttle("counter")
     },
     Mutant {
         name: "counter: parts read without acquire",
-        harmless: None,
-        engine: LOOM,
         rule: "sequence: a reset part is noticed",
         edits: &[(
             "counter/locals",
             "part.0.load(Ordering::Acquire)",
             "part.0.load(Ordering::Relaxed)",
         )],
+        ..loom("counter")
     },
     Mutant {
         name: "lockref: count changed while locked",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "a held lock keeps the count",
         edits: &[("lockref", "if seen.is_locked() {", "if false {")],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: no last look",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "flag, then word",
         edits: &[(
             "lockref",
             "if self.0.set_flag().served() != ticket {",
             "self.0.set_flag();\n        {",
         )],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: wakeup dropped",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "a flagged release kicks",
         edits: &[("lockref", "cpu.pv.unlock_kick(*waiter)", "()")],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: nested kick not given back",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "a handler gives the kick back",
         edits: &[("lockref", "if was_nested {", "if false {")],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: handler in the middle of a publication",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "a record is as it was after a handler",
         edits: &[("wait", "        waiter.want.store(outer.want, Ordering::Release);\n", "")],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: death not checked under the lock",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "the dead stay dead",
         edits: &[(
             "lockref",
@@ -310,38 +259,36 @@ pub const MUTANTS: &[Mutant] = &[
             "        counted.kicks += self.release(cpu, now.unwrap_or(count + 1));
         (counted, true)",
         )],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: last reference seen before the lock",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "the count is read under the lock",
         edits: &[(
             "lockref",
             "let Some(now) = less(self.count()) else { return Put::Locked(counted) };",
             "let Some(now) = None else { return Put::Locked(counted) };",
         )],
+        ..shuttle("lockref")
     },
     Mutant {
         name: "lockref: count changed without order",
-        harmless: None,
-        engine: LOOM,
         rule: "the last put sees the others' writes",
         edits: &[(
             "lockref/word",
             "compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)",
             "compare_exchange(from.0, to.0, Ordering::Relaxed, Ordering::Acquire)",
         )],
+        ..loom("lockref")
     },
     Mutant {
         name: "lockref: word read after the release",
-        harmless: None,
-        engine: SHUTTLE,
         rule: "freed memory is not touched",
         edits: &[(
             "lockref/word",
             "(Snapshot(old).is_flagged(), next)",
             "let _ = old; (self.load(Ordering::Acquire).is_flagged(), next)",
         )],
+        ..shuttle("lockref")
     },
 ];

@@ -1,6 +1,5 @@
 //! A lock under test, and the data that it protects.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
@@ -30,23 +29,6 @@ impl<L: RawLock + Default + Sync> Bench<L> {
     pub fn cpu<W: Watch>(&self, id: usize, spin_threshold: u32, watch: W) -> Cpu<'_, Threads, W> {
         let (pv, waiters, handoff) = (&self.pv, &self.waiters, Handoff::default());
         Cpu { id, spin_threshold, pv, waiters, watch, handoff }
-    }
-
-    /// Runs `part` on `count` CPUs in parallel.
-    pub fn run<W: Watch>(
-        &self,
-        count: usize,
-        spin_threshold: u32,
-        watch: impl Fn() -> W + Sync,
-        part: impl Fn(&Cpu<'_, Threads, W>) + Sync,
-    ) {
-        let start = Barrier::new(count);
-        super::run(&self.pv, count, |id| {
-            let cpu = self.cpu(id, spin_threshold, watch());
-            start.wait();
-            part(&cpu);
-        });
-        assert_eq!(self.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
     }
 
     /// With the lock `taken`: runs the critical section and releases the lock.

@@ -1,7 +1,7 @@
 //! CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
 
 pub mod bench;
-#[path = "../progress/mod.rs"]
+pub mod grammar;
 mod progress;
 
 use std::io::Write;

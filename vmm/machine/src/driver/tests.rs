@@ -30,29 +30,14 @@ const STEPS: u32 = 150;
 /// Exceeded only by a hang, not by a slow machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A vCPU whose location is unknown.
-struct Nowhere;
-
-impl Stopped for Nowhere {
-    fn is_in_user_mode(&self) -> Option<bool> {
-        None
-    }
-
-    fn observed_activity(&self) -> LockActivity {
-        LockActivity::Unknown
-    }
-
-    fn is_in_hlt(&self) -> bool {
-        false
-    }
+/// A vCPU in KVM's HLT, or one whose location is unknown.
+struct Seen {
+    is_in_hlt: bool,
 }
 
-/// A vCPU in KVM's HLT.
-struct InHlt;
-
-impl Stopped for InHlt {
+impl Stopped for Seen {
     fn is_in_user_mode(&self) -> Option<bool> {
-        Some(false)
+        self.is_in_hlt.then_some(false)
     }
 
     fn observed_activity(&self) -> LockActivity {
@@ -60,7 +45,7 @@ impl Stopped for InHlt {
     }
 
     fn is_in_hlt(&self) -> bool {
-        true
+        self.is_in_hlt
     }
 }
 
@@ -161,7 +146,7 @@ impl World {
             match (interrupted, rng.below(9)) {
                 (true, _) => {
                     self.stops.fetch_add(1, SeqCst);
-                    gate.interrupted(id, &Nowhere);
+                    gate.interrupted(id, &Seen { is_in_hlt: false });
                 }
                 (_, 0..3) => self.halt(vm, id),
                 (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
@@ -198,7 +183,7 @@ impl World {
             if !signalled {
                 return gate.came_out(id);
             }
-            gate.interrupted(id, &InHlt);
+            gate.interrupted(id, &Seen { is_in_hlt: true });
         }
     }
 

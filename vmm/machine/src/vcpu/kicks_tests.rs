@@ -26,35 +26,10 @@ struct Threads {
     has_halt: bool,
 }
 
-/// The type of a scheduler that does not exist.
-enum NoScheduler {}
-
-impl HaltScheduler for NoScheduler {
-    fn halt(&self, _: VcpuId) {
-        match *self {}
-    }
-
-    fn hand_over(&self, _: VcpuId, _: VcpuId) {
-        match *self {}
-    }
-
-    fn wake(&self, _: VcpuId, _: Option<VcpuId>) {
-        match *self {}
-    }
-
-    fn kicked_unparked(&self, _: VcpuId, _: Option<VcpuId>) {
-        match *self {}
-    }
-
-    fn stop(&self) {
-        match *self {}
-    }
-}
-
 impl Host for Threads {
-    type Scheduler = NoScheduler;
+    type Scheduler = dyn HaltScheduler;
 
-    fn scheduler(&self) -> Option<&NoScheduler> {
+    fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
         None
     }
 
