@@ -1,5 +1,5 @@
-//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), passes its
-//! output and exit status to the VMM, and contains the workloads as applets.
+//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), and passes its
+//! output and exit status to the VMM.
 //!
 //! Freestanding: no libc, one thread, system calls through rustix.
 
@@ -8,7 +8,6 @@
 
 extern crate alloc;
 
-mod applets;
 mod child;
 mod command;
 mod console;
@@ -24,19 +23,14 @@ mod shell;
 mod stdin;
 mod syscall;
 
-use core::ffi::CStr;
-
 use machine::Platform;
 
-/// Runs the applet or the init; `words` are argv. Returns the exit status.
-fn run(words: &[&CStr]) -> i32 {
-    if let Some(status) = applets::run(words) {
-        return status;
-    }
+/// Returns the exit status of any process but the first.
+fn run() -> i32 {
     if rustix::process::getpid().is_init() {
         init()
     }
-    report::error(format_args!("not an applet, and not process 1; applets: lockbench, lockstats"));
+    report::error(format_args!("this is not process 1"));
     2
 }
 
