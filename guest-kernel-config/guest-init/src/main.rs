@@ -25,6 +25,9 @@ mod syscall;
 
 use machine::Platform;
 
+/// Exit status if the command cannot even be tried.
+const FAILED: i32 = 255;
+
 /// Returns the exit status of any process but the first.
 fn run() -> i32 {
     if rustix::process::getpid().is_init() {
@@ -43,9 +46,12 @@ fn init() -> ! {
     filesystems::set_up();
     machine.tell_kernel_facts();
     let _serial_line = console::keep_serial_line();
-    let status = match filesystems::read(c"/pvticket/argv") {
-        Some(argv) => command::run(&machine, &argv),
-        None => shell::run(&machine),
+    let (program, ended) = match filesystems::read(c"/pvticket/argv") {
+        Some(argv) => ("the command", command::run(&machine, &argv)),
+        None => ("a shell on the console", shell::run(&machine)),
     };
-    machine.end(status)
+    machine.end(ended.unwrap_or_else(|error| {
+        report::error(format_args!("cannot start {program}: {error}"));
+        FAILED
+    }))
 }
