@@ -155,7 +155,7 @@ host: setup ## Fetch the emulated host's kernel (HOST_KERNEL=7: a 7.x, too), and
 busybox: setup ## Fetch the static busybox of the guest
 	@sh guest-kernel-config/setup.sh --busybox
 
-guest-disk: setup ## Fetch PostgreSQL for the guest's pgbench-table
+guest-disk: setup ## Fetch PostgreSQL for the workload pgbench
 	@sh guest-kernel-config/postgres/fetch.sh
 
 trace-processor: setup ## Fetch Perfetto's trace processor for the tests of traces

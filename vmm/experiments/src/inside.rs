@@ -109,13 +109,15 @@ impl Inside {
         self.take(file, Path::new(CACHE).join(place))
     }
 
-    /// Takes guest kernels along, as the built ones.
+    /// Takes guest kernels along, as the built ones, and the guest disk.
     pub fn take_kernels(&mut self, kernels: &Kernels) -> Kernels {
         let take = |file: &KernelFile| {
             let place = Path::new(CACHE).join(file.kernel.file(file.flavour));
             KernelFile::new(file.kernel, file.flavour, self.take(file.path(), place))
         };
-        kernels.iter().map(take).collect()
+        let taken: Kernels = kernels.iter().map(take).collect();
+        let disk = kernels.guest_disk().map(|disk| self.take_guest_disk(disk));
+        taken.with_guest_disk(disk)
     }
 
     /// Takes busybox along, as the built one, and the list of its applets if there is one.

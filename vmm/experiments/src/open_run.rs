@@ -83,7 +83,7 @@ impl Plan {
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, carriers(&run)?, run.host_kernel);
         let is_simulated = is_simulated(&run.spec);
-        let taken = kernels.iter().map(KernelFile::path).chain(recording.as_deref());
+        let taken = kernels.paths().chain(recording.as_deref());
         workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {

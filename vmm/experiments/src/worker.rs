@@ -267,10 +267,10 @@ fn needs_of(point: &Point) -> Needs {
     Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
 }
 
-/// What cells open: their kernels. Their results go to stdout.
+/// The files that cells open: kernels and the guest disk. Their results go to stdout.
 fn files(kernels: &Kernels) -> Files {
     let mut files = Files::of_guests();
-    files.read.extend(kernels.iter().map(|file| file.path().to_owned()));
+    files.read.extend(kernels.paths().map(Path::to_owned));
     files
 }
 

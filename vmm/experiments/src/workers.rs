@@ -27,9 +27,16 @@ use lab::{
         job::{Bytes, Extras},
     },
 };
-use os::{artifacts::guest_kernel, memory::Memory, streams::say};
+use os::{
+    artifacts::{self, guest_kernel},
+    memory::Memory,
+    streams::say,
+};
 use study::{
-    guest::kernels::{self, KernelFile, Kernels},
+    guest::{
+        kernels::{self, KernelFile, Kernels},
+        workload::GuestWorkload,
+    },
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, PlannedCell},
 };
@@ -121,7 +128,7 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     }
 }
 
-/// The kernels that the cells need; a missing one is an error before anything runs.
+/// The kernels and the guest disk that the cells need; a missing one is an error before anything runs.
 pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
     let mut found = Vec::new();
     for (flavour, named) in
@@ -140,7 +147,10 @@ pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::R
         }
     }
     found.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
-    Ok(found.into_iter().collect())
+    let needs_disk =
+        |point: &Point| point.guest_workload().is_some_and(GuestWorkload::needs_guest_disk);
+    let disk = experiment.points.iter().any(needs_disk).then(artifacts::guest_disk).transpose()?;
+    Ok(found.into_iter().collect::<Kernels>().with_guest_disk(disk))
 }
 
 /// Refuses a named file that says it is another Linux than was asked for. Without that, any will do, and none is read.
@@ -202,7 +212,7 @@ fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
     let guest_memory = |point: &Point| {
         let machine = match point.guest {
             GuestKind::Payload => hypercalls::payload::MEMORY,
-            GuestKind::Linux => LinuxCell::MEMORY.0,
+            GuestKind::Linux => LinuxCell::memory(point).0,
             GuestKind::Sim => 0,
         };
         machine.saturating_mul(point.sizes().count() as u64)

@@ -42,11 +42,12 @@ use study::{
 /// Results are stored cell by cell; --resume continues a run that was ended early.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A spec: a file, or a built-in one: collapse, preemption, schedules, handoffs, seeds, league
+    /// A spec: a file, or a built-in one: collapse, preemption, schedules, handoffs, seeds, league,
+    /// pgbench
     #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
     spec: Option<PathBuf>,
 
-    /// The short form of a built-in spec that has one, as league
+    /// The short form of a built-in spec that has one: league, pgbench
     #[arg(long, requires = "spec")]
     quick: bool,
 

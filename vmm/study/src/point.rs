@@ -248,12 +248,15 @@ impl Point {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
     }
 
+    /// The workload of a Linux guest.
+    pub fn guest_workload(&self) -> Option<GuestWorkload> {
+        GuestWorkload::named(&self.workload).filter(|_| self.guest == GuestKind::Linux)
+    }
+
     /// Are operations counted by one worker on each vCPU? The last vCPU of a hot line only reads.
     pub fn is_by_vcpu(&self) -> bool {
         match self.guest {
-            GuestKind::Linux => {
-                GuestWorkload::named(&self.workload).is_some_and(GuestWorkload::is_by_vcpu)
-            }
+            GuestKind::Linux => self.guest_workload().is_some_and(GuestWorkload::is_by_vcpu),
             GuestKind::Payload | GuestKind::Sim => self.workload != HOT_LINE,
         }
     }

@@ -5,7 +5,7 @@ use study::point::GuestKind;
 
 /// Name and text of each. That of `NAME-sim` is for the guest `sim`, that of `NAME-linux` for `linux`, and `-quick` at the
 /// end is a short form.
-pub const READY: [(&str, &str); 11] = [
+pub const READY: [(&str, &str); 13] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
     ("seeds", include_str!("../../../specs/seeds.toml")),
@@ -17,6 +17,8 @@ pub const READY: [(&str, &str); 11] = [
     ("league-sim", include_str!("../../../specs/league-sim.toml")),
     ("league-sim-quick", include_str!("../../../specs/league-sim-quick.toml")),
     ("league-linux", include_str!("../../../specs/league-linux.toml")),
+    ("pgbench", include_str!("../../../specs/pgbench.toml")),
+    ("pgbench-quick", include_str!("../../../specs/pgbench-quick.toml")),
 ];
 
 /// The name of the form of a built-in spec for this guest, and of its short form if `is_quick`.

@@ -36,6 +36,7 @@ use machine::{
 };
 use study::{
     guest::kernels::{self, Kernels},
+    point::Point,
     store::record::Figures,
     timeline::Timeline,
 };
@@ -64,20 +65,30 @@ impl LinuxCell {
     /// Memory of each machine: enough for the kernel and the per-CPU areas of 128 vCPUs.
     pub const MEMORY: ByteSize = ByteSize::mib(256);
 
+    /// Memory of each machine of this point. PostgreSQL's files are in memory, which takes half of it at most for files: for
+    /// a unit of scale 14.5 MiB of files and as much of buffers, for a client 1.2 MiB and the page tables of the buffers.
+    pub fn memory(point: &Point) -> ByteSize {
+        let Some(GuestWorkload::Pgbench { clients, scale }) = point.guest_workload() else {
+            return Self::MEMORY;
+        };
+        let clients = u64::from(clients.unwrap_or(point.vcpus.get()));
+        ByteSize::mib(1024 + 64 * u64::from(scale) + 4 * clients)
+    }
+
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let system = run.point.lock;
         let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
         let kernel = self.kernels.file(run.point.guest_kernel, flavour);
         let kernel = kernel.ok_or(CellError::NoKernel(system))?;
         let argv = self.command(run);
-        let bench = self.workload != GuestWorkload::Lock;
-        let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };
+        let guest_disk = self.kernels.guest_disk().filter(|_| self.workload.needs_guest_disk());
+        let root = GuestRoot { argv: &argv, guest_disk, ..GuestRoot::default() };
         let guest = GuestSpec::Linux {
             kernel: kernel.into(),
             initrd: initrd::assemble(kernel, None, Some(root))?,
             cmdline: self.cmdline(run, flavour),
         };
-        let machine = run.machine(guest, Self::MEMORY, flavour == Flavour::Ticket);
+        let machine = run.machine(guest, Self::memory(run.point), flavour == Flavour::Ticket);
         Ok(MachineSpec { kvm_kick: kernels::has_kvm_kick(system), ..machine })
     }
 
@@ -93,28 +104,26 @@ impl LinuxCell {
         }
     }
 
-    /// The command of the workload. The lock benchmark is an applet of our init, the others are in a
-    /// separate program.
+    /// The command of the workload.
     fn command(&self, run: &RunSpec<'_>) -> Vec<OsString> {
-        let seconds = format!("--seconds={:.3}", run.point.duration.as_secs_f64());
-        let warm_up = format!("--warm-up={:.3}", run.method.warm_up.as_secs_f64());
-        let words = match self.workload {
-            GuestWorkload::Lock => vec![
-                "/pvticket/init".to_owned(),
-                "lockbench".to_owned(),
+        let mut words = vec![
+            "/pvticket/bench".to_owned(),
+            self.workload.name().to_owned(),
+            "--json".to_owned(),
+            format!("--seconds={:.3}", run.point.duration.as_secs_f64()),
+            format!("--warm-up={:.3}", run.method.warm_up.as_secs_f64()),
+        ];
+        match self.workload {
+            GuestWorkload::Lock => words.extend([
                 format!("--critical={}", run.point.critical),
                 format!("--think={}", run.point.think),
-                warm_up,
-                seconds,
-            ],
-            other => vec![
-                "/pvticket/bench".to_owned(),
-                other.name().to_owned(),
-                warm_up,
-                seconds,
-                "--json".to_owned(),
-            ],
-        };
+            ]),
+            GuestWorkload::Pgbench { clients, scale } => {
+                words.push(format!("--scale={scale}"));
+                words.extend(clients.map(|clients| format!("--workers={clients}")));
+            }
+            _ => {}
+        }
         words.into_iter().map(OsString::from).collect()
     }
 }
@@ -127,6 +136,7 @@ impl Cell for LinuxCell {
         machines.meter_locks();
         let factor = patience_of(run.point.all_vcpus(), is_emulated());
         let patience = run.method.warm_up + run.point.duration + PATIENCE.saturating_mul(factor);
+        let patience = patience + time_to_fill(self.workload);
         let deadline = Instant::now() + patience;
         let has_failed = || machines.has_one_failed() || machines.is_left_alone();
         let is_over = || machines.have_all_ended() || has_failed();
@@ -173,6 +183,14 @@ struct Outputs {
 /// The multiple of [`PATIENCE`] for a cell with `vcpus` vCPUs.
 fn patience_of(vcpus: u32, is_emulated: bool) -> u32 {
     if is_emulated { vcpus.div_ceil(EMULATED_VCPUS).max(1) } else { 1 }
+}
+
+/// How long the guest may take in addition for its database.
+fn time_to_fill(workload: GuestWorkload) -> Duration {
+    match workload {
+        GuestWorkload::Pgbench { scale, .. } => PATIENCE + Duration::from_secs(30) * scale,
+        _ => Duration::ZERO,
+    }
 }
 
 impl Outputs {

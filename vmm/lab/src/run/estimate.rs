@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use study::{
+    guest::workload::GuestWorkload,
     point::{GuestKind, HostKind, Point},
     spec::Method,
 };
@@ -20,5 +21,15 @@ pub fn of_cell(point: &Point, method: &Method) -> Duration {
         (GuestKind::Linux, HostKind::Direct) => method.warm_up + Duration::from_millis(800),
         (GuestKind::Linux, HostKind::Emulated) => method.warm_up + Duration::from_secs(5),
     };
-    point.duration + beside
+    // The start of PostgreSQL, and its database.
+    let filling = match (point.guest_workload(), point.host) {
+        (Some(GuestWorkload::Pgbench { scale, .. }), HostKind::Direct) => {
+            Duration::from_secs(1) * (1 + scale)
+        }
+        (Some(GuestWorkload::Pgbench { scale, .. }), HostKind::Emulated) => {
+            Duration::from_secs(10) * (1 + scale)
+        }
+        _ => Duration::ZERO,
+    };
+    point.duration + beside + filling
 }

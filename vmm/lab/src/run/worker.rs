@@ -36,7 +36,7 @@ use os::limits;
 use sched::recording::Recording;
 use study::{
     disturbance::Disturbance,
-    guest::{kernels::Kernels, workload::GuestWorkload},
+    guest::kernels::Kernels,
     plan::{PlanError, check_cpus},
     point::{GuestKind, Point},
     store::record::{Figures, Load, Outcome},
@@ -350,7 +350,7 @@ fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
         // A guest of this kind is simulated, without a cell.
         GuestKind::Sim => return Err(unknown()),
         GuestKind::Linux => {
-            let workload = GuestWorkload::named(&point.workload).ok_or_else(unknown)?;
+            let workload = point.guest_workload().ok_or_else(unknown)?;
             Box::new(LinuxCell { kernels: kernels.clone(), workload })
         }
     })

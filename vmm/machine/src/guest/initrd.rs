@@ -21,9 +21,6 @@ pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));
 /// The Linux guest's workloads, a static ELF.
 pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
 
-/// The Linux guest's `pgbench-table`, a static ELF.
-pub const PGBENCH_TABLE: &[u8] = include_bytes!(env!("PVTICKET_PGBENCH_TABLE_ELF"));
-
 /// One part of an initrd. The loader pads each part but the last to a multiple of four bytes.
 #[derive(Debug, Clone)]
 pub enum InitrdSource {
@@ -39,9 +36,7 @@ pub struct GuestRoot<'a> {
     /// A static busybox: the guest gets its applets and an `/init`. None leaves the root to the
     /// user's initrd.
     pub busybox: Option<&'a Path>,
-    /// Add `bench`, the program of the workloads.
-    pub bench: bool,
-    /// An archive with PostgreSQL to add, together with `pgbench-table`.
+    /// An archive with PostgreSQL to add, for the workload `pgbench`.
     pub guest_disk: Option<&'a Path>,
     /// The command; empty means a shell.
     pub argv: &'a [OsString],
@@ -105,12 +100,7 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
         archive.directory(OURS, 0o755)?;
     }
     archive.file("pvticket/init", 0o755, GUEST_INIT)?;
-    if root.bench {
-        archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
-    }
-    if root.guest_disk.is_some() {
-        archive.file("pvticket/pgbench-table", 0o755, PGBENCH_TABLE)?;
-    }
+    archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
     if !root.argv.is_empty() {
         let words = root.argv.iter().map(|word| word.as_bytes());
         archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
@@ -223,7 +213,6 @@ mod tests {
         fs::write(busybox.with_file_name("applets"), "sh\nls\n").expect("write");
         let root = GuestRoot {
             busybox: Some(&busybox),
-            bench: true,
             guest_disk: None,
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
             plain_lines: true,
@@ -253,7 +242,7 @@ mod tests {
         let parts = assemble(Path::new("vmlinux"), Some(&users), Some(root)).expect("assemble");
         assert!(matches!(&parts[1], InitrdSource::File(file) if *file == users));
         let names = names(&flatten(&parts[..1]));
-        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/argv"]);
+        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/bench", "pvticket/argv"]);
     }
 
     #[test]
@@ -275,7 +264,7 @@ mod tests {
             .collect();
         assert_eq!(files, [disk, users]);
         let names = names(&flatten(&parts[..1]));
-        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/pgbench-table"]);
+        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/bench"]);
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn host(study: &Study) -> Option<Table> {
         ),
         (
             rates().all(|rates| rates.guest_steal.is_none()),
-            "No steal: neither the payload nor the workload lock reports it.",
+            "No steal: the payload does not report it.",
         ),
         (rates().all(|rates| rates.yields.is_none()), "No yields: KVM has no statistics of them."),
         (

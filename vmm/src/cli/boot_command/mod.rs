@@ -56,7 +56,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "N")]
     cpus: Option<VcpuCount>,
 
-    /// Memory, rounded up to whole pages of 4 KiB, for example 512M or 4G [default: 512M; with pgbench-table 1G]
+    /// Memory, rounded up to whole pages of 4 KiB, for example 512M or 4G [default: 512M; with bench pgbench 1G]
     #[arg(long, value_name = "SIZE")]
     mem: Option<ByteSize>,
 
@@ -121,7 +121,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "S")]
     timeout: Option<Seconds>,
 
-    /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (pvticket setup guest-disk)
+    /// Command to run in the guest; `bench pgbench` adds PostgreSQL to the guest (pvticket setup guest-disk)
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -192,7 +192,6 @@ impl Plan {
         let own = match self.mode {
             InitMode::OwnInit => None,
             InitMode::Command | InitMode::Shell => Some(initrd::GuestRoot {
-                bench: true,
                 busybox: self.busybox.as_deref(),
                 guest_disk: self.guest_disk.as_deref(),
                 argv: &self.command,
@@ -239,7 +238,7 @@ fn check_shell(mode: InitMode, append: Option<&str>) -> Result<Option<String>, U
 
 /// Does this command need the guest disk of `pvticket setup guest-disk`?
 fn needs_guest_disk(command: &[OsString]) -> bool {
-    command.first().is_some_and(|name| name == "pgbench-table")
+    command.starts_with(&["bench".into(), "pgbench".into()])
 }
 
 /// This size in whole pages, as KVM maps it.

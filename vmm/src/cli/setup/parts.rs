@@ -37,7 +37,7 @@ pub(super) enum CachePart {
     /// That with mainline's spinlocks of the newest 7.x
     #[value(name = "kernel-stock-7")]
     KernelStock7,
-    /// PostgreSQL for pgbench-table
+    /// PostgreSQL for the workload pgbench
     GuestDisk,
 }
 

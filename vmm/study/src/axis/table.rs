@@ -399,11 +399,12 @@ axes! {
             GuestKind::Linux => 1.0,
             GuestKind::Sim => defaults::SIM_SECONDS,
         };
-        if from.is_written("seconds") {
+        let asked = if from.is_written("seconds") {
             from.parse::<Seconds>("seconds")?.0
         } else {
             Duration::from_secs_f64(by_guest)
-        }
+        };
+        point.guest_workload().map_or(asked, |workload| workload.window(asked))
     }; Entry {
         key: Some("seconds"),
         name: "seconds",

@@ -163,9 +163,9 @@ impl Combination<'_> {
     }
 
     fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
-        if GuestWorkload::named(&point.workload).is_none() {
-            let names = GuestWorkload::ALL.map(GuestWorkload::name);
-            let reason = format!("a Linux guest has {}", names.join(", "));
+        if point.guest_workload().is_none() {
+            let names = GuestWorkload::ALL.map(GuestWorkload::name).join(", ");
+            let reason = format!("a Linux guest has {names} (pgbench:CLIENTS/SCALE)");
             return Err(self.impossible(&["workloads", "guests"], reason));
         }
         if kernels::flavour(point.lock).is_none() {
