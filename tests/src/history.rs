@@ -105,7 +105,7 @@ fn a_bug_without_a_test_is_found() {
     for sound in [
         "`tests::history::every_past_bug_has_a_test`",
         "`model`: mutants `release without barrier`",
-        "`host::bad_usage::*`",
+        "`host::refusals::*`",
         "`guest-bench` `crew::tests::*`",
         "`sim::search::cases_tests::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
     ] {

@@ -38,6 +38,7 @@ mod recipes;
 mod references;
 mod relay;
 mod retry;
+mod rows;
 #[cfg(test)]
 mod specification;
 mod suite;

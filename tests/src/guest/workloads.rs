@@ -49,9 +49,7 @@ fn a_workload_says_what_it_did_in_words() -> anyhow::Result<()> {
 
 fn bad_words_are_refused() -> anyhow::Result<()> {
     let ran = Boot::direct().command(["bench", "mmmap"]).run()?.exits(2)?;
-    ran.complains(&["no workload 'mmmap'", "bench --help"])?;
-    let ran = pvticket(["compare", "--guest", "payload", "--workload", "mmap"]).run()?;
-    ran.exits(2)?.complains(&["--workload mmap with --guest payload"]).map(drop)
+    ran.complains(&["no workload 'mmmap'", "bench --help"]).map(drop)
 }
 
 fn workloads_are_compared() -> anyhow::Result<()> {

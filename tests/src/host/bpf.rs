@@ -24,8 +24,6 @@ tests![
     a_measurement_without_its_scheduler_has_no_figures,
     a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
-    what_the_driver_lacks_is_refused,
-    a_missing_kernel_is_named_before_anything_runs,
 ];
 
 /// Four vCPUs on one slot, native locks.
@@ -224,40 +222,4 @@ fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
     ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
         .map(drop)
-}
-
-fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
-    let refused = |words: &[&str], parts: &[&str]| {
-        let boot = ["boot", "--host", "emulated", "--driver", "bpf"];
-        let words = boot.iter().chain(words).chain(&["--", "true"]);
-        pvticket(words.copied()).run()?.fails(2, parts)?.says("").map(drop)
-    };
-    refused(&["--host-kernel", "6.1", "--policy", "rr"], &["no sched_ext", "--host-kernel 7"])?;
-    for policy in ["host", "gang", "point:critical", "deferred:look"] {
-        let parts = ["it has the policies rr, fair", "and lwp", policy];
-        refused(&["--host-kernel", "7", "--policy", policy], &parts)?;
-    }
-    let record = ["--host-kernel", "7", "--policy", "rr", "--record", "f"];
-    refused(&record, &["--record", "records nothing"])?;
-    for (words, parts) in [
-        ("compare --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"][..]),
-        ("compare --host-kernel 7", &["--driver bpf with --policy host", "name another policy"]),
-        ("compare --host-kernel 7 --policy rr,gang", &["--driver bpf with --policy gang", "rr"]),
-        ("compare --host-kernel 7 --policy replay:f", &["--policy replay:f"]),
-        ("compare --host-kernel 7 --policy rr --record f", &["--record", "records nothing"]),
-        ("compare --host-kernel 7 --policy random", &["--driver bpf", "random"]),
-    ] {
-        let words = words.split_whitespace().chain(["--host", "emulated", "--driver", "bpf"]);
-        pvticket(words).run()?.fails(2, parts)?.says("")?;
-    }
-    Ok(())
-}
-
-/// Wrong before: the workers were started three times, each failed, and an empty table was printed.
-fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
-    let cache = files::scratch()?;
-    let words =
-        "compare --host emulated --host-kernel 7 --driver bpf --policy rr --vcpus 2 --runs 1";
-    let program = pvticket(words.split_whitespace()).env("PVTICKET_CACHE", cache.path());
-    program.run()?.fails(1, &["no kernel 7", "pvticket setup host-7"])?.says("").map(drop)
 }

@@ -15,7 +15,6 @@ use crate::{
 tests![
     a_guest_times_the_switches_of_both_drivers,
     both_drivers_preempt_the_next_in_line_of_a_queue,
-    switches_need_a_shared_slot,
 ];
 
 pub(super) const DRIVERS: [&str; 2] = ["user", "bpf"];
@@ -97,15 +96,6 @@ fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
         }
         expect_usually!(injected >= Some(3), "few preemptions: {run}");
         ensure!(lwp >= injected, "not all were next: {run}");
-    }
-    Ok(())
-}
-
-fn switches_need_a_shared_slot() -> anyhow::Result<()> {
-    for alone in ["--vcpus 1 --slots 1", "--vcpus 4 --slots 2", "--vcpus 2 --slots 1 --vms 2"] {
-        let words = ["compare", "--policy", "rr", "--workload", "switch"];
-        let ran = pvticket(words).args(alone.split_whitespace()).run()?;
-        ran.fails(2, &["two vCPUs at least, of one VM, which share one slot"])?.says("")?;
     }
     Ok(())
 }

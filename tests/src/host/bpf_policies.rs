@@ -24,7 +24,6 @@ tests![
     a_refused_program_is_said_in_one_line,
     a_killed_vcpu_thread_leaves_no_scheduler,
     lines_full_of_noise_hold_up_no_one => Long("50 s: a machine under each policy"),
-    a_schedule_that_the_kernel_would_end_is_refused,
 ];
 
 /// So many vCPUs on one slot, native locks.
@@ -291,18 +290,4 @@ fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
     inside(&script.replace("BUSYBOX", BUSYBOX))?
         .says(&format!("{whole}status 0\ndisabled\n"))
         .map(drop)
-}
-
-fn a_schedule_that_the_kernel_would_end_is_refused() -> anyhow::Result<()> {
-    let on = "--host emulated --host-kernel 7 --driver bpf --slots 1";
-    for words in [
-        "boot --policy rr --slice 10s --cpus 4",
-        "boot --policy lhp:1,31s --cpus 1",
-        "compare --policy kick-boost --slice 5s --vcpus 4",
-    ] {
-        let words = words.split_whitespace().chain(on.split_whitespace());
-        let ran = pvticket(words).run()?;
-        ran.fails(2, &["a vCPU may wait 3", "take a shorter slice"])?.says("")?;
-    }
-    Ok(())
 }

@@ -192,9 +192,8 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     ensure!(ran.errors() == line, "{}", ran.show());
     // The call is made all the same, and Landlock has the last word.
     let ran = pvticket(["drill", "read", "--seccomp", "log"]).run()?.exits(1)?;
-    ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
-    let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
-    ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
+    let parts = ["called openat, which is not on its list; it goes on", "Permission denied"];
+    ran.complains(&parts).map(drop)
 }
 
 fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
@@ -204,7 +203,7 @@ fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
         ensure!(text.contains(&format!(" {class}")), "{class}: {}", ran.show());
     }
     ensure!(text.contains("\nioctl KVM_RUN ") && text.contains("\nsocket: "), "{}", ran.show());
-    pvticket(["doctor", "--calls", "--json"]).run()?.fails(2, &["--calls"]).map(drop)
+    Ok(())
 }
 
 /// Restoring the terminal takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.

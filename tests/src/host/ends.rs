@@ -1,7 +1,7 @@
 //! Ways in which a guest ends, by what any device sees of it, and limits of the process: each ends in a stated status, in one
 //! line of the product's if it is a failure, and leaves nothing behind.
 
-use std::{fs, path::PathBuf, thread};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
@@ -13,6 +13,7 @@ use crate::{
     process::Program,
     product::pvticket,
     ran::Ran,
+    rows,
     terminal::Terminal,
     tests,
 };
@@ -72,14 +73,10 @@ fn rows() -> Vec<Row> {
 
 fn every_way_to_end_has_its_status() -> anyhow::Result<()> {
     need_kvm()?;
-    let tried: Vec<anyhow::Result<()>> = thread::scope(|scope| {
-        let one = |(name, code, status, line): Row| {
-            move || ends(&code, status, line).with_context(|| name)
-        };
-        let threads: Vec<_> = rows().into_iter().map(|row| scope.spawn(one(row))).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    let rows = rows();
+    let tried = rows::each(&rows, rows.len(), |(name, code, status, line)| {
+        ends(code, *status, line).with_context(|| *name)
     });
-    ensure!(tried.len() == rows().len(), "a row's thread panicked");
     tried.into_iter().collect()
 }
 

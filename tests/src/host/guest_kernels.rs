@@ -26,8 +26,6 @@ tests![
     the_preempt_count_is_found_in_linux_6_12 => Long("30 s: boots with a System.map, in a machine of their own"),
     the_preempt_count_is_found_in_linux_7 => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
-    a_guest_kernel_that_is_not_built_is_named,
-    guest_kernels_are_of_linux_guests,
     a_tree_that_the_changes_do_not_fit_is_told_which,
 ];
 
@@ -233,26 +231,6 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     ensure!(kernels == ["6.1", "6.12", "7"].map(String::from).into(), "{kernels:?}");
     ensure!(rows.iter().all(|row| broken(row) == 0.0), "mutual exclusion failed: {rows:?}");
     Ok(())
-}
-
-fn a_guest_kernel_that_is_not_built_is_named() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let part = "run `pvticket setup kernel-6.1`";
-    let boot = pvticket(["boot", "--guest-kernel", "6.1", "--", "true"]);
-    boot.env("PVTICKET_CACHE", folder.path()).run()?.fails(1, &[part])?;
-    let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,7", "--locks", "queued"];
-    let compare = pvticket(words).env("PVTICKET_CACHE", folder.path());
-    compare.run()?.fails(1, &["pvticket setup kernel-stock-6.1"]).map(drop)
-}
-
-fn guest_kernels_are_of_linux_guests() -> anyhow::Result<()> {
-    let compare = |words: &[&str]| pvticket([&["compare", "--guest-kernel"], words].concat()).run();
-    for kernel in ["6.1", "6.12"] {
-        compare(&[kernel])?.fails(2, &["--guest-kernel is only for --guest linux"])?;
-    }
-    compare(&["5.15", "--guest", "linux"])?.fails(2, &["unknown guest kernel '5.15'"])?;
-    let own = ["6.1,6.12", "--guest", "linux", "--kernel", "/dev/null"];
-    compare(&own)?.fails(2, &["--kernel: names one kernel", "6.1, 6.12"]).map(drop)
 }
 
 /// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.

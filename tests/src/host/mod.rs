@@ -2,7 +2,6 @@
 
 mod access;
 mod bad_image;
-mod bad_usage;
 mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
@@ -37,6 +36,7 @@ mod old_stores;
 mod outputs;
 mod parts;
 mod priority;
+mod refusals;
 mod replays;
 mod report;
 mod reports;
@@ -104,7 +104,7 @@ pub fn tests() -> Vec<Test> {
         given_up::TESTS,
         sizes::TESTS,
         control::TESTS,
-        bad_usage::TESTS,
+        refusals::TESTS,
         bad_image::TESTS,
         access::TESTS,
         tiny::TESTS,

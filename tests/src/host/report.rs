@@ -236,8 +236,7 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(&noise)?.fails(1, &["line 1"])?;
     // A program that is killed while it writes leaves such a store.
     let torn = store(&folder, "torn", &text[..text.len() - 100])?;
-    report(&torn)?.exits(0)?;
-    pvticket(["report"]).run()?.fails(2, &["DIR"]).map(drop)
+    report(&torn)?.exits(0).map(drop)
 }
 
 fn the_page_of_a_run_is_whole_in_a_browser() -> anyhow::Result<()> {

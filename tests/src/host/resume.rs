@@ -265,9 +265,5 @@ fn what_failed_is_measured_again_if_it_is_asked_for() -> anyhow::Result<()> {
         retry()?.exits(1 - more)?;
         ensure!(cells(&dir)?.len() == after.len(), "measured once more");
     }
-    let fresh = spec(folder.path(), "vcpus = 1\n")?;
-    let run = pvticket(["run", "--retry", "failed"]).args([&fresh]).run()?;
-    run.fails(2, &["--retry: add --resume DIR"])?;
-    let compare = pvticket(["compare", "--vcpus", "1", "--retry", "failed"]).run()?;
-    compare.fails(2, &["--retry: add --resume DIR"]).map(drop)
+    Ok(())
 }

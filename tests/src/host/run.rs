@@ -83,12 +83,6 @@ fn bad_specs_are_refused_with_their_line() -> anyhow::Result<()> {
         let spec = spec(folder.path(), text)?;
         pvticket(["run"]).args([spec]).run()?.fails(2, &parts)?;
     }
-    let none = folder.path().join("none.toml");
-    pvticket(["run"]).args([none]).run()?.fails(2, &["none.toml"])?;
-    pvticket(["run"]).run()?.fails(2, &["SPEC"])?;
-    pvticket(["run", "collapse", "--only", "vcpu=3"]).run()?.fails(2, &["vcpu=3", "vcpus"])?;
-    pvticket(["run", "collapse", "--jobs", "64"]).run()?.fails(2, &["--jobs 64"])?;
-    pvticket(["run", "--resume"]).args([folder.path()]).run()?.fails(1, &["no run"])?;
     Ok(())
 }
 

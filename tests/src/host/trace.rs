@@ -234,23 +234,11 @@ fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
 
 fn a_refusal_names_the_file_that_is_no_timeline() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    for (name, bytes, part) in [
-        ("text", &b"not a timeline"[..], "not a trace of pvticket"),
-        ("empty", b"", "not a trace of pvticket"),
-        ("cut", b"\x0a\x7f\x08", "ends too early"),
-    ] {
+    for (name, bytes, part) in
+        [("empty", &b""[..], "not a trace of pvticket"), ("cut", b"\x0a\x7f\x08", "ends too early")]
+    {
         let file = files::put(&folder, name, bytes)?;
         pvticket(["trace"]).args([file]).run()?.fails(1, &[name, part])?;
     }
-    pvticket(["trace", "/no/such/file"]).run()?.fails(1, &["/no/such/file", "No such file"])?;
-    pvticket(["trace"]).run()?.fails(2, &["FILE"])?;
-    for (map, part) in [("/no/such/map", "No such file"), ("/etc/passwd", "no kernel symbols")] {
-        let ran = pvticket(["trace", "/no/such/file", "--system-map", map]).run()?;
-        ran.fails(2, &["--system-map", map, part])?;
-    }
-    pvticket(["trace", "--top", "-1", "/no/such/file"]).run()?.fails(2, &["--top"])?;
-    let file = "/no/such/folder/trace";
-    let args = ["compare", "--guest", "payload", "--host", "direct", "--trace", file];
-    pvticket(args).run()?.fails(1, &["--trace", file])?;
     Ok(())
 }

@@ -9,10 +9,6 @@ mod subjects;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
     thread,
     time::Duration,
 };
@@ -26,6 +22,7 @@ use crate::{
     files::{self, code},
     process::{Input, Program, Stopwatch, children},
     product::pvticket,
+    rows,
     suite::skip,
     tests,
 };
@@ -88,22 +85,12 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
         .filter(|(subject, event, output)| subject.is_tried(*event, *output))
         .filter(|(subject, event, output)| is_chosen(*subject, *event, *output))
         .collect();
-    let next = AtomicUsize::new(0);
-    let cells = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE {
-            scope.spawn(|| {
-                while let Some((subject, event, output)) = planned.get(next.fetch_add(1, Relaxed)) {
-                    let cell = Cell::run(&world, *subject, *event, *output);
-                    cells.lock().unwrap_or_else(PoisonError::into_inner).push(cell);
-                }
-            });
-        }
+    let cells = rows::each(&planned, SIDE_BY_SIDE, |(subject, event, output)| {
+        Cell::run(&world, *subject, *event, *output)
     });
-    let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
     print!("{}", cell::table(&cells));
     let wrong: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
-    ensure!(wrong.is_empty(), "{} of {} cells:\n{}", wrong.len(), cells.len(), wrong.join("\n"));
+    rows::none_is_wrong(cells.len(), &wrong)?;
     let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();
     expect_usually!(late.is_empty(), "not within {} s: {}", SOON.as_secs(), late.join(", "));
     watched.ask("stop")?;
