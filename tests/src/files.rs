@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::process::{Input, Program};
@@ -36,6 +37,12 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     let file = folder.path().join(name);
     fs::write(&file, bytes).with_context(|| file.display().to_string())?;
     Ok(file)
+}
+
+/// Reads a file of JSON.
+pub fn json(file: &Path) -> anyhow::Result<Value> {
+    let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+    serde_json::from_slice(&bytes).with_context(|| file.display().to_string())
 }
 
 /// Copies a program, which everybody may execute.

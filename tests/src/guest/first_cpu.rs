@@ -9,7 +9,6 @@ use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
-use serde_json::Value;
 
 use crate::{
     facts,
@@ -140,7 +139,7 @@ fn the_other_cpus_are_numbered_from_0() -> anyhow::Result<()> {
     let count = kernels.count() as usize;
     ensure!(!kernels.is_set(0) && (1..=count).all(|cpu| kernels.is_set(cpu)), "{kernels:?}");
     let ran = pvticket(["doctor", "--json"]).run()?;
-    let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+    let facts = ran.json()?;
     let expected: Vec<usize> = (0..count).collect();
     let cpu = &facts["cpu"];
     ensure!(cpu["allowed"] == serde_json::json!(expected), "{cpu:#}");

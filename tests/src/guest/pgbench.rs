@@ -3,7 +3,6 @@
 use std::fs;
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
 
 use crate::{
     expect_usually, files,
@@ -82,7 +81,7 @@ fn a_table_in_the_form_of_2012() -> anyhow::Result<()> {
 fn every_run_is_in_the_json() -> anyhow::Result<()> {
     let words = ["--json", "--scales=1", "--clients=3", "--runs=1", "--seconds=1"];
     let ran = boot(&words)?.pv("doorbell").run()?.exits(0)?;
-    let json: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
+    let json = ran.json()?;
     ensure!(json["backend"] == "doorbell" && json["cpus"] == 2, "{json:#}");
     let rows = json["rows"].as_array().context("no rows")?;
     for (row, configuration) in rows.iter().zip(["native", "no_halts", "pv"]) {

@@ -3,13 +3,17 @@
 
 use std::fs;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use serde_json::Value;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
+use super::{
+    bpf_drivers::{compare, run_by},
+    emulated::need_kernel_7,
+    first_cpu::BUSYBOX,
+};
 use crate::{
     expect_usually, files,
-    product::{Boot, pvticket, runs_of},
+    product::{Boot, Compared, count, operations, pvticket},
     ran::Ran,
     tests,
 };
@@ -34,15 +38,10 @@ fn boot(policy: &str) -> Boot {
 
 /// What the scheduler did, and the guest's operations.
 fn measured(boot: Boot) -> anyhow::Result<(Value, u64)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let ran = boot.stats(&file).command(["lockbench", "--seconds", "1"]).run()?.exits(0)?;
-    let ran = ran.complains(&["schedule in the host's kernel: "])?;
-    let bench: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+    let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
+    let bench = ran.complains(&["schedule in the host's kernel: "])?.json()?;
     ensure!(bench["violations"] == 0, "{bench}");
-    let operations = bench["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-    let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    Ok((stats["schedule"].clone(), operations.sum()))
+    Ok((stats["schedule"].take(), operations(&bench)))
 }
 
 fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
@@ -76,26 +75,17 @@ fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
 /// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = "compare --guest linux --host emulated --host-kernel 7 --driver user,bpf --policy rr,deferred \
-                 --slots 1 --vcpus 4 --runs 1 --seconds 0.5 --locks ticket --json";
-    let ran = pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-    ensure!(text.contains("; drivers user, bpf\n"), "{text}");
-    let runs = runs_of(&file)?;
+    let words =
+        "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
+    let compared = Compared::by(compare(words))?;
+    compared.ran.shows(&["; drivers user, bpf\n"])?;
+    let runs = compared.runs()?;
     let rate = |policy: &str, driver: &str| {
-        let is_wanted = |run: &&Value| {
-            run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
-        };
-        let run =
-            runs.iter().find(is_wanted).with_context(|| format!("no {policy} by {driver}"))?;
+        let run = run_by(&runs, policy, driver)?;
         ensure!(run["violations"] == 0, "{run}");
-        ensure!(text.contains(&format!("\n  {policy} ({driver}) ticket ")), "{text}");
-        let whole = &run["schedule"]["whole"];
-        ensure!(whole["grants"].as_u64() > Some(20), "few turns: {run}");
-        let each = run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        Ok((each.sum::<u64>(), whole["lhp"].as_u64().unwrap_or(u64::MAX)))
+        compared.ran.shows(&[&format!("\n  {policy} ({driver}) ticket ")])?;
+        ensure!(count(run, "schedule/whole/grants")? > 20, "few turns: {run}");
+        anyhow::Ok((operations(run), count(run, "schedule/whole/lhp")?))
     };
     for driver in ["user", "bpf"] {
         let ((collapsed, lhp), (kept, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
@@ -116,9 +106,8 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
     fs::write(&spec, text)?;
     let run = |more: &[&str]| pvticket(["run", "--host-kernel", "7"]).args(more).args([&spec]);
     let planned = run(&["--dry-run"]).run()?.exits(0)?;
-    let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
-    ensure!(planned.contains("under deferred (bpf)"), "{planned}");
-    ensure!(planned.contains("3 cells of 3 points"), "host has no driver: {planned}");
+    // The host's own schedule has no driver.
+    planned.shows(&["under deferred (bpf)", "3 cells of 3 points"])?;
     run(&[]).args(["--dir"]).args([&dir]).limit(300).run()?.exits(0)?;
     pvticket(["export", "--csv"]).args([&csv, &dir]).run()?.exits(0)?;
     let table = fs::read_to_string(&csv)?;
@@ -138,12 +127,9 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
 /// vCPUs that halt in the VMM and in KVM, kicked by the VMM, by doorbells and by KVM.
 fn every_backend_halts_under_it() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
     let words = "compare --guest linux --host emulated --host-kernel 7 --driver bpf --policy rr --slots 1 \
-                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm --json";
-    pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let runs = runs_of(&file)?;
+                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm";
+    let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
     ensure!(runs.len() == 3, "{runs:?}");
     for run in &runs {
         ensure!(run["violations"] == 0, "{run}");

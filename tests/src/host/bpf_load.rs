@@ -6,8 +6,16 @@ use std::env;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::{bpf_policies::is_complete, emulated::need_kernel_7, first_cpu::BUSYBOX};
-use crate::{expect_usually, product::pvticket, tests};
+use super::{
+    bpf_policies::{is_complete, slots_of},
+    emulated::need_kernel_7,
+    first_cpu::BUSYBOX,
+};
+use crate::{
+    expect_usually,
+    product::{each_operations, pvticket},
+    tests,
+};
 
 tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
@@ -51,12 +59,7 @@ impl Load {
         for line in benches.lines() {
             let bench: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
             ensure!(bench["violations"] == 0, "{bench}");
-            let each: Vec<u64> = bench["operations"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_u64)
-                .collect();
+            let each = each_operations(&bench);
             ensure!(each.len() as u64 == u64::from(*vcpus), "{bench}");
             least = each.iter().copied().fold(least, u64::min);
             operations.push(each.iter().sum::<u64>());
@@ -69,7 +72,7 @@ impl Load {
         let all =
             schedule["account"]["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let moved =
-            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu) > 1).count();
+            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu).len() > 1).count();
         let longest =
             all.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
         println!(
@@ -86,15 +89,6 @@ impl Load {
         ensure!(longest < 20_000_000_000, "a vCPU was off for {longest} ns");
         Ok(())
     }
-}
-
-/// On how many slots a vCPU was preempted.
-fn slots_of(preemptions: &[Value], vcpu: u64) -> usize {
-    let matching = preemptions.iter().filter(|preemption| preemption["vcpu"] == vcpu);
-    let mut slots: Vec<_> = matching.filter_map(|preemption| preemption["slot"].as_u64()).collect();
-    slots.sort_unstable();
-    slots.dedup();
-    slots.len()
 }
 
 fn slots_and_machines_share_without_a_stall() -> anyhow::Result<()> {

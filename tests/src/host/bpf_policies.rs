@@ -1,14 +1,14 @@
 //! The policies of the BPF scheduler and its account, in an emulated host with a 7.x kernel.
 
-use std::{fs, ops::RangeInclusive};
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
-    expect_usually, files,
-    product::{Boot, pvticket},
+    expect_usually,
+    product::{Boot, Compared, operations, pvticket},
     ran::Ran,
     tests,
 };
@@ -34,20 +34,16 @@ fn boot(policy: &str, vcpus: u32) -> Boot {
 
 /// What `--stats` says of the schedule, and the operations of each machine.
 fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let ran = boot.stats(&file).command(["lockbench", "--seconds", "1"]).run()?.exits(0)?;
-    let mut operations = Vec::new();
-    for line in String::from_utf8_lossy(&ran.stdout).lines() {
+    let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
+    let mut all = Vec::new();
+    for line in ran.text()?.lines() {
         let bench: Value = serde_json::from_str(line).with_context(|| ran.show())?;
         ensure!(bench["violations"] == 0, "{bench}");
-        let each = bench["operations"].as_array().into_iter().flatten();
-        operations.push(each.filter_map(Value::as_u64).sum());
+        all.push(operations(&bench));
     }
-    let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    let schedule = stats["schedule"].clone();
+    let schedule = stats["schedule"].take();
     is_complete(&schedule)?;
-    Ok((schedule, operations))
+    Ok((schedule, all))
 }
 
 /// Each end of a turn that the kernel has counted is one of the account's, or known to be lost.
@@ -164,16 +160,9 @@ fn weights_share_a_slot() -> anyhow::Result<()> {
 fn a_kicker_makes_way() -> anyhow::Result<()> {
     need_kernel_7()?;
     let words = "compare --host emulated --host-kernel 7 --driver bpf --policy rr,kick-boost --slots 1 \
-                 --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket --json";
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let runs = crate::product::runs_of(&file)?;
-    let rate = |policy: &str| {
-        let run = runs.iter().find(|run| run["policy"] == policy);
-        let each = run.and_then(|run| run["operations"].as_array()).into_iter().flatten();
-        each.filter_map(Value::as_u64).sum::<u64>()
-    };
+                 --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket";
+    let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
+    let rate = |policy: &str| runs.iter().find(|run| run["policy"] == policy).map_or(0, operations);
     // 1.1 M against 1.5 k; the lock is handed from vCPU to vCPU instead of waiting for a round.
     expect_usually!(rate("kick-boost") > 10 * rate("rr"), "{} {}", rate("kick-boost"), rate("rr"));
     let boot = Boot::on("emulated").host_kernel("7").cpus(2).slots(1).pv("kvm");
@@ -198,6 +187,12 @@ fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The slots on which a vCPU was preempted.
+pub(super) fn slots_of(preemptions: &[Value], vcpu: u64) -> BTreeSet<u64> {
+    let matching = preemptions.iter().filter(|preemption| preemption["vcpu"] == vcpu);
+    matching.filter_map(|preemption| preemption["slot"].as_u64()).collect()
+}
+
 /// Two machines of four vCPUs on two slots; vCPUs halt in KVM, and are idle at times.
 fn vcpus_move_between_slots() -> anyhow::Result<()> {
     need_kernel_7()?;
@@ -207,18 +202,8 @@ fn vcpus_move_between_slots() -> anyhow::Result<()> {
         ensure!(operations.len() == 2, "{operations:?}");
         ensure!(schedule["ended"].is_null(), "{schedule}");
         let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
-        let slots = |vcpu: u64| {
-            let matching = all.iter().filter(move |preemption| preemption["vcpu"] == vcpu);
-            let mut slots: Vec<_> =
-                matching.filter_map(|preemption| preemption["slot"].as_u64()).collect();
-            slots.sort_unstable();
-            slots.dedup();
-            slots
-        };
-        expect_usually!(
-            (0..8).any(|vcpu| slots(vcpu) == [0, 1]),
-            "{policy}: none moves: {schedule}"
-        );
+        let moves = (0..8).any(|vcpu| slots_of(all, vcpu).len() == 2);
+        expect_usually!(moves, "{policy}: none moves: {schedule}");
     }
     Ok(())
 }

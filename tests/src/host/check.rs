@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
@@ -84,7 +84,7 @@ fn a_kernel_passes_every_test() -> anyhow::Result<()> {
     let ran = check(&kernel, &["--json"]).args([&json]).run()?.exits(0)?;
     let all = ktap(ran.text()?)?;
     ensure!(all.len() == 15 && all.iter().all(|(_, verdict)| *verdict == "ok"), "{}", ran.show());
-    let kept: Value = serde_json::from_slice(&fs::read(&json)?)?;
+    let kept = files::json(&json)?;
     ensure!(kept["format"] == "pvticket-check-1", "{kept:#}");
     // The same kernel against itself, where it was far faster.
     let mut faster = kept;
@@ -147,7 +147,7 @@ fn a_report_of_the_kernel_fails_its_boot() -> anyhow::Result<()> {
     ensure!(ran.text()?.contains("the kernel reports: WARNING: k/l.c:9"), "{}", ran.show());
     // By the user's path, also in the emulated host.
     let path = std::path::absolute(&file)?;
-    let kept: Value = serde_json::from_slice(&fs::read(&json)?)?;
+    let kept = files::json(&json)?;
     ensure!(kept["kernel"]["path"] == path.display().to_string(), "{kept:#}");
     ensure!(ran.text()?.contains(&format!(", {}, SHA-256", path.display())), "{}", ran.show());
     let ran = check(&file, &["--only", "boot", "--allow-warning", "k/l.c"]).run()?.exits(0)?;

@@ -85,7 +85,7 @@ impl Listening {
 
     /// The lines of its store that describe cells.
     fn cells(&self) -> anyhow::Result<Vec<Value>> {
-        cells(&self.folder.path().join("run"))
+        run::cells(&self.folder.path().join("run"))
     }
 
     pub(super) fn ask(&self, wish: &str) -> anyhow::Result<Value> {
@@ -117,7 +117,10 @@ impl Listening {
             .exits(130)?
             .complains(&[" left; resume with: pvticket run --resume "])?;
         ensure!(!socket.exists(), "its socket was left behind");
-        ensure!(cells(&dir)?.iter().any(|cell| cell["status"] == "aborted"), "no aborted cell");
+        ensure!(
+            run::cells(&dir)?.iter().any(|cell| cell["status"] == "aborted"),
+            "no aborted cell"
+        );
         Ok(())
     }
 }
@@ -127,12 +130,6 @@ fn run(folder: &TempDir, spec: &str, dir: &str) -> anyhow::Result<Program> {
     let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
     let [dir, socket] = [dir, "socket"].map(|name| folder.path().join(name));
     Ok(pvticket(["run"]).args([spec]).args(["--dir"]).args([dir]).args(["--listen"]).args([socket]))
-}
-
-fn cells(dir: &Path) -> anyhow::Result<Vec<Value>> {
-    let mut lines = run::lines(dir)?;
-    lines.retain(|line| line["kind"] == "cell");
-    Ok(lines)
 }
 
 struct Client(BufReader<UnixStream>);

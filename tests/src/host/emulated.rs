@@ -3,7 +3,7 @@
 
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -95,7 +95,7 @@ fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
     for (kernel, has_sched_ext) in [("6.1", false), ("7", true)] {
         let words = ["emulate", "--host-kernel", kernel, "--", "/init", "doctor", "--json"];
         let ran = pvticket(words).run()?;
-        let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+        let facts = ran.json()?;
         let release = facts["system"]["kernel"].as_str().unwrap_or_default();
         ensure!(release.starts_with(&format!("{kernel}.")), "{kernel}: {release}");
         let facts = &facts["sched_ext"];
@@ -109,10 +109,8 @@ fn guests_boot_on_host_kernel_7() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = Boot::on("emulated").cpus(4).host_kernel("7").policy("rr");
     let ran = boot.script("nproc; lockbench --seconds 0.2").run()?.exits(0)?;
-    let output = String::from_utf8_lossy(&ran.stdout).into_owned();
-    ensure!(output.starts_with("4\n"), "{}", ran.show());
-    ensure!(output.contains("\"violations\":0,"), "{}", ran.show());
-    Ok(())
+    ensure!(ran.text()?.starts_with("4\n"), "{}", ran.show());
+    ran.shows(&["\"violations\":0,"])
 }
 
 /// The message after a freeze.
@@ -130,19 +128,12 @@ fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
 }
 
 fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let stats = folder.path().join("stats");
     let noise = files::noise(200_000);
-    let ran = Boot::on("emulated")
-        .cpus(2)
-        .stats(&stats)
-        .script("cat; echo err >&2; exit 7")
-        .input(Input::Bytes(noise.clone()))
-        .run()?
-        .exits(7)?;
+    let boot = Boot::on("emulated").cpus(2).script("cat; echo err >&2; exit 7");
+    let (ran, stats) =
+        boot.input(Input::Bytes(noise.clone())).with_stats(|boot| boot.run()?.exits(7))?;
     ensure!(ran.stdout == noise, "the input did not come back unchanged");
     ensure!(ran.errors() == "err\n", "stderr is not the command's alone\n{}", ran.show());
-    let stats: Value = serde_json::from_slice(&fs::read(&stats).context("no --stats file")?)?;
     ensure!(stats["vmm"]["vcpus"].as_array().is_some_and(|all| all.len() == 2), "{stats}");
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
+use super::run::cells;
 use crate::{
     expect_usually,
     facts::need_kvm,
@@ -74,9 +74,7 @@ fn is_waited_for(policy: &str) -> anyhow::Result<()> {
     Program::new("chrt").args(["--idle", "-p", "0", &vcpu]).run()?.exits(0)?;
     let ran = run.wait()?;
     drop(busy);
-    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let cells: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "cell").collect();
+    let cells = cells(&dir)?;
     ensure!(cells.len() == 2, "{} of 2 cells have ended\n{}", cells.len(), ran.show());
     let errors = ran.errors();
     ensure!(!errors.contains("159") && !errors.contains("timer_delete"), "{}", ran.show());
@@ -111,9 +109,8 @@ fn a_cell_that_was_stopped_in_its_window_is_measured_again() -> anyhow::Result<(
     thread::sleep(STOPPED);
     kill_process(worker, Signal::CONT)?;
     let ran = run.wait()?;
-    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let cell = lines.iter().find(|line| line["kind"] == "cell").context("no cell")?;
+    let cells = cells(&dir)?;
+    let cell = cells.first().context("no cell")?;
     ensure!(cell["status"] == "done", "{cell}\n{}", ran.show());
     let (took, seconds) = (cell["took"].as_f64(), cell["figures"]["seconds"].as_f64());
     // What counts is a window after the one in which it was stopped, and its warm-up.

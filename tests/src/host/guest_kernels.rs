@@ -10,7 +10,7 @@ use super::first_cpu::BUSYBOX;
 use crate::{
     expect_usually, files,
     process::Program,
-    product::{Results, broken, pvticket},
+    product::{Compared, count, every_row_is_sound, pvticket},
     suite::skip,
     tests,
 };
@@ -157,8 +157,7 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     ensure!(bench.contains("\"violations\":0,"), "{bench}");
     let stats: Value = serde_json::from_str(stats).with_context(|| ran.show())?;
     let schedule = &stats["schedule"];
-    let number =
-        |name: &str| schedule[name].as_u64().with_context(|| format!("no {name}: {stats:#}"));
+    let number = |name: &str| count(schedule, name);
     let (holders, injected) = (number("lhp")?, number("injected")?);
     ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
     expect_usually!(injected >= 20, "{injected} injections");
@@ -184,8 +183,8 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
          --stats /tmp/stats -- lockbench --seconds 1 >/dev/null && {BUSYBOX} cat /tmp/stats"
     );
     let ran = version.script(&script)?.run()?.exits(0)?;
-    let stats: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
-    let number = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
+    let stats = ran.json()?;
+    let number = |name: &str| count(&stats["schedule"], name);
     let (all, guarded, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
     expect_usually!(guarded > 0, "{guarded} of {all} with preemption off");
     if version.counts_locks {
@@ -214,23 +213,20 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
         version.kernel("stock-pvqspinlock")?;
     }
     files::cached(files::BUILT_STOCK)?;
-    let folder = files::scratch()?;
-    let json = folder.path().join("json");
     let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,6.12,7", "--vcpus", "2x"];
     let compare = pvticket(words).args(["--locks", "all", "--runs", "1", "--seconds", "0.2"]);
-    let ran = compare.args(["--json"]).args([&json]).limit(600).run()?.exits(0)?;
+    let Compared { ran, results } = Compared::by(compare.limit(600))?;
     for row in ["6.1 ticket", "6.12 pv-ticket", "7 queued", "7 pv-queued-kvm", "6.12 test-and-set"]
     {
-        ensure!(ran.text()?.contains(&format!("\n  {row} ")), "no row {row}\n{}", ran.show());
+        ran.shows(&[&format!("\n  {row} ")])?;
     }
-    let rows = Results::read(&json).and_then(|results| results.levels())?.concat();
+    let rows = results.levels()?.concat();
     ensure!(rows.len() == 15, "{} rows", rows.len());
     // A point with Linux 6.1 names no kernel.
     let name = |row: &Value| row["point"]["guest_kernel"].as_str().unwrap_or("6.1").to_owned();
     let kernels: BTreeSet<String> = rows.iter().map(name).collect();
     ensure!(kernels == ["6.1", "6.12", "7"].map(String::from).into(), "{kernels:?}");
-    ensure!(rows.iter().all(|row| broken(row) == 0.0), "mutual exclusion failed: {rows:?}");
-    Ok(())
+    every_row_is_sound(&rows)
 }
 
 /// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.

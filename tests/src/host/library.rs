@@ -6,8 +6,7 @@ use serde_json::Value;
 use crate::{
     expect_usually,
     facts::need_kvm,
-    files,
-    product::{Results, broken, pvticket},
+    product::{Compared, every_row_is_sound, operations, pvticket},
     tests,
 };
 
@@ -39,27 +38,17 @@ fn the_locks_are_listed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The output and the results of `compare --locks LOCKS` with these options.
-fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<(String, Results)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let ran = pvticket(["compare", "--host", "direct", "--locks", locks, "--runs", "1", "--json"])
-        .args([&file])
-        .args(options)
-        .run()?
-        .exits(0)?;
-    let results = Results::read(&file).with_context(|| ran.show())?;
-    Ok((ran.text()?.to_owned(), results))
+/// `compare --locks LOCKS` with these options.
+fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<Compared> {
+    let own = ["--host", "direct", "--runs", "1", "--locks", locks];
+    Compared::with(own.iter().chain(options))
 }
 
 /// The rows of the first level.
 fn rows(locks: &str, options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let (text, results) = compare_locks(locks, options)?;
-    let rows = results.levels()?.into_iter().next().context(text)?;
-    for row in &rows {
-        ensure!(broken(row) == 0.0, "{row}");
-        expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
-    }
+    let Compared { ran, results } = compare_locks(locks, options)?;
+    let rows = results.levels()?.into_iter().next().with_context(|| ran.show())?;
+    every_row_is_sound(&rows)?;
     Ok(rows)
 }
 
@@ -70,7 +59,7 @@ fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
 
 /// `compare --locks all` with these options: the rows of each level.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Vec<Value>>> {
-    compare_locks("all", options)?.1.levels()
+    compare_locks("all", options)?.results.levels()
 }
 
 /// All locks are there; each made progress, excluded, and served in order if it claims to.
@@ -79,10 +68,7 @@ fn are_sound(levels: &[Vec<Value>]) -> anyhow::Result<()> {
     for rows in levels {
         let locks: Vec<_> = rows.iter().filter_map(|row| row["lock"].as_str()).collect();
         ensure!(locks == names, "{locks:?} are not {names:?}");
-        for row in rows {
-            ensure!(broken(row) == 0.0, "{row}");
-            expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
-        }
+        every_row_is_sound(rows)?;
     }
     Ok(())
 }
@@ -163,9 +149,8 @@ fn families_by_turns_keep_their_promises() -> anyhow::Result<()> {
 fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
     need_kvm()?;
     let options = ["--vcpus", "2x", "--seconds", "0.3", "--latency"];
-    let (text, results) = compare_locks("pv-ticket,lockref-bounded", &options)?;
-    ensure!(text.contains("latencies of waits: p50 "), "{text}");
-    ensure!(text.contains("latencies of gets and puts: p50 "), "{text}");
+    let Compared { ran, results } = compare_locks("pv-ticket,lockref-bounded", &options)?;
+    ran.shows(&["latencies of waits: p50 ", "latencies of gets and puts: p50 "])?;
     let runs = results.runs()?;
     let rows = results.levels()?.concat();
     ensure!(rows.len() == 2, "not two locks: {rows:?}");
@@ -175,11 +160,9 @@ fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
         ensure!(all.is_sorted(), "{row}");
         expect_usually!(all[0] > 0, "no operation was timed: {row}");
         let run = runs.iter().find(|run| run["lock"] == row["lock"]).context("no run")?;
-        let sum = |list: &Value, number: fn(&Value) -> Option<u64>| -> Option<u64> {
-            list.as_array()?.iter().map(number).sum()
-        };
-        let timed = sum(&run["latencies"], |pair| pair[1].as_u64()).context("no histogram")?;
-        let done = sum(&run["operations"], Value::as_u64).context("no operations")?;
+        let buckets = run["latencies"].as_array().context("no histogram")?;
+        let timed: u64 = buckets.iter().filter_map(|bucket| bucket[1].as_u64()).sum();
+        let done = operations(run);
         // The two are read one after the other.
         expect_usually!(timed.abs_diff(done) <= done / 5 + 1000, "{timed} timed, {done} done");
     }

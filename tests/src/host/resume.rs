@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::run::{TWENTY, check_twenty, lines, spec};
+use super::run::{Run, TWENTY, cells, check_twenty, lines, spec};
 use crate::{
     facts::need_kvm,
     files,
@@ -29,6 +29,9 @@ tests![
     the_status_is_that_of_the_store,
     what_failed_is_measured_again_if_it_is_asked_for,
 ];
+
+/// Two short cells.
+const TWO: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
 
 /// Varying durations from a linear congruential generator, seeded by the caller.
 fn span(state: &mut u64, most: Duration) -> Duration {
@@ -93,9 +96,7 @@ fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
 
 fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), TWENTY)?]).run()?.exits(0)?;
+    let Run { folder: _folder, dir, .. } = Run::of(TWENTY, &[])?;
     let store = dir.join("cells.jsonl");
     let bytes = fs::read(&store)?;
     fs::write(&store, &bytes[..bytes.len() - 100])?;
@@ -112,10 +113,7 @@ fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
 /// A store is checked before anything is written to it.
 fn a_tampered_store_is_refused_in_one_line() -> anyhow::Result<()> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let text = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
-    pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), text)?]).run()?.exits(0)?;
+    let Run { folder: _folder, dir, .. } = Run::of(TWO, &[])?;
     let store = dir.join("cells.jsonl");
     let whole = fs::read_to_string(&store)?;
     // The second of the two cells is still to be run.
@@ -148,7 +146,7 @@ fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
     traced(pvticket(["run", "--dir"]).args([&dir, &spec])).run()?.exits(0)?;
     let told = |status: &str| -> anyhow::Result<usize> {
         let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
-        let digest: Value = serde_json::from_str(ran.text()?)?;
+        let digest = ran.json()?;
         let is_cut = !digest["cut_off_at"].is_null();
         ensure!(is_cut == (status == "cut off"), "{status}: {digest:#}");
         Ok(digest["runs"].as_array().with_context(|| ran.show())?.len())
@@ -185,8 +183,7 @@ fn changed_store(
 ) -> anyhow::Result<PathBuf> {
     let (whole, dir) = (folder.join("whole"), folder.join(name));
     if !whole.exists() {
-        let text = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
-        pvticket(["run", "--dir"]).args([&whole, &spec(folder, text)?]).run()?.exits(0)?;
+        pvticket(["run", "--dir"]).args([&whole, &spec(folder, TWO)?]).run()?.exits(0)?;
     }
     let mut lines = lines(&whole)?;
     change(lines.last_mut().context("no line")?);
@@ -244,11 +241,6 @@ fn the_status_is_that_of_the_store() -> anyhow::Result<()> {
 fn what_failed_is_measured_again_if_it_is_asked_for() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let cells = |dir: &Path| -> anyhow::Result<Vec<Value>> {
-        let mut lines = lines(dir)?;
-        lines.retain(|line| line["kind"] == "cell");
-        Ok(lines)
-    };
     for (command, change, more) in
         [("run", fail as fn(&mut Value), 1), ("compare", fail, 1), ("run", break_lock, 0)]
     {

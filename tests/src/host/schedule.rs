@@ -3,14 +3,14 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use crate::{
     expect_usually,
     facts::need_kvm,
     files,
-    product::{pvticket, runs_of},
+    product::{Compared, count, each_operations, operations, pvticket},
     tests,
 };
 
@@ -33,17 +33,11 @@ tests![
 /// on.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
-        .args([&file])
-        .args(options)
-        .run()?
-        .exits(0)?;
-    let mut runs = runs_of(&file)?;
+    let options = ["--guest", "payload", "--runs", "1"].iter().chain(options);
+    let mut runs = Compared::with(options)?.runs()?;
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed, or was not checked: {run}");
-        ensure!(run["schedule"]["whole"]["grants"].as_u64() > Some(0), "no schedule: {run}");
+        ensure!(whole(run, "grants")? > 0, "no schedule: {run}");
     }
     // The seed decides which runs first.
     runs.sort_by_key(|run| (run["policy"].to_string(), run["backend"] != "off"));
@@ -52,11 +46,7 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
 
 /// A count from the whole run's account.
 fn whole(run: &Value, name: &str) -> anyhow::Result<u64> {
-    run["schedule"]["whole"][name].as_u64().with_context(|| format!("no {name}: {run}"))
-}
-
-fn taken(run: &Value) -> u64 {
-    run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum()
+    count(run, &format!("schedule/whole/{name}"))
 }
 
 /// The names of all policies, as the refusal of an unknown one lists them.
@@ -82,7 +72,7 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
         compare(&["--vcpus", "2x", "--seconds", "0.3", "--slice", "1ms", "--policy", policies])?;
     ensure!(runs.len() == 26, "{} runs", runs.len());
     for run in runs {
-        expect_usually!(taken(&run) > 0, "the lock was never taken: {run}");
+        expect_usually!(operations(&run) > 0, "the lock was never taken: {run}");
         ensure!(whole(&run, "unknown")? == 0, "unclassified preemptions: {run}");
     }
     Ok(())
@@ -92,10 +82,10 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
 /// that long; with PV it halts at its threshold.
 fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     let runs = compare(&["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", policy])?;
-    let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
+    let [native, pv] = runs.as_slice() else { bail!("not two runs") };
     for run in [native, pv] {
-        let (hits, injected) = (&run["schedule"]["whole"]["hits"]["hits"], whole(run, "injected")?);
-        ensure!(hits.as_u64() == Some(injected), "{injected} of {hits} hits: {run}");
+        let (hits, injected) = (whole(run, "hits/hits")?, whole(run, "injected")?);
+        ensure!(hits == injected, "{injected} of {hits} hits: {run}");
         expect_usually!(injected >= 3, "{injected} hits: {run}");
         // Two vCPUs on two slots: there are no other preemptions.
         ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
@@ -148,7 +138,7 @@ fn named_places_are_hit() -> anyhow::Result<()> {
     for place in ["before-flag", "flag-to-halt", "release-to-kick", "critical"] {
         let policy = format!("point:{place},50,1ms");
         let runs = compare(&[&options[..], &[&policy]].concat())?;
-        let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
+        let [native, pv] = runs.as_slice() else { bail!("not two runs") };
         expect_usually!(hits(pv) > Some(0), "{place} was never hit: {pv}");
         match place {
             "critical" => expect_usually!(hits(native) > Some(0), "never hit: {native}"),
@@ -189,7 +179,7 @@ fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()
     let options = ["--vcpus", "2x", "--seconds", "0.5", "--policy", "rr,directed-yield"];
     let runs = compare(&options)?;
     // By name: directed-yield native, pv, rr native, pv.
-    let (directed, rr) = (taken(&runs[0]), taken(&runs[2]));
+    let (directed, rr) = (operations(&runs[0]), operations(&runs[2]));
     expect_usually!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
     Ok(())
 }
@@ -197,12 +187,9 @@ fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()
 fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
     let runs = compare(&["--vms", "3", "--vcpus", "1x", "--seconds", "0.3", "--policy", "gang"])?;
     for run in runs {
-        let operations = run["operations"].as_array().context("no operations")?;
-        ensure!(operations.len() % 3 == 0 && operations.len() >= 3, "not three machines: {run}");
-        expect_usually!(
-            operations.iter().all(|count| count.as_u64() > Some(0)),
-            "a machine made no progress: {run}"
-        );
+        let each = each_operations(&run);
+        ensure!(each.len() % 3 == 0 && each.len() >= 3, "not three machines: {run}");
+        expect_usually!(!each.contains(&0), "a machine made no progress: {run}");
     }
     Ok(())
 }
@@ -211,9 +198,8 @@ fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
 fn machines_get_what_they_weigh() -> anyhow::Result<()> {
     let options = ["--vms", "2", "--vcpus", "1", "--slots", "1", "--seconds", "0.5"];
     let runs = compare(&[&options[..], &["--slice", "1ms", "--policy", "fair:1,3"]].concat())?;
-    let native = runs[0]["operations"].as_array().context("no operations")?;
-    let [light, heavy] = native.as_slice() else { anyhow::bail!("not two vCPUs: {}", runs[0]) };
-    let share = heavy.as_f64().unwrap_or(0.0) / light.as_f64().unwrap_or(f64::NAN);
+    let [light, heavy] = each_operations(&runs[0])[..] else { bail!("not two vCPUs: {}", runs[0]) };
+    let share = heavy as f64 / light as f64;
     expect_usually!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
     Ok(())
 }
@@ -259,7 +245,7 @@ fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
     let options = ["--vcpus", "64", "--slots", "2", "--seconds", "2", "--slice", "1ms"];
     let runs = compare(&[&options[..], &["--policy", "random", "--seed", "7"]].concat())?;
     for run in &runs {
-        expect_usually!(taken(run) > 0, "the lock was never taken: {run}");
+        expect_usually!(operations(run) > 0, "the lock was never taken: {run}");
         // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at
         // its beginning: each vCPU may have been in one when the window began.
         let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());

@@ -1,10 +1,9 @@
 //! What a guest can make grow, and what it can claim.
 
-use std::fs::{self, File};
+use std::fs::File;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use rustix::pipe::pipe;
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::row::{
@@ -22,7 +21,7 @@ use crate::{
     },
     host::{run, tiny},
     process::{Input, Program},
-    product::{Boot, pvticket},
+    product::{Boot, count, pvticket},
     ran::Ran,
 };
 
@@ -79,10 +78,8 @@ pub const ROWS: &[Row] = &[
             Ok(boot.args([stats]))
         },
         check: |folder, _| {
-            let stats = fs::read(folder.path().join("stats"))?;
-            let faults = serde_json::from_slice::<Value>(&stats)?["faults"].clone();
-            let count = |name: &str| faults[name].as_u64().with_context(|| format!("{faults}"));
-            let (delayed, not_delayed) = (count("delayed")?, count("not_delayed")?);
+            let faults = &files::json(&folder.path().join("stats"))?["faults"];
+            let (delayed, not_delayed) = (count(faults, "delayed")?, count(faults, "not_delayed")?);
             ensure!(delayed + not_delayed == u64::from(KICKS), "some are in no count: {faults}");
             // What the courier holds, and what is queued for it.
             ensure!((64 << 10..=(64 << 10) + 512).contains(&delayed), "{faults}");
@@ -149,9 +146,8 @@ pub const ROWS: &[Row] = &[
             Ok(run.args(["--trace"]).args([trace]).env("PVTICKET_TRACE_LIMIT", "16K"))
         },
         check: |folder, _| {
-            let lines = run::lines(&folder.path().join("run"))?;
-            let is_done = |line: &Value| line["kind"] == "cell" && line["status"] == "done";
-            ensure!(lines.iter().any(is_done), "its figures are lost: {lines:?}");
+            let cells = run::cells(&folder.path().join("run"))?;
+            ensure!(cells.iter().any(|cell| cell["status"] == "done"), "lost: {cells:?}");
             Ok(())
         },
     },

@@ -6,12 +6,7 @@ mod cell;
 mod outputs;
 mod subjects;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,12 +17,10 @@ use crate::{
     files::{self, code},
     process::{Input, Program, Stopwatch, children},
     product::pvticket,
-    rows,
-    suite::skip,
-    tests,
+    rows, tests,
 };
 
-use super::{control::Listening, tiny};
+use super::{cgroups::group, control::Listening, tiny};
 use cell::{Cell, Event};
 pub use outputs::Disk;
 use outputs::Output;
@@ -212,19 +205,10 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
 /// A control group limits the tasks. QEMU reports that in its own words.
 fn too_few_tasks_of_a_group_are_said() -> anyhow::Result<()> {
     need_root()?;
-    let place = format!("pvticket-test-pids-{}", std::process::id());
-    let groups = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|root| Path::new(root).join(&place));
-    let is_made = |group: &&PathBuf| {
-        fs::create_dir(group).is_ok() && fs::write(group.join("pids.max"), "4").is_ok()
-    };
-    let Some(group) = groups.iter().find(is_made) else {
-        return skip("no control group can limit tasks here");
-    };
-    let enter = format!("echo 0 > {}", group.join("cgroup.procs").display());
-    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).behind(&enter);
-    let ran = emulate.limit(120).run();
-    let _ = fs::remove_dir(group);
-    ran?.fails(1, &["Resource temporarily unavailable", "pids.max of the control group"]).map(drop)
+    let group = group("pids", &[("pids", "pids.max", "4"), ("", "pids.max", "4")])?;
+    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).behind(&group.enter());
+    let ran = emulate.limit(120).run()?;
+    ran.fails(1, &["Resource temporarily unavailable", "pids.max of the control group"]).map(drop)
 }
 
 /// Waits until a condition holds; returns how long that took.
