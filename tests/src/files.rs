@@ -9,7 +9,10 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Input, Program};
+use crate::{
+    process::{Input, Program},
+    suite::skip,
+};
 
 /// A directory that is deleted when the value is dropped; other users can read it.
 pub fn scratch() -> anyhow::Result<TempDir> {
@@ -37,6 +40,12 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     let file = folder.path().join(name);
     fs::write(&file, bytes).with_context(|| file.display().to_string())?;
     Ok(file)
+}
+
+/// A file or folder of the repository; skips a test where there is none.
+pub fn repository(name: &str) -> anyhow::Result<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    if path.exists() { Ok(path) } else { skip("the repository is not here") }
 }
 
 /// Reads a file of JSON.
@@ -213,15 +222,19 @@ pub mod code {
         code
     }
 
-    /// Writes the text to COM1, then resets the machine via the keyboard controller.
-    pub fn hello(text: &str) -> Vec<u8> {
+    /// Writes the text to COM1, and continues with the code.
+    pub fn says(text: &str, then: &[u8]) -> Vec<u8> {
         let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
         for byte in text.bytes() {
             code.extend([0xb0, byte, 0xee]); // mov al, byte; out dx, al
         }
-        code.extend([0xb0, 0xfe, 0xe6, 0x64]); // mov al, 0xfe; out 0x64, al
-        code.extend(SPIN);
+        code.extend(then);
         code
+    }
+
+    /// Writes the text to COM1, then resets the machine via the keyboard controller.
+    pub fn hello(text: &str) -> Vec<u8> {
+        says(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
     }
 }
 

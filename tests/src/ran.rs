@@ -113,6 +113,12 @@ impl Ran {
         Ok(self.text()?.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
+    /// Expects nothing on stderr.
+    pub fn is_silent(self) -> anyhow::Result<Self> {
+        ensure!(self.stderr.is_empty(), "it complains\n{}", self.show());
+        Ok(self)
+    }
+
     /// The child's stdout as JSON.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.stdout).with_context(|| self.show())

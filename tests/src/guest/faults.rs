@@ -10,22 +10,14 @@ use crate::{
 };
 
 tests![
-    torture_with_faults,
-    torture_with_faults_under_random,
+    torture_with_faults: locks::torture_of(Boot::direct().fault(HARMLESS)),
+    torture_with_faults_under_random: locks::torture_of(Boot::direct().fault(HARMLESS).policy("random").slots(2)),
     faults_are_in_the_stats,
     kicks_of_cpus_that_stay_down_make_no_thread_spin,
 ];
 
 /// All faults except lost kicks.
 const HARMLESS: &str = "kick-delay:200us,kick-dup:0.1,spurious:0.1,halt-delay:200us";
-
-fn torture_with_faults() -> anyhow::Result<()> {
-    locks::torture_of(Boot::direct().fault(HARMLESS))
-}
-
-fn torture_with_faults_under_random() -> anyhow::Result<()> {
-    locks::torture_of(Boot::direct().fault(HARMLESS).policy("random").slots(2))
-}
 
 fn faults_are_in_the_stats() -> anyhow::Result<()> {
     let boot = Boot::direct().cpus(4).policy("rr").slots(2).fault("spurious:0.3");

@@ -10,7 +10,7 @@ use crate::{
 };
 
 tests![
-    mmap_under_every_kernel => Long("15 s: both guest kernels, all locks"),
+    mmap_under_every_kernel: every_row_is_sound(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
     open_read_close_under_every_kernel => Long("15 s: both guest kernels, all locks"),
     every_kernel_excludes_under_overcommit => Long("15 s: both guest kernels, all locks"),
     preemptions_of_queued_locks_are_told_as_those_of_ticketlocks => Long("40 s: a comparison of both guest kernels"),
@@ -46,10 +46,6 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
     let Compared { ran, results } = Compared::by(pvticket(words).args(options).limit(300))?;
     results.levels()?.into_iter().next().with_context(|| ran.show())
-}
-
-fn mmap_under_every_kernel() -> anyhow::Result<()> {
-    every_row_is_sound(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?)
 }
 
 fn open_read_close_under_every_kernel() -> anyhow::Result<()> {

@@ -15,20 +15,20 @@ use crate::{
 };
 
 tests![
-    torture_of_native_locks => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_kvm => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_doorbell => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_vmm => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_native_locks: torture("off") => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_kvm: torture("kvm") => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_doorbell: torture("doorbell") => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_vmm: torture("vmm") => Long("6 s of locktorture; under other schedules in make test"),
     both_sides_count_alike_with_backend_vmm,
     kicks_with_backend_doorbell_do_not_reach_the_vmm,
     both_sides_count_with_backend_kvm,
     a_guest_without_pv_halts_never,
-    benchmark_at_every_ratio_with_backend_vmm,
-    benchmark_at_every_ratio_with_backend_doorbell => Long("8 s: three boots; with another backend in make test"),
-    benchmark_at_every_ratio_with_backend_kvm => Long("8 s: three boots; with another backend in make test"),
-    pv_is_switched_under_load_with_backend_vmm,
-    pv_is_switched_under_load_with_backend_doorbell => Long("12 s; with another backend in make test"),
-    pv_is_switched_under_load_with_backend_kvm => Long("12 s; with another backend in make test"),
+    benchmark_at_every_ratio_with_backend_vmm: benchmark_at_every_ratio("vmm"),
+    benchmark_at_every_ratio_with_backend_doorbell: benchmark_at_every_ratio("doorbell") => Long("8 s: three boots; with another backend in make test"),
+    benchmark_at_every_ratio_with_backend_kvm: benchmark_at_every_ratio("kvm") => Long("8 s: three boots; with another backend in make test"),
+    pv_is_switched_under_load_with_backend_vmm: pv_is_switched_under_load("vmm"),
+    pv_is_switched_under_load_with_backend_doorbell: pv_is_switched_under_load("doorbell") => Long("12 s; with another backend in make test"),
+    pv_is_switched_under_load_with_backend_kvm: pv_is_switched_under_load("kvm") => Long("12 s; with another backend in make test"),
     pv_is_switched_under_torture => Long("9 s; under another load in make test"),
     pv_that_is_not_there_is_not_switched_on,
 ];
@@ -85,22 +85,6 @@ fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
         .and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
     expect_usually!(total > Some(0), "the lock was never taken: {last}");
     Ok(ran)
-}
-
-fn torture_of_native_locks() -> anyhow::Result<()> {
-    torture("off")
-}
-
-fn torture_of_pv_locks_with_backend_kvm() -> anyhow::Result<()> {
-    torture("kvm")
-}
-
-fn torture_of_pv_locks_with_backend_doorbell() -> anyhow::Result<()> {
-    torture("doorbell")
-}
-
-fn torture_of_pv_locks_with_backend_vmm() -> anyhow::Result<()> {
-    torture("vmm")
 }
 
 /// Checks a benchmark's result: every vCPU took part, and the lock excluded the others.
@@ -236,18 +220,6 @@ fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn benchmark_at_every_ratio_with_backend_vmm() -> anyhow::Result<()> {
-    benchmark_at_every_ratio("vmm")
-}
-
-fn benchmark_at_every_ratio_with_backend_doorbell() -> anyhow::Result<()> {
-    benchmark_at_every_ratio("doorbell")
-}
-
-fn benchmark_at_every_ratio_with_backend_kvm() -> anyhow::Result<()> {
-    benchmark_at_every_ratio("kvm")
-}
-
 /// Turns PV off and on `$times` times while the benchmark runs, in as many of its rounds as that
 /// takes, and in more, up to `$rounds`, until a vCPU was kicked: a switch waits for a turn of every
 /// vCPU, which may take tenths of a second, and a whole round may go by while PV is off. Prints each
@@ -275,18 +247,6 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
     }
     expect_usually!(kicked > 0, "no vCPU halted: {}", ran.show());
     Ok(())
-}
-
-fn pv_is_switched_under_load_with_backend_vmm() -> anyhow::Result<()> {
-    pv_is_switched_under_load("vmm")
-}
-
-fn pv_is_switched_under_load_with_backend_doorbell() -> anyhow::Result<()> {
-    pv_is_switched_under_load("doorbell")
-}
-
-fn pv_is_switched_under_load_with_backend_kvm() -> anyhow::Result<()> {
-    pv_is_switched_under_load("kvm")
 }
 
 fn pv_is_switched_under_torture() -> anyhow::Result<()> {

@@ -71,9 +71,7 @@ fn a_table_in_the_form_of_2012() -> anyhow::Result<()> {
         summary.iter().all(|row| row.len() == 3 && row[1] > 0.0 && row[2] > 0.0),
         "{summary:?}"
     );
-    for part in ["2 CPUs", "backend vmm", "PostgreSQL ", "SELECT only", "steal ", "%improve"] {
-        ensure!(ran.text()?.contains(part), "no '{part}'\n{}", ran.show());
-    }
+    ran.shows(&["2 CPUs", "backend vmm", "PostgreSQL ", "SELECT only", "steal ", "%improve"])?;
     ensure!(ran.errors().contains("round 2 of 2: scale 2, 2 clients, "), "{}", ran.show());
     Ok(())
 }

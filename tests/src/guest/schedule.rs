@@ -15,21 +15,21 @@ use crate::{
 };
 
 tests![
-    torture_under_rr_with_native_locks => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_doorbell => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_kvm => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_native_locks: torture("rr", "off") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_backend_vmm: torture("rr", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_backend_doorbell: torture("rr", "doorbell") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_backend_kvm: torture("rr", "kvm") => Long("9 s of locktorture; with another backend or policy in make test"),
     deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then => Quiet("33 s: it waits for the rare preemption"),
     a_kick_through_the_doorbell_has_the_kicker_make_way,
-    a_halted_vcpu_gives_up_its_slot_with_backend_vmm => Long("10 s; with another backend in make test"),
-    a_halted_vcpu_gives_up_its_slot_with_backend_doorbell,
-    a_halted_vcpu_gives_up_its_slot_with_backend_kvm => Long("10 s; with another backend in make test"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_vmm: a_halted_vcpu_gives_up_its_slot("vmm") => Long("10 s; with another backend in make test"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_doorbell: a_halted_vcpu_gives_up_its_slot("doorbell"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_kvm: a_halted_vcpu_gives_up_its_slot("kvm") => Long("10 s; with another backend in make test"),
     both_sides_count_alike_with_backend_doorbell => Long("16 s; under another policy in make test"),
-    torture_under_random_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_kick_boost_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_deferred_with_backend_kvm,
-    lock_holders_of_a_kernel_are_preempted_where_asked,
-    the_next_in_line_of_a_kernel_are_preempted_where_asked,
+    torture_under_random_with_backend_vmm: torture("random", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_kick_boost_with_backend_vmm: torture("kick-boost", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_deferred_with_backend_kvm: torture("deferred", "kvm"),
+    lock_holders_of_a_kernel_are_preempted_where_asked: deliberate("lhp:20,20ms", "lhp", "vmm"),
+    the_next_in_line_of_a_kernel_are_preempted_where_asked: deliberate("lwp:20,20ms", "lwp", "off"),
     a_vcpu_in_hlt_keeps_no_slot => Long("11 s"),
     a_timeline_counts_the_locks_that_a_kernel_takes => Long("16 s: two kernels; host::trace has timelines of payloads"),
     two_machines_run_the_same_command,
@@ -40,34 +40,6 @@ tests![
 /// Two vCPUs per slot, on two slots.
 fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
     locks::torture_of(Boot::direct().pv(pv).policy(policy).slots(2))
-}
-
-fn torture_under_rr_with_native_locks() -> anyhow::Result<()> {
-    torture("rr", "off")
-}
-
-fn torture_under_rr_with_backend_vmm() -> anyhow::Result<()> {
-    torture("rr", "vmm")
-}
-
-fn torture_under_rr_with_backend_doorbell() -> anyhow::Result<()> {
-    torture("rr", "doorbell")
-}
-
-fn torture_under_rr_with_backend_kvm() -> anyhow::Result<()> {
-    torture("rr", "kvm")
-}
-
-fn torture_under_random_with_backend_vmm() -> anyhow::Result<()> {
-    torture("random", "vmm")
-}
-
-fn torture_under_kick_boost_with_backend_vmm() -> anyhow::Result<()> {
-    torture("kick-boost", "vmm")
-}
-
-fn torture_under_deferred_with_backend_kvm() -> anyhow::Result<()> {
-    torture("deferred", "kvm")
 }
 
 /// The schedule's account of a benchmark of locks.
@@ -92,14 +64,6 @@ fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lock_holders_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lhp:20,20ms", "lhp", "vmm")
-}
-
-fn the_next_in_line_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lwp:20,20ms", "lwp", "off")
-}
-
 /// How each turn of a recording ended (byte 22 of 24, after a header of 40 bytes; the format is
 /// described in sched/recording.rs).
 fn ends(file: &Path) -> anyhow::Result<Vec<u8>> {
@@ -121,18 +85,6 @@ fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
     let early = ends.iter().filter(|end| matches!(end, 6 | 7)).count();
     expect_usually!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", ends.len());
     Ok(())
-}
-
-fn a_halted_vcpu_gives_up_its_slot_with_backend_vmm() -> anyhow::Result<()> {
-    a_halted_vcpu_gives_up_its_slot("vmm")
-}
-
-fn a_halted_vcpu_gives_up_its_slot_with_backend_doorbell() -> anyhow::Result<()> {
-    a_halted_vcpu_gives_up_its_slot("doorbell")
-}
-
-fn a_halted_vcpu_gives_up_its_slot_with_backend_kvm() -> anyhow::Result<()> {
-    a_halted_vcpu_gives_up_its_slot("kvm")
 }
 
 /// Idle vCPUs wake while others' turns are prolonged: in the lock benchmark seldom, in the

@@ -98,7 +98,7 @@ fn a_kvm_that_may_not_be_opened_is_said() -> anyhow::Result<()> {
          set -- setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$@\""
     );
     let ran = run(&script)?.exits(0)?.one_line(&["/dev/kvm may not be opened", "kvm $USER"])?;
-    ensure!(ran.text()?.contains("(emulated host)"), "{}", ran.show());
+    ran.shows(&["(emulated host)"])?;
     let ran = run(EMPTY_DEV)?.exits(0)?;
     ensure!(ran.stderr.is_empty(), "there is none to be opened\n{}", ran.show());
     Ok(())
@@ -148,8 +148,5 @@ fn auto_says_why_it_takes_the_emulated_host() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
     let ran = kit.boot(kit.behind(EMPTY_DEV), "auto").args(["--dry-run"]).run()?.exits(0)?;
-    for part in ["emulated", "there is no /dev/kvm"] {
-        anyhow::ensure!(ran.text()?.contains(part), "no {part:?}\n{}", ran.show());
-    }
-    Ok(())
+    ran.shows(&["emulated", "there is no /dev/kvm"])
 }

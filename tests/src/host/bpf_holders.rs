@@ -18,7 +18,7 @@ use crate::{
 tests![
     turns_end_outside_of_locks_but_for_their_grace,
     guests_are_told_of_critical_vcpus_without_a_cpu,
-    turns_of_linux_end_outside_of_locks => Long("60 s: four Linux guests boot in an emulated host"),
+    turns_of_linux_end_outside_of_locks: turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
 /// How the turns of a run ended.
@@ -64,10 +64,6 @@ fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
     turns_end_outside_of_locks(
         "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2",
     )
-}
-
-fn turns_of_linux_end_outside_of_locks() -> anyhow::Result<()> {
-    turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4")
 }
 
 /// The table: turns that end while a lock is held, under `rr` and `deferred`. Under `deferred` each of them is

@@ -7,7 +7,7 @@ use confine::{Class, Support};
 use rustix::process::{Pid, Signal, geteuid};
 use tempfile::TempDir;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
 use crate::{
     facts::need_kvm,
     files::{self, code},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 tests![
-    every_thread_is_confined,
+    every_thread_is_confined: boots_confined(|_| Program::new(product::binary())),
     every_thread_of_a_plain_user_is_confined,
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
@@ -76,15 +76,8 @@ pub(super) fn spinning(
     options: &[&str],
 ) -> anyhow::Result<Running> {
     need_kvm()?;
-    let mut code = code::hello("up\n");
-    code.truncate(code.len() - 6);
-    code.extend(code::SPIN);
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot =
-        front.args(["boot", "--host", "direct", "--cpus", "1"]).args(options.iter().copied());
-    let boot = boot.args(["--kernel"]).args([kernel]).args(["--initrd"]).args([initrd]);
-    let mut running = boot.env("PVTICKET_TRUST_KVM", "1").input(Input::Silence).start()?;
+    let boot = tiny::boot_by(front, folder, &code::says("up\n", code::SPIN))?;
+    let mut running = boot.args(options.iter().copied()).input(Input::Silence).start()?;
     running.wait_for_stdout("up\n")?;
     Ok(running)
 }
@@ -97,10 +90,6 @@ fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
     are_confined(&mut running, process, &["vcpu0", "signals"])?;
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
-}
-
-fn every_thread_is_confined() -> anyhow::Result<()> {
-    boots_confined(|_| Program::new(product::binary()))
 }
 
 fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {

@@ -22,7 +22,7 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files,
-    process::{Program, Running},
+    process::{Program, Running, wait_until},
     product::pvticket,
     terminal::Terminal,
     tests,
@@ -214,10 +214,9 @@ fn a_stop_aborts_the_cell_and_the_socket_goes() -> anyhow::Result<()> {
         let vcpus = live["at_work"][0]["live"]["vcpus"].as_array().cloned().unwrap_or_default();
         vcpus.iter().filter_map(|vcpu| vcpu["operations"].as_u64()).sum::<u64>()
     };
-    let deadline = Instant::now() + PATIENCE;
-    while count(&watcher.hear()?["status"]) <= count(&first) {
-        ensure!(Instant::now() < deadline, "its operations do not grow: {first}");
-    }
+    wait_until("more operations", PATIENCE, || {
+        Ok(count(&watcher.hear()?["status"]) > count(&first))
+    })?;
     let state = run.ask("stop")?["state"].clone();
     ensure!(state == "stopping" || state == "ended", "{state}");
     // A watcher is told of the end.
@@ -243,11 +242,7 @@ fn garbage_does_a_run_no_harm() -> anyhow::Result<()> {
     let crowd: Vec<UnixStream> =
         (0..200).map(|_| UnixStream::connect(&socket)).collect::<Result<_, _>>()?;
     drop((crowd, greedy));
-    let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = run.ask("status") {
-        ensure!(Instant::now() < deadline, "no client can connect any more: {error:#}");
-        thread::sleep(PAUSE);
-    }
+    wait_until("client that can connect", PATIENCE, || Ok(run.ask("status").is_ok()))?;
     run.wait_for("measured", is_measured)?;
     run.ask("stop")?;
     run.stops()
@@ -291,9 +286,7 @@ fn one_frame_is_printed_without_a_terminal() -> anyhow::Result<()> {
     for program in [top(), top().args(["--once"])] {
         let ran = program.run()?.exits(0)?;
         let text = ran.text()?;
-        for part in ["spec: running", "cell ", "is measured", "slot 0 (CPU ", "OPS/s", "LHP/s"] {
-            ensure!(text.contains(part), "no {part:?}\n{}", ran.show());
-        }
+        ran.shows(&["spec: running", "cell ", "is measured", "slot 0 (CPU ", "OPS/s", "LHP/s"])?;
         ensure!(!text.contains('\x1b'), "a terminal's sequences\n{}", ran.show());
     }
     run.ask("stop")?;
@@ -345,11 +338,8 @@ fn top_leaves_the_terminal_as_it_was() -> anyhow::Result<()> {
         terminal.is_restored()?;
         // The last output arrives here a moment later.
         let leaves = "\x1b[?25h\x1b[?1049l";
-        let deadline = Instant::now() + PATIENCE;
-        while !terminal.shown().ends_with(leaves) {
-            ensure!(Instant::now() < deadline, "not left: {:?}", terminal.shown());
-            thread::sleep(PAUSE);
-        }
+        wait_until("end of the other screen", PATIENCE, || Ok(terminal.shown().ends_with(leaves)))
+            .with_context(|| terminal.shown())?;
         ensure!(terminal.shown().contains("\x1b[?1049h"), "it has not used the other screen");
     }
     run.ask("stop")?;

@@ -16,15 +16,15 @@ use crate::{
 };
 
 tests![
-    linux_6_1_boots_with_every_backend => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
-    linux_7_boots_with_every_backend => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
-    linux_6_1_passes_locktorture => Long("30 s: another guest kernel"),
-    linux_7_passes_locktorture => Long("30 s: another guest kernel"),
-    linux_6_1_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
-    linux_7_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
-    the_preempt_count_is_found_in_linux_6_1 => Long("30 s: another guest kernel"),
-    the_preempt_count_is_found_in_linux_6_12 => Long("30 s: boots with a System.map, in a machine of their own"),
-    the_preempt_count_is_found_in_linux_7 => Long("30 s: another guest kernel"),
+    linux_6_1_boots_with_every_backend: boots_with_every_backend(&LINUX_6_1) => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
+    linux_7_boots_with_every_backend: boots_with_every_backend(&LINUX_7) => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
+    linux_6_1_passes_locktorture: passes_locktorture(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    linux_7_passes_locktorture: passes_locktorture(&LINUX_7) => Long("30 s: another guest kernel"),
+    linux_6_1_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    linux_7_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_7) => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_1: the_preempt_count_is_found(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_12: the_preempt_count_is_found(&LINUX_6_12) => Long("30 s: boots with a System.map, in a machine of their own"),
+    the_preempt_count_is_found_in_linux_7: the_preempt_count_is_found(&LINUX_7) => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
     a_tree_that_the_changes_do_not_fit_is_told_which,
 ];
@@ -117,14 +117,6 @@ fn boots_with_every_backend(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn linux_6_1_boots_with_every_backend() -> anyhow::Result<()> {
-    boots_with_every_backend(&LINUX_6_1)
-}
-
-fn linux_7_boots_with_every_backend() -> anyhow::Result<()> {
-    boots_with_every_backend(&LINUX_7)
-}
-
 fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     let script = "for pv in vmm off; do
         BOOT --cpus 7 --pv $pv --append 'locktorture.torture_type=spin_lock locktorture.nwriters_stress=14 \
@@ -135,14 +127,6 @@ fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     ensure!(text.matches("End of test: SUCCESS").count() == 2, "{}", ran.show());
     ensure!(!text.contains('!') && text.contains("Fail: 0"), "{}", ran.show());
     Ok(())
-}
-
-fn linux_6_1_passes_locktorture() -> anyhow::Result<()> {
-    passes_locktorture(&LINUX_6_1)
-}
-
-fn linux_7_passes_locktorture() -> anyhow::Result<()> {
-    passes_locktorture(&LINUX_7)
 }
 
 /// Every preemption that the schedule injects hits a holder, by the guest's own telemetry, and few preemptions are before
@@ -167,14 +151,6 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn linux_6_1_says_what_it_does_with_locks() -> anyhow::Result<()> {
-    says_what_it_does_with_locks(&LINUX_6_1)
-}
-
-fn linux_7_says_what_it_does_with_locks() -> anyhow::Result<()> {
-    says_what_it_does_with_locks(&LINUX_7)
-}
-
 /// Without telemetry, from the kernel's System.map: the vCPUs of a lock benchmark are often preempted where their kernel
 /// may not be. Linux 7 can be preempted, and so counts its locks: of it, all is known once its CPUs have started.
 fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
@@ -192,18 +168,6 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
         expect_usually!(unknown * 10 <= all, "{unknown} of {all} are unclassified");
     }
     Ok(())
-}
-
-fn the_preempt_count_is_found_in_linux_6_1() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_6_1)
-}
-
-fn the_preempt_count_is_found_in_linux_6_12() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_6_12)
-}
-
-fn the_preempt_count_is_found_in_linux_7() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_7)
 }
 
 /// Each lock of each kernel is the one that was asked for: a cell fails if the guest reports another.
@@ -231,10 +195,7 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
 
 /// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.
 fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-kernel-config/linux/build.sh");
-    if !fs::exists(script)? {
-        return skip("the repository is not here");
-    }
+    let script = files::repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("linux");
     let names = [
@@ -252,7 +213,7 @@ fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
     fs::write(source.join("Kbuild"), "")?;
     fs::write(source.join("Makefile"), "VERSION = 6\nPATCHLEVEL = 30\n")?;
     let build = || {
-        let build = Program::new("bash").args([script]);
+        let build = Program::new("bash").args([&script]);
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
         build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()
     };

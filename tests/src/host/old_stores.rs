@@ -76,7 +76,7 @@ fn an_old_store_is_shown_and_exported() -> anyhow::Result<()> {
         ensure!(!ran.errors().contains("pvticket: "), "{}", ran.show());
     }
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
-    ensure!(report.text()?.contains("pv-ticket"), "{}", report.show());
+    report.shows(&["pv-ticket"])?;
     let table = pvticket(["export", "--csv", "-"]).args([&dir]).run()?.exits(0)?;
     let done = table.text()?.lines().filter(|line| line.contains(",done,")).count();
     ensure!(done == CELLS, "{}", table.show());
@@ -93,8 +93,7 @@ fn an_old_store_is_compared_with_its_copy() -> anyhow::Result<()> {
     let [dir, copy] = [put(&folder, "old", STORE)?, put(&folder, "copy", STORE)?];
     let ran = pvticket(["report", "--diff"]).args([&dir, &copy]).run()?.exits(0)?;
     let ran = ran.complains(&["is the same run as"])?;
-    ensure!(ran.text()?.contains("2 of 2 points"), "{}", ran.show());
-    Ok(())
+    ran.shows(&["2 of 2 points"])
 }
 
 /// The store lacks its last cell, which is then measured.

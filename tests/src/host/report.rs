@@ -40,7 +40,7 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
     let run = store(&folder, "run", &Fixture::default().text())?;
     let ran = pvticket(["report"]).args([&run]).run()?.exits(0)?;
     let text = ran.text()?;
-    for part in [
+    ran.shows(&[
         "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ",
         "Median",
         "Stddev",
@@ -48,9 +48,7 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
         "Published figures: PV ticketlocks, Linux 2012",
         "--only policies=rr --dir again",
         "AMD EPYC",
-    ] {
-        ensure!(text.contains(part), "no {part:?}\n{text}");
-    }
+    ])?;
     ensure!(text.contains('\u{25cf}'), "no plot\n{text}");
     Ok(())
 }

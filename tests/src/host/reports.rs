@@ -114,7 +114,7 @@ fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     running.wait_for_stderr("measured 1/4, about ")?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
-    ensure!(ran.text()?.contains("Partial: "), "{}", ran.show());
+    ran.shows(&["Partial: "])?;
     let done = Results::read(&json)?.runs()?.len();
     ensure!((1..4).contains(&done), "{done} runs: {}", ran.show());
     let errors = ran.errors();

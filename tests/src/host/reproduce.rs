@@ -137,7 +137,7 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
     ensure!((1..CELLS).contains(&before), "{before} cells of {CELLS}");
     let ran = reproduce(&out, &["--resume"]).run()?.exits(0)?;
     ensure!(done() == CELLS, "{} cells of {CELLS}", done());
-    ensure!(ran.text()?.contains(" of 1 row; "), "{}", ran.show());
+    ran.shows(&[" of 1 row; "])?;
 
     // A long simulation ends at once.
     let out = folder.path().join("simulated");

@@ -21,8 +21,8 @@ use crate::{
 };
 
 tests![
-    a_killed_run_is_resumed_without_loss,
-    a_run_killed_fifty_times_is_resumed_without_loss => Long("30 s: fifty kills"),
+    a_killed_run_is_resumed_without_loss: kill_and_resume(6),
+    a_run_killed_fifty_times_is_resumed_without_loss: kill_and_resume(50) => Long("30 s: fifty kills"),
     a_torn_store_is_repaired_and_said,
     a_tampered_store_is_refused_in_one_line,
     a_killed_runs_trace_goes_on_where_it_is_whole,
@@ -37,14 +37,6 @@ const TWO: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.0
 fn span(state: &mut u64, most: Duration) -> Duration {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     most.mul_f64((*state >> 40) as f64 / (1_u64 << 24) as f64)
-}
-
-fn a_killed_run_is_resumed_without_loss() -> anyhow::Result<()> {
-    kill_and_resume(6)
-}
-
-fn a_run_killed_fifty_times_is_resumed_without_loss() -> anyhow::Result<()> {
-    kill_and_resume(50)
 }
 
 /// Kills a run at random moments, so often, and resumes it each time. A run that is complete is followed by another.
@@ -161,7 +153,7 @@ fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
         if cut > 0 {
             ensure!(told("cut off")? == 2);
             let ran = pvticket(["trace"]).args([&trace]).run()?.exits(0)?;
-            ensure!(ran.text()?.contains("ends too early"), "{}", ran.show());
+            ran.shows(&["ends too early"])?;
         }
         traced(pvticket(["run", "--resume"]).args([&dir])).run()?.exits(0)?;
         ensure!(told("whole")? == 3, "cut by {cut}");

@@ -16,8 +16,8 @@ use crate::{
 
 tests![
     every_policy_runs_both_locks,
-    holders_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
-    the_next_in_line_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
+    holders_are_preempted_where_asked: deliberate("lhp:10,20ms", "lhp", "holders_off_ns") => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
+    the_next_in_line_are_preempted_where_asked: deliberate("lwp:10,20ms", "lwp", "next_off_ns") => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
     the_next_in_line_of_a_queue_are_preempted_where_asked,
     named_places_are_hit,
     deferred_preempts_nobody_in_a_lock,
@@ -102,14 +102,6 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     expect_usually!(in_pv < 0.3, "PV waiters spun for {in_pv} of it");
     expect_usually!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
     Ok(())
-}
-
-fn holders_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lhp:10,20ms", "lhp", "holders_off_ns")
-}
-
-fn the_next_in_line_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lwp:10,20ms", "lwp", "next_off_ns")
 }
 
 /// Locks without tickets whose queue tells who is next; and one that has no queue.

@@ -28,7 +28,7 @@ fn a_search_finds_nothing_and_goes_on_where_it_was() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
     let ran = search().args(["200000", "--out"]).args([&whole]).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("of 2 systems"), "{}", ran.show());
+    ran.shows(&["of 2 systems"])?;
     ensure!(ran.text()?.ends_with("nothing found\n"), "{}", ran.show());
     search().args(["90000", "--out"]).args([&parts]).run()?.exits(0)?;
     search().args(["9", "--out"]).args([&parts]).run()?.fails(2, &["parts", "--resume"])?;
@@ -75,7 +75,7 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
         pvticket(["search", "--replay"]).args([&file]).run()
     };
     let ran = replay("kick-drop:0.05", 2)?.exits(1)?;
-    ensure!(ran.text()?.contains("a wakeup is lost; not as it was saved"), "{}", ran.show());
+    ran.shows(&["a wakeup is lost; not as it was saved"])?;
     let ran = pvticket(["search", "--trace", "40", "--replay"])
         .args([folder.path().join("finding.json")])
         .run()?
@@ -99,10 +99,10 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
         ensure!(faults == "kick-drop:0.05", "{faults}");
         let words = command.split(' ').chain(["--seconds", "0.1", "--host", "direct"]);
         let ran = pvticket(words).run()?.exits(0)?;
-        ensure!(ran.text()?.contains("replayed "), "{}", ran.show());
+        ran.shows(&["replayed "])?;
     }
     let ran = replay("none", 2)?.exits(0)?;
-    ensure!(ran.text()?.contains("nothing is wrong any more"), "{}", ran.show());
+    ran.shows(&["nothing is wrong any more"])?;
     replay("none", 81)?.fails(2, &["finding.json", "81 CPUs are more than the 80"])?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files,
-    process::{Program, Stopwatch},
+    process::{Program, Stopwatch, children},
     product::{Compared, count, pvticket},
     tests,
 };
@@ -185,9 +185,8 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
     let comparison = [&MACHINE[..5], &sizes].concat();
     for words in [validation, &comparison] {
         let mut running = pvticket(words).env("PVTICKET_CACHE", cache.path()).start()?;
-        let children = format!("/proc/{0}/task/{0}/children", running.pid().as_raw_nonzero());
-        let has_worker = || fs::read_to_string(&children).is_ok_and(|all| !all.trim().is_empty());
-        running.wait_until("its worker", has_worker)?;
+        let process = running.pid();
+        running.wait_until("its worker", || !children(process).is_empty())?;
         thread::sleep(Duration::from_millis(500));
         let mut watch = Stopwatch::start(running.pid());
         running.signal(Signal::TERM)?;
@@ -244,7 +243,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
         expect_usually!(!ran.errors().lines().any(is_doubt), "{}", ran.errors());
     }
     let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
-    ensure!(listed.text()?.contains("this "), "{}", listed.show());
+    listed.shows(&["this "])?;
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];
     let words = [&["compare", "--guest", "sim", "--machine", "this"][..], &options].concat();
     let compared = in_cache(&words).run()?.exits(0)?;

@@ -8,7 +8,7 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     os::{fd::OwnedFd, unix::process::CommandExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -33,6 +33,40 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60);
 const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until a condition holds.
+pub fn wait_until(
+    what: &str,
+    patience: Duration,
+    mut holds: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + patience;
+    while !holds()? {
+        ensure!(Instant::now() < deadline, "no {what} in {} s", patience.as_secs());
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// A line of the `status` file of a process or a thread, by its name; None once it has ended.
+pub fn status(folder: &Path, name: &str) -> Option<String> {
+    let text = fs::read_to_string(folder.join("status")).ok()?;
+    Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// The folder of a process in /proc.
+pub fn folder(process: Pid) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}"))
+}
+
+/// The thread of a process that has this name.
+pub fn thread_named(process: Pid, name: &str) -> Option<Pid> {
+    let is_it = |thread: &PathBuf| {
+        fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    let thread = threads(process.as_raw_nonzero()).find(is_it)?;
+    Pid::from_raw(thread.file_name()?.to_str()?.parse().ok()?)
+}
 
 /// The children of all threads of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {

@@ -154,7 +154,7 @@ pub const ROWS: &[Row] = &[
         memory: 256,
         feed: |folder| replay(&recording(folder, 7, 2, &[(0, 0), (1_000_000, 1)])?),
         check: |_, ran| {
-            ensure!(ran.text()?.contains("replay:"), "no figures\n{}", ran.show());
+            ran.shows(&["replay:"])?;
             Ok(())
         },
     },

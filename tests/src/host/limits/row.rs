@@ -12,7 +12,11 @@ use anyhow::{Context, ensure};
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::{files, process::Program, ran::Ran};
+use crate::{
+    files,
+    process::{Program, children, folder, status},
+    ran::Ran,
+};
 
 /// How the product ends on an input.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +84,9 @@ impl Row {
     /// Runs the row.
     pub fn try_it(&self) -> anyhow::Result<Found> {
         let began = Instant::now();
-        let folder = files::scratch()?;
-        let program = (self.feed)(&folder)?;
-        let before = contents(folder.path())?;
+        let scratch = files::scratch()?;
+        let program = (self.feed)(&scratch)?;
+        let before = contents(scratch.path())?;
         let mut peak = 0;
         let ran = program.start()?.wait_watching(|pid| {
             peak = peak.max(resident(pid));
@@ -90,12 +94,12 @@ impl Row {
             Ok(())
         })?;
         let (ran, line) = self.ended(ran)?;
-        let after = contents(folder.path())?;
+        let after = contents(scratch.path())?;
         for (name, bytes) in &before {
             ensure!(after.get(name) == Some(bytes), "{name} is not as it was\n{}", ran.show());
         }
         ensure!(!after.keys().any(|name| name.contains(".partial")), "left behind: {after:?}");
-        (self.check)(&folder, &ran)?;
+        (self.check)(&scratch, &ran)?;
         Ok(Found { status: ran.status()?, peak, took: began.elapsed(), line })
     }
 
@@ -135,16 +139,9 @@ impl fmt::Display for Found {
 
 /// Peak resident memory of a process and its descendants so far, in KiB.
 fn resident(pid: Pid) -> u64 {
-    let process = format!("/proc/{}", pid.as_raw_nonzero());
-    let status = fs::read_to_string(format!("{process}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let own = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
-    let threads = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
-    let children = threads.map(|thread| thread.path().join("children"));
-    let children = children.map(|file| fs::read_to_string(file).unwrap_or_default());
-    let children: String = children.collect::<Vec<_>>().join(" ");
-    let ids = children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?));
-    own + ids.map(resident).sum::<u64>()
+    let peak = status(&folder(pid), "VmHWM:");
+    let own = peak.and_then(|peak| peak.trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    own + children(pid).into_iter().map(resident).sum::<u64>()
 }
 
 /// The files in a directory by name, and the contents of regular files.

@@ -7,12 +7,11 @@ use rustix::process::Signal;
 
 use super::{
     outputs::{Disk, Output},
-    subjects::{Subject, World, status},
-    until,
+    subjects::{Subject, World},
 };
 use crate::{
     files,
-    process::{Program, Running, Stopwatch},
+    process::{Program, Running, Stopwatch, folder, status, wait_until},
     terminal::Terminal,
 };
 
@@ -80,14 +79,16 @@ impl Event {
             }
             Self::StopAndGoOn => {
                 running.signal(Signal::TSTP)?;
-                let is_stopped = || Ok(status(pid, "State:").is_some_and(|state| state == "T"));
-                until("stop", HUNG, is_stopped)?;
+                let is_stopped = || {
+                    Ok(status(&folder(pid), "State:").is_some_and(|state| state.starts_with('T')))
+                };
+                wait_until("stop", HUNG, is_stopped)?;
                 if let Some(terminal) = terminal {
                     terminal.is_restored().context("stopped")?;
                 }
                 running.signal(Signal::CONT)?;
                 if let Some(terminal) = terminal.filter(|_| is_raw) {
-                    until("raw mode again", HUNG, || terminal.is_raw())?;
+                    wait_until("raw mode again", HUNG, || terminal.is_raw())?;
                 }
             }
             Self::SecondInt => {
