@@ -182,13 +182,20 @@ pub mod code {
     pub const TRIPLE_FAULT: &[u8] =
         &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
+    /// An instruction with an operand of 32 bits.
+    pub fn with(opcode: &[u8], operand: u32) -> Vec<u8> {
+        [opcode, &operand.to_le_bytes()].concat()
+    }
+
+    /// `mov dx, port`
+    pub fn dx(port: u16) -> Vec<u8> {
+        [&[0x66, 0xba][..], &port.to_le_bytes()].concat()
+    }
+
     /// Exits to the hypervisor `count` times, by CPUID, and falls through.
     pub fn exits(count: u32) -> Vec<u8> {
-        let mut code = vec![0xbe]; // mov esi, count
-        code.extend(count.to_le_bytes());
-        // 1: xor eax, eax; cpuid; dec esi; jnz 1b
-        code.extend([0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]);
-        code
+        // mov esi, count; 1: xor eax, eax; cpuid; dec esi; jnz 1b
+        [&with(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
     }
 
     /// Maps the 2 MiB at 512 MiB, where a machine of up to 512 MiB has no memory, and allows FXSAVE.
@@ -205,21 +212,12 @@ pub mod code {
 
     /// `mov dx, port; mov eax, value; out dx, eax`
     pub fn out(port: u16, value: u32) -> Vec<u8> {
-        let mut code = vec![0x66, 0xba];
-        code.extend(port.to_le_bytes());
-        code.push(0xb8);
-        code.extend(value.to_le_bytes());
-        code.push(0xef);
-        code
+        [dx(port), with(&[0xb8], value), vec![0xef]].concat()
     }
 
     /// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
     pub fn times(count: u32, body: &[u8]) -> Vec<u8> {
-        let mut code = vec![0xb9];
-        code.extend(count.to_le_bytes());
-        code.extend(body);
-        code.extend([0xff, 0xc9, 0x75, (252 - body.len()) as u8]);
-        code
+        [&with(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
     }
 
     /// Writes the text to COM1, and continues with the code.
@@ -265,6 +263,36 @@ fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8])
     archive.resize(archive.len().next_multiple_of(4), 0);
     archive.extend(bytes);
     archive.resize(archive.len().next_multiple_of(4), 0);
+}
+
+/// A turn of a recording.
+#[derive(Debug)]
+pub struct Turn {
+    pub at_ns: u64,
+    pub ran_ns: u64,
+    pub vcpu: u32,
+    pub slot: u16,
+    /// How it ended, by the number in the file.
+    pub end: u8,
+}
+
+/// The turns of a recording: 24 bytes each after a header of 40 (`sched/recording.rs`).
+pub fn turns(recording: &Path) -> anyhow::Result<Vec<Turn>> {
+    let bytes = fs::read(recording)?;
+    let (turns, _) = bytes.get(40..).context("no header")?.as_chunks::<24>();
+    let turn = |turn: &[u8; 24]| Turn {
+        at_ns: number(&turn[..8]),
+        ran_ns: number(&turn[8..16]),
+        vcpu: number(&turn[16..20]) as u32,
+        slot: number(&turn[20..22]) as u16,
+        end: turn[22],
+    };
+    Ok(turns.iter().map(turn).collect())
+}
+
+/// The number that these bytes are, the least of them first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Pseudo-random bytes, the same in each run (xorshift64).

@@ -64,12 +64,9 @@ fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How each turn of a recording ended (byte 22 of 24, after a header of 40 bytes; the format is
-/// described in sched/recording.rs).
+/// How each turn of a recording ended.
 fn ends(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let bytes = fs::read(file)?;
-    let turns = bytes.get(40..).context("no header")?.chunks_exact(24);
-    Ok(turns.map(|turn| turn[22]).collect())
+    Ok(files::turns(file)?.into_iter().map(|turn| turn.end).collect())
 }
 
 /// A waiter that halts gives up its slot, and a kicked vCPU gets one: turns end early (6: halted in

@@ -14,7 +14,6 @@ use crate::{facts::need_kvm, files, process::Program, product::pvticket, tests};
 
 tests![
     an_old_store_is_shown_and_exported,
-    an_old_store_is_compared_with_its_copy,
     an_old_store_is_resumed,
     another_format_is_refused_with_its_number,
     a_missing_field_is_named,
@@ -86,14 +85,6 @@ fn an_old_store_is_shown_and_exported() -> anyhow::Result<()> {
     let read = json["runs"][0]["lines"].as_array().context("no lines")?;
     ensure!(figures(read) == figures(&lines(&dir)?), "{read:?}");
     Ok(())
-}
-
-fn an_old_store_is_compared_with_its_copy() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let [dir, copy] = [put(&folder, "old", STORE)?, put(&folder, "copy", STORE)?];
-    let ran = pvticket(["report", "--diff"]).args([&dir, &copy]).run()?.exits(0)?;
-    let ran = ran.complains(&["is the same run as"])?;
-    ran.shows(&["2 of 2 points"])
 }
 
 /// The store lacks its last cell, which is then measured.

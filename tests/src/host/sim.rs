@@ -22,7 +22,6 @@ tests![
     a_simulation_has_a_timeline,
     the_host_of_a_simulation_does_more_if_it_is_asked_to,
     faults_are_injected_into_simulations,
-    a_bad_machine_file_is_named_with_its_line,
     a_run_keeps_its_machine_file,
     the_machines_are_listed,
     this_host_is_measured_and_simulated,
@@ -118,15 +117,6 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
     let ran = compare_with("kick-drop:1").run()?.exits(1)?;
     ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
     Ok(())
-}
-
-fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let text = "name = \"odd\"\nabout = \"odd\"\nmhz = 1000\n\n[costs]\nhit = { cycles = -4, \
-                source = \"assumed\" }\n";
-    let file = files::put(&folder, "odd.toml", text.as_bytes())?;
-    let compare = pvticket(["compare", "--guest", "sim", "--cpus", "2", "--machine"]).args([&file]);
-    compare.run()?.fails(2, &["odd.toml", "line 6", "hit"]).map(drop)
 }
 
 /// A run that is resumed needs no file, and is not misled by another one.

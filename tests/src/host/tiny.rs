@@ -13,9 +13,7 @@ use crate::{
 };
 
 tests![
-    console_and_reset,
     a_reset_after_a_panic_is_a_failure,
-    triple_fault,
     instruction_that_kvm_cannot_emulate,
     no_line_of_an_8259_is_let_through,
     interrupt_and_termination,
@@ -48,13 +46,6 @@ fn tune(
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }
 
-fn console_and_reset() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let ran = boot(&folder, &code::hello("hello\n"))?.run()?.exits(0)?.says("hello\n")?;
-    ran.is_silent().map(drop)
-}
-
 /// With and without its last line, and with text after it.
 fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
@@ -65,12 +56,6 @@ fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
         ran.fails(1, &["the guest's kernel panicked: why so"])?.says(&text)?;
     }
     Ok(())
-}
-
-fn triple_fault() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    boot(&folder, code::TRIPLE_FAULT)?.run()?.fails(1, &["triple fault", "vCPU 0"]).map(drop)
 }
 
 fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
@@ -88,10 +73,8 @@ fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
     let mut code =
         vec![0xe4, 0x21, 0x88, 0xc3, 0xe4, 0xa1, 0x20, 0xd8, 0x34, 0xff, 0x0f, 0xb6, 0xc0];
     // mov dx, EXIT; out dx, eax: the lines that either lets through
-    code.extend([0x66, 0xba]);
-    code.extend(code::port::EXIT.to_le_bytes());
-    code.push(0xef);
-    code.extend(code::SPIN);
+    let reports = [&code::dx(code::port::EXIT)[..], &[0xef], code::SPIN].concat();
+    code.extend(reports);
     boot(&folder, &code)?.run()?.exits(0).map(drop)
 }
 

@@ -20,7 +20,6 @@ tests![
     perfetto_finds_the_injected_preemptions,
     the_last_round_of_every_level_is_there,
     the_hosts_schedule_has_no_slots,
-    a_refusal_names_the_file_that_is_no_timeline,
 ];
 
 /// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough that
@@ -216,17 +215,6 @@ fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
     for run in &told {
         let note = run["note"].as_str().unwrap_or_default();
         ensure!(note.contains("no slots") && run["account"]["slots"].is_null(), "{run}");
-    }
-    Ok(())
-}
-
-fn a_refusal_names_the_file_that_is_no_timeline() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for (name, bytes, part) in
-        [("empty", &b""[..], "not a trace of pvticket"), ("cut", b"\x0a\x7f\x08", "ends too early")]
-    {
-        let file = files::put(&folder, name, bytes)?;
-        pvticket(["trace"]).args([file]).run()?.fails(1, &[name, part])?;
     }
     Ok(())
 }

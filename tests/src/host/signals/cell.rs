@@ -1,6 +1,6 @@
 //! One cell of the table: a command, an output, a signal.
 
-use std::{fmt::Write, fs, thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
@@ -121,9 +121,7 @@ pub struct Cell {
 #[derive(Debug)]
 struct Found {
     status: Option<i32>,
-    /// The command ended before it was told to.
-    is_own: bool,
-    /// From then on to its end, without the time for which it had to wait for a CPU.
+    /// From the signal to its end, without the time for which it had to wait for a CPU.
     took: Duration,
     stderr: String,
 }
@@ -171,7 +169,7 @@ impl Cell {
         let old = fs::read_to_string(world.disk.old())?;
         let is_old = output != Output::FullDisk || old == Disk::OLD;
         ensure!(is_old, "the file on the full disk has changed: {old:?}");
-        Ok(Found { status: ran.shell_status(), is_own: !lives, took, stderr: ran.errors() })
+        Ok(Found { status: ran.shell_status(), took, stderr: ran.errors() })
     }
 
     /// What is wrong with the result, if anything.
@@ -205,22 +203,6 @@ impl Cell {
         let cell = || format!("{}, {}, {}", subject.name(), event.name(), output.name());
         (took > soon).then(|| format!("{} ({:.1} s)", cell(), took.as_secs_f64()))
     }
-
-    fn shown(&self) -> String {
-        match &self.found {
-            Err(_) => "FAILED".to_owned(),
-            Ok(found) => {
-                let status = found.status.unwrap_or(-1);
-                let how = if found.is_own {
-                    "by itself".to_owned()
-                } else {
-                    format!("in {:.2} s", found.took.as_secs_f64())
-                };
-                let wrong = if self.problem().is_some() { " WRONG" } else { "" };
-                format!("{status} {how}{wrong}")
-            }
-        }
-    }
 }
 
 fn start(
@@ -235,30 +217,4 @@ fn start(
         _ => program.stdout(ours),
     };
     Ok((program.start()?, kept))
-}
-
-/// All cells: the exit status as a shell reports it, and the duration. Each cell also checks that
-/// the terminal was restored.
-pub fn table(cells: &[Cell]) -> String {
-    let mut text = String::new();
-    for subject in Subject::ALL {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\n{}\n{:<18}", subject.name(), "");
-        for output in Output::ALL {
-            let _ = write!(text, " {:<15}", output.name());
-        }
-        text.push('\n');
-        for event in Event::ALL {
-            let _ = write!(text, "  {:<16}", event.name());
-            for output in Output::ALL {
-                let is_cell = |cell: &&Cell| {
-                    (cell.subject, cell.event, cell.output) == (subject, event, output)
-                };
-                let shown = cells.iter().find(is_cell).map_or("-".to_owned(), Cell::shown);
-                let _ = write!(text, " {shown:<15}");
-            }
-            text.push('\n');
-        }
-    }
-    text
 }

@@ -76,7 +76,6 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     let cells = rows::each(&planned, SIDE_BY_SIDE, |(subject, event, output)| {
         Cell::run(&world, *subject, *event, *output)
     });
-    print!("{}", cell::table(&cells));
     let wrong: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
     rows::none_is_wrong(cells.len(), &wrong)?;
     let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();

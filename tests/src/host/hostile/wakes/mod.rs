@@ -36,7 +36,7 @@ use crate::{
 tests![
     every_event_reaches_a_vcpu_wherever_it_waits,
     every_event_under_every_policy_and_backend => Long("3 min: each policy with each backend"),
-    every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own"),
+    every_event_under_a_scheduler_in_the_hosts_kernel: bpf::check() => Long("2 min: an emulated host of its own"),
     a_signal_ends_a_process_wherever_a_vcpu_waits,
     every_signal_ends_a_process_wherever_a_vcpu_waits => Long("20 s: 192 boots"),
 ];
@@ -216,10 +216,6 @@ fn every_event_under_every_policy_and_backend() -> anyhow::Result<()> {
     let late = all().filter(|case| LATE_BACKENDS.contains(&case.backend));
     check(all().chain(late.map(|case| Case { is_late: true, ..case })))?;
     replays(POLICIES.into_iter().filter(|policy| *policy != "host"))
-}
-
-fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
-    bpf::check()
 }
 
 fn a_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
