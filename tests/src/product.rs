@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{
     expect_usually, files,
@@ -320,6 +321,13 @@ impl Boot {
     /// `--stats`.
     pub fn stats(self, file: impl AsRef<Path>) -> Self {
         self.option("--stats", file.as_ref())
+    }
+
+    /// A kernel of this code alone, and an empty RAM disk, as files in the folder.
+    pub fn of_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
+        let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
+        let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+        Ok(self.kernel(kernel).initrd(initrd))
     }
 
     /// `-- COMMAND`.

@@ -182,7 +182,7 @@ impl Notes {
                 self.skipped.insert((name, reason.clone()));
                 return Ok(Completion::ignored_with(reason));
             }
-            Verdict::PassedAtLast(repeats) => drop(self.repeated.insert((name, repeats))),
+            Verdict::PassedAtLast(repeats) => _ = self.repeated.insert((name, repeats)),
             Verdict::Passed => {}
         }
         Ok(Completion::Completed)

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::{
     bpf_drivers::{compare, run_by},
-    emulated::need_kernel_7,
-    first_cpu::BUSYBOX,
+    emulated::{need_kernel_7, shell_7},
+    run::exported,
 };
 use crate::{
     expect_usually, files,
@@ -99,7 +99,7 @@ fn drivers_are_compared() -> anyhow::Result<()> {
 fn a_spec_has_drivers() -> anyhow::Result<()> {
     need_kernel_7()?;
     let folder = files::scratch()?;
-    let [spec, dir, csv] = ["spec.toml", "run", "cells.csv"].map(|name| folder.path().join(name));
+    let [spec, dir] = ["spec.toml", "run"].map(|name| folder.path().join(name));
     let text = "name = \"drivers\"\nguests = \"linux\"\nhost = \"emulated\"\nlocks = \"pv-ticket\"\n\
                 policies = [\"host\", \"deferred\"]\ndrivers = [\"user\", \"bpf\"]\n\
                 vcpus = 2\nslots = 1\nseconds = 0.3\nwarm-up = 0.1\nrepetitions = 1\n";
@@ -109,17 +109,10 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
     // The host's own schedule has no driver.
     planned.shows(&["under deferred (bpf)", "3 cells of 3 points"])?;
     run(&[]).args(["--dir"]).args([&dir]).limit(300).run()?.exits(0)?;
-    pvticket(["export", "--csv"]).args([&csv, &dir]).run()?.exits(0)?;
-    let table = fs::read_to_string(&csv)?;
-    let column = |name: &str, row: &str| {
-        let head = table.lines().next()?.split(',').position(|heading| heading == name)?;
-        row.split(',').nth(head).map(str::to_owned)
-    };
-    let rows: Vec<_> =
-        table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
+    let rows = exported(&dir)?;
     for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
-        let pair = (Some(policy.to_owned()), Some(driver.to_owned()));
-        ensure!(rows.contains(&pair), "no {policy} by {driver}: {table}");
+        let is_there = rows.iter().any(|row| row["policy"] == policy && row["driver"] == driver);
+        ensure!(is_there, "no {policy} by {driver}: {rows:?}");
     }
     Ok(())
 }
@@ -139,19 +132,20 @@ fn every_backend_halts_under_it() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints the state of schedulers in the kernel.
+pub(super) const STATE: &str = "BUSYBOX cat /sys/kernel/sched_ext/state";
+
 /// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 
 /// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
 /// Prints the command's status and the state of `sched_ext` at the end.
 fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
     let script = format!(
-        "{command} & until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
-         {BUSYBOX} sleep 1; {event}; wait $!; echo status $?; {state}"
+        "{command} & until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
+         BUSYBOX sleep 1; {event}; wait $!; echo status $?; {STATE}"
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    pvticket(words).run()?.exits(0)
+    shell_7(&script).run()?.exits(0)
 }
 
 /// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
@@ -186,9 +180,8 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
 /// The worker has loaded the scheduler, and takes it along.
 fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let list =
-        format!("{BUSYBOX} ps -o pid,args | {BUSYBOX} grep '[i]nit cells' | {BUSYBOX} cut -c1-5");
-    let ran = long_comparison(&format!("{BUSYBOX} kill -9 $({list})"))?;
+    let list = "BUSYBOX ps -o pid,args | BUSYBOX grep '[i]nit cells' | BUSYBOX cut -c1-5";
+    let ran = long_comparison(&format!("BUSYBOX kill -9 $({list})"))?;
     ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
@@ -196,15 +189,13 @@ fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
     let script = format!(
         "{boot} -- sh -c 'while :; do :; done' & \
-         until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
+         until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
          {boot} -- true; echo second $?; kill -9 $!; wait $!; echo killed $?; \
-         {BUSYBOX} sleep 1; {state}"
+         BUSYBOX sleep 1; {STATE}"
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).run()?.exits(0)?;
+    let ran = shell_7(&script).run()?.exits(0)?;
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
     ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
         .map(drop)

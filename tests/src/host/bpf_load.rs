@@ -7,15 +7,11 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{
+    bpf::STATE,
     bpf_policies::{is_complete, slots_of},
-    emulated::need_kernel_7,
-    first_cpu::BUSYBOX,
+    emulated::{need_kernel_7, shell},
 };
-use crate::{
-    expect_usually,
-    product::{each_operations, pvticket},
-    tests,
-};
+use crate::{expect_usually, product::each_operations, tests};
 
 tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
@@ -44,7 +40,7 @@ impl Load {
         let Self { slots, machines, vcpus, policy, pv } = self;
         format!(
             "/init boot --driver bpf --cpus {vcpus} --slots {slots} --vms {machines} --policy {policy} --pv {pv} \
-             --stats /tmp/stats -- lockbench --seconds {seconds} && echo stats && {BUSYBOX} cat /tmp/stats && \
+             --stats /tmp/stats -- lockbench --seconds {seconds} && echo stats && BUSYBOX cat /tmp/stats && \
              echo end; "
         )
     }
@@ -98,11 +94,9 @@ fn slots_and_machines_share_without_a_stall() -> anyhow::Result<()> {
     let seconds = |ix| if ix == last { long.unwrap_or(3) } else { 2 };
     let script: String =
         LOADS.iter().enumerate().map(|(ix, load)| load.command(seconds(ix))).collect();
-    let script = format!("{script}{BUSYBOX} cat /sys/kernel/sched_ext/state");
-    let words =
-        ["emulate", "--host-kernel", "7", "--cpus", "4", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).limit(400 + 3 * long.unwrap_or(0)).run()?.exits(0)?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let shell = shell(&["--host-kernel", "7", "--cpus", "4"], &format!("{script}{STATE}"));
+    let ran = shell.limit(400 + 3 * long.unwrap_or(0)).run()?.exits(0)?;
+    let text = ran.text()?;
     let parts: Vec<&str> = text.split("end\n").collect();
     ensure!(parts.len() == LOADS.len() + 1 && parts[LOADS.len()] == "disabled\n", "{}", ran.show());
     LOADS

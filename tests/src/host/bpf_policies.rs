@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, ops::RangeInclusive};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
+use super::{
+    bpf::STATE,
+    emulated::{need_kernel_7, shell_7},
+};
 use crate::{
     expect_usually,
     product::{Boot, Compared, operations, pvticket},
@@ -211,18 +214,16 @@ fn vcpus_move_between_slots() -> anyhow::Result<()> {
 /// Runs a script in the emulated host; `BOOT` stands for a boot of two vCPUs on one slot.
 fn inside(script: &str) -> anyhow::Result<Ran> {
     let script = script.replace("BOOT", "/init boot --cpus 2 --slots 1 --driver bpf");
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
-    let script = format!("{script}\necho status $?; {BUSYBOX} sleep 1; {state}");
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    pvticket(words).limit(300).run()?.exits(0)
+    let script = format!("{script}\necho status $?; BUSYBOX sleep 1; {STATE}");
+    shell_7(&script).limit(300).run()?.exits(0)
 }
 
 fn a_full_ring_buffer_loses_no_count() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = "PVTICKET_BPF_FAULT=ring BOOT --policy rr --stats /tmp/stats";
     let guest = "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'";
-    let ran = inside(&format!("{boot} -- {guest}\n{BUSYBOX} cat /tmp/stats"))?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let ran = inside(&format!("{boot} -- {guest}\nBUSYBOX cat /tmp/stats"))?;
+    let text = ran.text()?;
     let (json, rest) = text.split_once("status 0\n").with_context(|| ran.show())?;
     ensure!(rest == "disabled\n", "{}", ran.show());
     let stats: Value = serde_json::from_str(json).with_context(|| ran.show())?;
@@ -250,7 +251,7 @@ fn a_killed_vcpu_thread_leaves_no_scheduler() -> anyhow::Result<()> {
                   P=$!; until BUSYBOX grep -q up /tmp/said; do BUSYBOX sleep 0.2; done\n\
                   T=$(BUSYBOX grep -l vcpu1 /proc/$P/task/*/comm | BUSYBOX cut -d/ -f5)\n\
                   kill -9 $T; wait $P";
-    inside(&script.replace("BUSYBOX", BUSYBOX))?.says("status 137\ndisabled\n").map(drop)
+    inside(script)?.says("status 137\ndisabled\n").map(drop)
 }
 
 /// Noise in the page of lines, again and again, as a hostile guest would write it: vCPUs go on, each for a
@@ -272,7 +273,5 @@ fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
     let policies = "rr fair kick-boost deferred extend lhp:50,5ms lwp:50,5ms";
     let script = format!("BUSYBOX mkfifo /tmp/end; for P in {policies}; do\n{one}done");
     let whole = policies.split(' ').map(|policy| format!("{policy} whole\n")).collect::<String>();
-    inside(&script.replace("BUSYBOX", BUSYBOX))?
-        .says(&format!("{whole}status 0\ndisabled\n"))
-        .map(drop)
+    inside(&script)?.says(&format!("{whole}status 0\ndisabled\n")).map(drop)
 }

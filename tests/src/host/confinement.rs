@@ -7,7 +7,10 @@ use confine::{Class, Support};
 use rustix::process::{Pid, Signal, geteuid};
 use tempfile::TempDir;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
+use super::{
+    emulated::{need_kernel_7, shell, shell_7},
+    tiny,
+};
 use crate::{
     facts::need_kvm,
     files::{self, code},
@@ -206,8 +209,7 @@ fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
 
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let script = "echo up $PVTICKET_SECCOMP; sleep 600";
-    let words = ["emulate", "--", "/in/cache/busybox/busybox", "sh", "-c", script];
-    let mut running = pvticket(words).env(confine::VARIABLE, "log").start()?;
+    let mut running = shell(&[], script).env(confine::VARIABLE, "log").start()?;
     // Regression: programs there had `kill`, whatever the variable said here.
     running.wait_for_stdout("up log")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
@@ -233,16 +235,15 @@ fn threads_under_a_scheduler(
     need_kernel_7()?;
     let script = format!(
         "{command} >/dev/null 2>/tmp/said & \
-         for name in {}; do until {BUSYBOX} grep -qsx $name /proc/[0-9]*/task/*/comm; do \
-         kill -0 $! || {{ {BUSYBOX} cat /tmp/said; exit 1; }}; {BUSYBOX} sleep 0.1; done; done; \
+         for name in {}; do until BUSYBOX grep -qsx $name /proc/[0-9]*/task/*/comm; do \
+         kill -0 $! || {{ BUSYBOX cat /tmp/said; exit 1; }}; BUSYBOX sleep 0.1; done; done; \
          for task in /proc/[0-9]*/task/*; do \
-         {BUSYBOX} grep -qs vcpu ${{task%/*}}/*/comm || continue; \
-         {BUSYBOX} cat $task/comm; {BUSYBOX} grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
+         BUSYBOX grep -qs vcpu ${{task%/*}}/*/comm || continue; \
+         BUSYBOX cat $task/comm; BUSYBOX grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
          kill $!; wait $!",
         names.join(" ")
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).run()?;
+    let ran = shell_7(&script).run()?;
     let mut threads = BTreeMap::<_, Vec<String>>::new();
     for task in ran.text()?.split_terminator("\n\n") {
         let (name, lines) = task.split_once('\n').with_context(|| ran.show())?;

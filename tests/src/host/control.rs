@@ -74,12 +74,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// The path of its socket.
-    pub(super) fn path(&self) -> PathBuf {
-        self.socket()
-    }
-
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 
@@ -109,8 +104,14 @@ impl Listening {
         }
     }
 
+    /// Asks it to stop, and expects that it does.
+    pub(super) fn stop(self) -> anyhow::Result<()> {
+        self.ask("stop")?;
+        self.stops()
+    }
+
     /// Expects it to stop, as it has been told.
-    pub(super) fn stops(self) -> anyhow::Result<()> {
+    fn stops(self) -> anyhow::Result<()> {
         let (socket, dir) = (self.socket(), self.folder.path().join("run"));
         self.running
             .wait()?
@@ -244,8 +245,7 @@ fn garbage_does_a_run_no_harm() -> anyhow::Result<()> {
     drop((crowd, greedy));
     wait_until("client that can connect", PATIENCE, || Ok(run.ask("status").is_ok()))?;
     run.wait_for("measured", is_measured)?;
-    run.ask("stop")?;
-    run.stops()
+    run.stop()
 }
 
 fn a_path_is_one_runs_alone() -> anyhow::Result<()> {
@@ -254,8 +254,7 @@ fn a_path_is_one_runs_alone() -> anyhow::Result<()> {
     second.fails(1, &["--listen", "another run listens there"])?;
     ensure!(!first.folder.path().join("second").exists(), "the refused run left a directory");
     first.wait_for("measured", is_measured)?;
-    first.ask("stop")?;
-    first.stops()
+    first.stop()
 }
 
 fn a_dead_runs_socket_is_replaced() -> anyhow::Result<()> {
@@ -268,8 +267,7 @@ fn a_dead_runs_socket_is_replaced() -> anyhow::Result<()> {
     let mut run = Listening { folder, running };
     run.running.wait_until("socket", || UnixStream::connect(&socket).is_ok())?;
     run.wait_for("measured", is_measured)?;
-    run.ask("stop")?;
-    run.stops()?;
+    run.stop()?;
     let folder = files::scratch()?;
     files::put(&folder, "socket", b"text")?;
     let refused = self::run(&folder, LONG, "run")?.run()?;
@@ -289,8 +287,7 @@ fn one_frame_is_printed_without_a_terminal() -> anyhow::Result<()> {
         ran.shows(&["spec: running", "cell ", "is measured", "slot 0 (CPU ", "OPS/s", "LHP/s"])?;
         ensure!(!text.contains('\x1b'), "a terminal's sequences\n{}", ran.show());
     }
-    run.ask("stop")?;
-    run.stops()
+    run.stop()
 }
 
 /// `top` on a terminal, showing a cell that is being measured.
@@ -342,8 +339,7 @@ fn top_leaves_the_terminal_as_it_was() -> anyhow::Result<()> {
             .with_context(|| terminal.shown())?;
         ensure!(terminal.shown().contains("\x1b[?1049h"), "it has not used the other screen");
     }
-    run.ask("stop")?;
-    run.stops()
+    run.stop()
 }
 
 fn what_top_cannot_show_is_said() -> anyhow::Result<()> {

@@ -49,8 +49,7 @@ fn a_run_in_the_emulated_host_can_be_watched() -> anyhow::Result<()> {
     ensure!(status["at_work"][0]["point"]["host"] == "emulated", "{status}");
     let vcpus = status["at_work"][0]["live"]["vcpus"].as_array().map(Vec::len);
     ensure!(vcpus == Some(2), "{status}");
-    run.ask("stop")?;
-    run.stops()
+    run.stop()
 }
 
 /// The VMM cannot see the operations of a Linux guest's workload, but the guest's kernel counts the locks it takes.
@@ -70,15 +69,23 @@ fn locks_of_a_linux_guest_are_counted_live() -> anyhow::Result<()> {
     let grows = |status: &Value| taken(status).iter().sum::<u64>() > taken(&first).iter().sum();
     let status = run.wait_for("seen to take more", grows)?;
     ensure!(status["at_work"][0]["live"]["vcpus"][0]["operations"].is_null(), "{status}");
-    run.ask("stop")?;
-    run.stops()
+    run.stop()
+}
+
+/// A shell script in the emulated host, with these options of `emulate`; `BUSYBOX` stands for its path.
+pub fn shell(options: &[&str], script: &str) -> Program {
+    let script = script.replace("BUSYBOX", BUSYBOX);
+    pvticket(["emulate"]).args(options).args(["--", BUSYBOX, "sh", "-c", &script])
+}
+
+/// On a host kernel with sched_ext.
+pub fn shell_7(script: &str) -> Program {
+    shell(&["--host-kernel", "7"], script)
 }
 
 /// A shell script in the emulated host, where `file` is `/spec.toml`.
 pub fn script_with_spec(file: PathBuf, script: &str) -> Program {
-    let mut inside = file.into_os_string();
-    inside.push(":/spec.toml");
-    pvticket(["emulate", "--in"]).args([inside]).args(["--", BUSYBOX, "sh", "-c", script])
+    shell(&["--in", &format!("{}:/spec.toml", file.display())], script)
 }
 
 /// Skips a test if the 7.x kernel has not been fetched.

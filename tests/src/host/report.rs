@@ -1,7 +1,7 @@
 //! `report`: its text, for whole and damaged stores, and its page in a browser.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -23,9 +23,6 @@ tests![
     the_page_of_two_runs_is_whole_in_a_browser,
     a_page_that_is_not_whole_is_noticed,
 ];
-
-/// Environment variable: a directory for screenshots; unset: none are kept.
-const PICTURES: &str = "PVTICKET_PICTURES";
 
 fn store(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let run = folder.path().join(name);
@@ -316,15 +313,7 @@ fn inspect(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
         let background = browser.value(background)?;
         let is_dark = background == "rgb(16, 20, 24)";
         ensure!(is_dark == (scheme == "dark"), "{scheme}: the background is {background}");
-        keep(&mut browser, &format!("{name}-{width}-{scheme}"))?;
     }
     ensure!(browser.complaints.is_empty(), "the page complains: {:#?}", browser.complaints);
     Ok(figures)
-}
-
-/// Keeps a screenshot, if [`PICTURES`] is set.
-fn keep(browser: &mut Browser, name: &str) -> anyhow::Result<()> {
-    let Some(folder) = env::var_os(PICTURES) else { return Ok(()) };
-    let file = Path::new(&folder).join(format!("{name}.png.base64"));
-    fs::write(&file, browser.picture()?).with_context(|| file.display().to_string())
 }

@@ -70,6 +70,14 @@ fn cells_with(dir: &Path, status: &str) -> anyhow::Result<Vec<Value>> {
     Ok(cells)
 }
 
+/// The rows of the exported table, each with its values by their columns.
+pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String>>> {
+    let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
+    let mut lines = ran.text()?.lines().map(|line| line.split(',').map(str::to_owned));
+    let names: Vec<String> = lines.next().context("no header")?.collect();
+    Ok(lines.map(|values| names.iter().cloned().zip(values).collect()).collect())
+}
+
 /// A finished run of a spec.
 pub(super) struct Run {
     pub folder: TempDir,

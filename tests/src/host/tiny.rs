@@ -39,9 +39,7 @@ fn tune(
     code: &[u8],
     change: impl FnOnce(Boot) -> Boot,
 ) -> anyhow::Result<Program> {
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(1);
+    let boot = Boot::direct().of_code(folder, code)?.cpus(1);
     // A software KVM is refused for guest kernels, but can run a few instructions.
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }

@@ -23,7 +23,7 @@ const OWN: &str = "/proc/thread-self";
 pub struct Stopwatch {
     process: Pid,
     began: Instant,
-    waited: HashMap<PathBuf, u64>,
+    waited: HashMap<PathBuf, Duration>,
     /// The time of the last look.
     seen: Duration,
     waits: Waits,
@@ -76,27 +76,27 @@ impl Waits {
 }
 
 /// By how much the account of the thread that waited longest has grown. All that a new one has is new.
-fn longest(before: &HashMap<PathBuf, u64>, now: &HashMap<PathBuf, u64>) -> Duration {
+fn longest(before: &HashMap<PathBuf, Duration>, now: &HashMap<PathBuf, Duration>) -> Duration {
     let grown = now.iter().map(|(thread, waited)| {
         waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
     });
-    Duration::from_nanos(grown.max().unwrap_or_default())
+    grown.max().unwrap_or_default()
 }
 
 /// How long each thread of the process and its descendants has waited so far, in nanoseconds, and that of
 /// the caller.
-fn accounts(process: Pid) -> HashMap<PathBuf, u64> {
+fn accounts(process: Pid) -> HashMap<PathBuf, Duration> {
     let mut found = HashMap::new();
     let mut processes = vec![process.as_raw_nonzero().to_string()];
     while let Some(process) = processes.pop() {
         for thread in threads(&process) {
             let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
             processes.extend(children.split_whitespace().map(str::to_owned));
-            found.extend(waited(&thread).map(|waited| (thread, waited)));
+            found.extend(ThreadTimes::of(&thread).map(|times| (thread, times.waited)));
         }
     }
     let own = Path::new(OWN);
-    found.extend(waited(own).map(|waited| (own.to_owned(), waited)));
+    found.extend(ThreadTimes::of(own).map(|times| (own.to_owned(), times.waited)));
     found
 }
 
@@ -104,15 +104,6 @@ fn accounts(process: Pid) -> HashMap<PathBuf, u64> {
 pub fn threads(process: impl Display) -> impl Iterator<Item = PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     tasks.into_iter().flatten().flatten().map(|task| task.path())
-}
-
-/// How long this thread has waited so far, in nanoseconds; None: it is gone, or the kernel does not count.
-fn waited(thread: &Path) -> Option<u64> {
-    parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
-}
-
-fn parse(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A thread's account.
@@ -124,20 +115,27 @@ pub struct ThreadTimes {
     pub waited: Duration,
 }
 
+impl ThreadTimes {
+    /// None: the thread is gone, or the kernel does not count.
+    fn of(thread: &Path) -> Option<Self> {
+        Self::parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
+    }
+
+    fn parse(schedstat: &str) -> Option<Self> {
+        let mut nanos = schedstat.split_whitespace().map_while(|word| word.parse().ok());
+        let mut next = || nanos.next().map(Duration::from_nanos);
+        Some(Self { ran: next()?, waited: next()? })
+    }
+}
+
 /// The accounts of a process's threads whose names begin with `name`, the oldest first.
 pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
     let id = |thread: &Path| thread.file_name()?.to_str()?.parse::<u32>().ok();
-    let times = |thread: &Path| {
-        let text = fs::read_to_string(thread.join("schedstat")).ok()?;
-        let mut nanos = text.split_whitespace().map_while(|word| word.parse().ok());
-        let mut next = || nanos.next().map(Duration::from_nanos);
-        Some(ThreadTimes { ran: next()?, waited: next()? })
-    };
     let mut found: Vec<_> = threads(process.as_raw_nonzero())
         .filter(|thread| {
             fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })
-        .filter_map(|thread| Some((id(&thread)?, times(&thread)?)))
+        .filter_map(|thread| Some((id(&thread)?, ThreadTimes::of(&thread)?)))
         .collect();
     found.sort_unstable_by_key(|(id, _)| *id);
     found.into_iter().map(|(_, times)| times).collect()
@@ -151,8 +149,9 @@ mod tests {
 
     use super::*;
 
-    fn waits(list: &[(&str, u64)]) -> HashMap<PathBuf, u64> {
-        list.iter().map(|(thread, waited)| (PathBuf::from(thread), *waited)).collect()
+    fn waits(list: &[(&str, u64)]) -> HashMap<PathBuf, Duration> {
+        let wait = |(thread, nanos): &(&str, u64)| (thread.into(), Duration::from_nanos(*nanos));
+        list.iter().map(wait).collect()
     }
 
     #[test]
@@ -163,7 +162,8 @@ mod tests {
         assert_eq!(nanos(&[("1", 910), ("3", 70)]), 70, "it began meanwhile");
         assert_eq!(nanos(&[("1", 900)]), 0);
         assert_eq!(nanos(&[]), 0);
-        assert_eq!((parse("123 456 7\n"), parse("")), (Some(456), None));
+        let waited = |text| ThreadTimes::parse(text).map(|times| times.waited.as_nanos());
+        assert_eq!((waited("123 456 7\n"), waited("")), (Some(456), None));
     }
 
     #[test]

@@ -198,10 +198,7 @@ fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
 }
 
 fn emulated(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot = Boot::on("emulated").kernel(kernel).initrd(initrd).cpus(1).mem("64M");
-    Ok(boot.program())
+    Ok(Boot::on("emulated").of_code(folder, code)?.cpus(1).mem("64M").program())
 }
 
 fn lines_are_short(_: &TempDir, ran: &Ran) -> anyhow::Result<()> {

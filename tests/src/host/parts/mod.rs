@@ -13,9 +13,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use rustix::process::Signal;
 
+use super::run::exported;
 use crate::{
     files,
     process::Program,
@@ -55,16 +56,9 @@ fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
 /// The exported cells that have ended: status, operations and node, by round, lock and number of vCPUs. Fails if one
 /// occurs twice.
 fn cells(dir: &Path) -> anyhow::Result<BTreeMap<[String; 3], [String; 3]>> {
-    let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
-    let mut lines = ran.text()?.lines();
-    let names: Vec<&str> = lines.next().context("no header")?.split(',').collect();
     let mut cells = BTreeMap::new();
-    for line in lines {
-        let values: Vec<&str> = line.split(',').collect();
-        let value = |name: &str| {
-            let at = names.iter().position(|column| *column == name).unwrap_or(usize::MAX);
-            values.get(at).copied().unwrap_or_default().to_owned()
-        };
+    for row in exported(dir)? {
+        let value = |name: &str| row.get(name).cloned().unwrap_or_default();
         let key = ["round", "lock", "vcpus"].map(value);
         let cell = ["status", "operations", "node"].map(value);
         // A row of its own if the cell was measured again.

@@ -43,17 +43,6 @@ impl Event {
     pub const ALL: [Self; 6] =
         [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndGoOn, Self::SecondInt];
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Int => "INT",
-            Self::Term => "TERM",
-            Self::Hup => "HUP",
-            Self::Nohup => "nohup HUP, TERM",
-            Self::StopAndGoOn => "TSTP, CONT, INT",
-            Self::SecondInt => "INT, INT",
-        }
-    }
-
     const fn status(self) -> i32 {
         128 + match self {
             Self::Int | Self::StopAndGoOn | Self::SecondInt => 2,
@@ -175,7 +164,7 @@ impl Cell {
     /// What is wrong with the result, if anything.
     pub fn problem(&self) -> Option<String> {
         let Self { subject, event, output, found } = self;
-        let cell = format!("{}, {}, {}", subject.name(), event.name(), output.name());
+        let cell = format!("{subject:?}, {event:?}, {output:?}");
         let found = match found {
             Ok(found) => found,
             Err(error) => return Some(format!("{cell}: {error:#}")),
@@ -200,8 +189,8 @@ impl Cell {
     pub fn later_than(&self, soon: Duration) -> Option<String> {
         let Self { subject, event, output, found } = self;
         let took = found.as_ref().ok()?.took;
-        let cell = || format!("{}, {}, {}", subject.name(), event.name(), output.name());
-        (took > soon).then(|| format!("{} ({:.1} s)", cell(), took.as_secs_f64()))
+        let seconds = took.as_secs_f64();
+        (took > soon).then(|| format!("{subject:?}, {event:?}, {output:?} ({seconds:.1} s)"))
     }
 }
 

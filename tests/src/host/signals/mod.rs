@@ -65,7 +65,7 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     need_kvm()?;
     let disk = Disk::mount()?;
     let watched = Listening::start_with(LONG, &["--host", "direct"])?;
-    let world = World::new(disk, watched.path())?;
+    let world = World::new(disk, watched.socket())?;
     let planned: Vec<(Subject, Event, Output)> = Subject::ALL
         .into_iter()
         .flat_map(|subject| Event::ALL.map(|event| (subject, event)))
@@ -80,8 +80,7 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     rows::none_is_wrong(cells.len(), &wrong)?;
     let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();
     expect_usually!(late.is_empty(), "not within {} s: {}", SOON.as_secs(), late.join(", "));
-    watched.ask("stop")?;
-    watched.stops()
+    watched.stop()
 }
 
 /// The run's worker is stopped, so that the run has to wait for it.

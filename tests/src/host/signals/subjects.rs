@@ -65,18 +65,6 @@ impl Subject {
     pub const ALL: [Self; 6] =
         [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare, Self::Top];
 
-    /// The heading of its table.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "boot, direct",
-            Self::Emulated => "boot, emulated, while its host starts",
-            Self::EmulatedAtWork => "emulate, at work",
-            Self::Run => "run",
-            Self::Compare => "compare",
-            Self::Top => "top",
-        }
-    }
-
     /// Is this cell tested? An emulated host takes seconds to start: its outputs are tested with
     /// one signal, and the signals with one output.
     pub fn is_tried(self, event: Event, output: Output) -> bool {

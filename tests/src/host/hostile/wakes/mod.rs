@@ -116,18 +116,18 @@ const LATE_BACKENDS: [&str; 2] = ["vmm", "doorbell"];
 
 /// How a machine is booted.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    policy: &'static str,
-    backend: &'static str,
+struct Case<'a> {
+    policy: &'a str,
+    backend: &'a str,
     is_late: bool,
 }
 
-impl Case {
-    const fn of(policy: &'static str, backend: &'static str) -> Self {
+impl<'a> Case<'a> {
+    const fn of(policy: &'a str, backend: &'a str) -> Self {
         Self { policy, backend, is_late: false }
     }
 
-    const fn late(policy: &'static str, backend: &'static str) -> Self {
+    const fn late(policy: &'a str, backend: &'a str) -> Self {
         Self { policy, backend, is_late: true }
     }
 
@@ -141,7 +141,7 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -154,7 +154,7 @@ impl fmt::Display for Case {
 }
 
 /// Of each policy and each backend one, for `make test`; with `vmm` all kinds of steps that a schedule takes.
-const FEW: [Case; 7] = [
+const FEW: [Case<'_>; 7] = [
     Case::of("host", "vmm"),
     Case::of("rr", "vmm"),
     Case::late("deferred", "vmm"),
@@ -164,11 +164,11 @@ const FEW: [Case; 7] = [
     Case::of("rr", "off"),
 ];
 
-const FEW_THERE: [Case; 3] =
+const FEW_THERE: [Case<'_>; 3] =
     [Case::of("rr", "vmm"), Case::late("deferred", "doorbell"), Case::of("fair", "kvm")];
 
 /// Each policy with each backend.
-fn all() -> impl Iterator<Item = Case> {
+fn all() -> impl Iterator<Item = Case<'static>> {
     POLICIES.into_iter().flat_map(|policy| BACKENDS.map(|backend| Case::of(policy, backend)))
 }
 
@@ -229,7 +229,7 @@ fn every_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
     signals::check(all().flat_map(|case| Place::ALL.map(|place| (case, place))))
 }
 
-fn check(cases: impl IntoIterator<Item = Case>) -> anyhow::Result<()> {
+fn check(cases: impl IntoIterator<Item = Case<'static>>) -> anyhow::Result<()> {
     let files = Files::new()?;
     for case in cases {
         let kernel = files.kernel(&guest::kernel(case.backend))?;
@@ -245,10 +245,7 @@ fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()
     let files = Files::new()?;
     let recording = files.folder.path().join("recording");
     let kernel = files.kernel(&guest::kernel(BACKEND_OF_HALTS))?;
-    let boot = |policy: &str| {
-        let boot = Boot::direct().kernel(&kernel).initrd(&files.initrd).cpus(2).mem("64M");
-        boot.pv(BACKEND_OF_HALTS).policy(policy).slots(1).slice("1ms").command(["wakes"])
-    };
+    let boot = |policy: &str| Case::of(policy, BACKEND_OF_HALTS).boot(&kernel, &files.initrd);
     for policy in policies {
         let replay = format!("replay:{}", recording.display());
         let recorded = disturbed(boot(policy).record(&recording));
