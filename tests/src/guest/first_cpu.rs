@@ -40,7 +40,7 @@ fn need_emulated() -> anyhow::Result<()> {
 /// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
 fn threads(process: Pid) -> Vec<(String, String)> {
     let family = iter::once(process).chain(children(process));
-    let tasks = family.flat_map(|process| threads_of(process.as_raw_nonzero()));
+    let tasks = family.flat_map(threads_of);
     let statuses = tasks
         .filter_map(|task| Some((status(&task, "Name:")?, status(&task, "Cpus_allowed_list:")?)));
     statuses.collect()

@@ -1,14 +1,15 @@
 //! Child processes with a time limit; their output is collected as it arrives.
 
+mod proc;
 mod stopwatch;
 
 use std::{
     ffi::OsString,
     fmt::Write as _,
-    fs::{self, File},
+    fs::File,
     io::{Read, Write},
     os::{fd::OwnedFd, unix::process::CommandExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -22,7 +23,8 @@ use rustix::{
 };
 
 use crate::{emulator::Killed, facts, ran::Ran};
-pub use stopwatch::{Stopwatch, ThreadTimes, threads, times_by_name};
+pub use proc::{children, folder, status, thread_named, threads};
+pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 
 /// The default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a quiet
 /// one, a child without a limit of its own takes less than a third of it.
@@ -46,36 +48,6 @@ pub fn wait_until(
         thread::sleep(PAUSE);
     }
     Ok(())
-}
-
-/// A line of the `status` file of a process or a thread, by its name; None once it has ended.
-pub fn status(folder: &Path, name: &str) -> Option<String> {
-    let text = fs::read_to_string(folder.join("status")).ok()?;
-    Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
-}
-
-/// The folder of a process in /proc.
-pub fn folder(process: Pid) -> PathBuf {
-    PathBuf::from(format!("/proc/{process}"))
-}
-
-/// The thread of a process that has this name.
-pub fn thread_named(process: Pid, name: &str) -> Option<Pid> {
-    let is_it = |thread: &PathBuf| {
-        fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
-    };
-    let thread = threads(process.as_raw_nonzero()).find(is_it)?;
-    Pid::from_raw(thread.file_name()?.to_str()?.parse().ok()?)
-}
-
-/// The children of all threads of a process.
-pub fn children(parent: Pid) -> Vec<Pid> {
-    let lists = threads(parent.as_raw_nonzero())
-        .filter_map(|thread| fs::read_to_string(thread.join("children")).ok());
-    let pids = |list: String| -> Vec<Pid> {
-        list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
-    };
-    lists.flat_map(pids).collect()
 }
 
 /// A child's stdin.

@@ -7,13 +7,14 @@
 
 use std::{
     collections::HashMap,
-    fmt::Display,
     fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use rustix::process::Pid;
+
+use super::{children, threads};
 
 /// The observing thread: while it waits, it does not see that the process has done it.
 const OWN: &str = "/proc/thread-self";
@@ -87,23 +88,16 @@ fn longest(before: &HashMap<PathBuf, Duration>, now: &HashMap<PathBuf, Duration>
 /// the caller.
 fn accounts(process: Pid) -> HashMap<PathBuf, Duration> {
     let mut found = HashMap::new();
-    let mut processes = vec![process.as_raw_nonzero().to_string()];
+    let mut processes = vec![process];
     while let Some(process) = processes.pop() {
-        for thread in threads(&process) {
-            let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
-            processes.extend(children.split_whitespace().map(str::to_owned));
+        processes.extend(children(process));
+        for thread in threads(process) {
             found.extend(ThreadTimes::of(&thread).map(|times| (thread, times.waited)));
         }
     }
     let own = Path::new(OWN);
     found.extend(ThreadTimes::of(own).map(|times| (own.to_owned(), times.waited)));
     found
-}
-
-/// The folders of a process's threads in /proc.
-pub fn threads(process: impl Display) -> impl Iterator<Item = PathBuf> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"));
-    tasks.into_iter().flatten().flatten().map(|task| task.path())
 }
 
 /// A thread's account.
@@ -131,7 +125,7 @@ impl ThreadTimes {
 /// The accounts of a process's threads whose names begin with `name`, the oldest first.
 pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
     let id = |thread: &Path| thread.file_name()?.to_str()?.parse::<u32>().ok();
-    let mut found: Vec<_> = threads(process.as_raw_nonzero())
+    let mut found: Vec<_> = threads(process)
         .filter(|thread| {
             fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })
