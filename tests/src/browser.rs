@@ -143,13 +143,6 @@ impl Browser {
         }
         Ok(answer["result"]["value"].clone())
     }
-
-    /// The whole page as PNG in base64.
-    pub fn picture(&mut self) -> anyhow::Result<String> {
-        let params = json!({"format": "png", "captureBeyondViewport": true});
-        let answer = self.ask("Page.captureScreenshot", params)?;
-        Ok(answer["data"].as_str().context("no picture")?.to_owned())
-    }
 }
 
 impl Drop for Browser {

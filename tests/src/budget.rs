@@ -1,29 +1,17 @@
 //! The budget of the repository, `tests/budget.toml`: lines, bytes and manifests, none of which may be exceeded.
 //! Options and commands are counted in `vmm/src/cli/help.rs`.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs};
 
 use serde::Deserialize;
 
-use crate::references::root;
+use crate::references::{File, file, files, root};
 
 #[derive(Debug, Deserialize)]
 struct Budget {
     /// Lines of product code, by folder of the crate.
     product: BTreeMap<String, usize>,
     repository: BTreeMap<String, usize>,
-}
-
-/// The files under version control, with their texts.
-fn files() -> Vec<(String, String)> {
-    let all = Command::new("git").current_dir(root()).args(["ls-files", "-z"]).output().unwrap();
-    let names = String::from_utf8(all.stdout).unwrap();
-    let is_counted = |name: &&str| {
-        [".rs", ".md", "Cargo.toml"].iter().any(|end| name.ends_with(end))
-            && root().join(name).exists()
-    };
-    let read = |name: &str| (name.to_owned(), fs::read_to_string(root().join(name)).unwrap());
-    names.split_terminator('\0').filter(is_counted).map(read).collect()
 }
 
 fn is_test(name: &str) -> bool {
@@ -36,77 +24,48 @@ fn is_test(name: &str) -> bool {
 /// Lines of code of a source, without comments and blank lines: of the product and of its tests.
 fn count(name: &str, text: &str) -> (usize, usize) {
     let (mut product, mut tests) = (0, 0);
-    let mut region = is_test(name).then_some(Region::Whole);
+    let mut region = None;
     let mut comments = 0_usize;
-    for line in text.lines().map(str::trim) {
-        if region.is_none()
-            && (line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test"))
-        {
-            region = Some(Region::Item { depth: 0, has_begun: false });
+    for line in text.lines() {
+        let code = line.trim();
+        if code.starts_with("#[cfg(test)]") || code.starts_with("#[cfg(all(test") {
+            region = region.or(Some(Region { indent: indent(line), has_begun: false }));
         }
-        let is_comment = comments > 0 || line.starts_with("//") || line.starts_with("/*");
-        if comments > 0 || line.starts_with("/*") {
-            comments =
-                (comments + line.matches("/*").count()).saturating_sub(line.matches("*/").count());
+        let is_comment = comments > 0 || code.starts_with("//") || code.starts_with("/*");
+        if comments > 0 || code.starts_with("/*") {
+            let begins = comments + code.matches("/*").count();
+            comments = begins.saturating_sub(code.matches("*/").count());
         }
-        if !is_comment && !line.is_empty() {
-            *(if region.is_some() { &mut tests } else { &mut product }) += 1;
+        if !is_comment && !code.is_empty() {
+            let is_tests = is_test(name) || region.is_some();
+            *(if is_tests { &mut tests } else { &mut product }) += 1;
         }
         region = region.and_then(|region| region.after(line));
     }
     (product, tests)
 }
 
-/// Lines that are of tests only.
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The item behind `#[cfg(test)]`, which ends where rustfmt closes it.
 #[derive(Debug, Clone, Copy)]
-enum Region {
-    /// The whole file.
-    Whole,
-    /// The item behind `#[cfg(test)]`.
-    Item { depth: i64, has_begun: bool },
+struct Region {
+    indent: usize,
+    has_begun: bool,
 }
 
 impl Region {
     /// The region after this line of it; None: it has ended.
     fn after(self, line: &str) -> Option<Self> {
-        let Self::Item { depth, has_begun } = self else { return Some(self) };
-        let code = without_texts(line);
-        let [opened, closed] = ['{', '}'].map(|brace| code.matches(brace).count() as i64);
-        let (depth, has_begun) = (depth + opened - closed, has_begun || opened > 0);
-        let is_over = if has_begun { depth <= 0 } else { code.ends_with(';') };
-        (!is_over).then_some(Self::Item { depth, has_begun })
-    }
-}
-
-/// A line without its comment, its strings and its characters.
-fn without_texts(line: &str) -> String {
-    let mut code = String::new();
-    let mut letters = line.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '/' if letters.peek() == Some(&'/') => break,
-            '"' => {
-                while let Some(inner) = letters.next() {
-                    match inner {
-                        '\\' => drop(letters.next()),
-                        '"' => break,
-                        _ => {}
-                    }
-                }
-            }
-            '\'' => {
-                let rest: Vec<char> = letters.clone().take(3).collect();
-                let length = match rest[..] {
-                    ['\\', _, '\''] => 3,
-                    [inner, '\'', ..] if inner != '\\' => 2,
-                    _ => 0,
-                };
-                letters.by_ref().take(length).for_each(drop);
-            }
-            _ => code.push(letter),
+        let code = line.trim();
+        if indent(line) != self.indent || code.is_empty() || code.starts_with(['#', '/']) {
+            return Some(self);
         }
+        let is_one_line = !self.has_begun && code.ends_with([';', '}', ',']);
+        (!is_one_line && !code.starts_with('}')).then_some(Self { has_begun: true, ..self })
     }
-    code.trim_end().to_owned()
 }
 
 /// The folder of the nearest manifest above a source.
@@ -123,17 +82,13 @@ fn crate_of<'a>(name: &'a str, manifests: &[&str]) -> &'a str {
 
 #[test]
 fn nothing_exceeds_its_budget() {
-    let budget: Budget =
-        toml::from_str(&fs::read_to_string(root().join("tests/budget.toml")).unwrap()).unwrap();
-    let files = files();
-    let manifests: Vec<&str> = files
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .filter(|name| name.ends_with("Cargo.toml"))
-        .collect();
+    let text = fs::read_to_string(root().join("tests/budget.toml")).unwrap();
+    let budget: Budget = toml::from_str(&text).unwrap();
+    let names = files().iter().map(|file| file.name.as_str());
+    let manifests: Vec<&str> = names.filter(|name| name.ends_with("Cargo.toml")).collect();
     let mut product: BTreeMap<&str, usize> = BTreeMap::new();
     let mut repository: BTreeMap<&str, usize> = BTreeMap::new();
-    for (name, text) in &files {
+    for File { name, text } in files() {
         if name.ends_with(".rs") {
             let (own, tests) = count(name, text);
             *product.entry(crate_of(name, &manifests)).or_default() += own;
@@ -143,7 +98,7 @@ fn nothing_exceeds_its_budget() {
             *repository.entry("markdown-bytes").or_default() += text.len();
         }
     }
-    let size = |name: &str| fs::metadata(root().join(name)).unwrap().len() as usize;
+    let size = |name: &str| file(name).unwrap().text.len();
     repository.insert("readme-bytes", size("README.md"));
     repository.insert("history-bytes", size("tests/HISTORY.md"));
     repository.insert("manifests", manifests.len());

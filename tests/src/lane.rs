@@ -4,65 +4,51 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, channel},
+    },
     thread,
 };
 
 use crate::suite::{Outcome, Test};
 
-/// The outcomes so far of tests that a thread runs in order.
-#[derive(Debug, Clone)]
-pub struct Lane(Arc<Shared>);
+/// The outcomes of tests that a thread runs in order.
+#[derive(Debug)]
+pub struct Lane(Mutex<Outcomes>);
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    outcomes: BTreeMap<&'static str, Outcome>,
-    has_ended: bool,
+#[derive(Debug)]
+struct Outcomes {
+    coming: Receiver<(&'static str, Outcome)>,
+    /// Those that have come before they were asked for.
+    come: BTreeMap<&'static str, Outcome>,
 }
 
 impl Lane {
     /// Starts a thread that runs these tests.
     pub fn start(tests: Vec<Test>, run: impl Fn(&Test) -> Outcome + Send + 'static) -> Self {
-        let lane = Self(Arc::default());
-        let ours = Ended(lane.clone());
+        let (sender, coming) = channel();
         thread::spawn(move || {
             for test in &tests {
-                let outcome = run(test);
-                ours.0.lock().outcomes.insert(test.name(), outcome);
-                ours.0.0.changed.notify_all();
+                // Nobody waits any more if it fails.
+                let _ = sender.send((test.name(), run(test)));
             }
         });
-        lane
+        Self(Mutex::new(Outcomes { coming, come: BTreeMap::new() }))
     }
 
-    /// Waits for the outcome of this test.
+    /// Waits for the outcome of this test. Who waits for another one meanwhile waits for this one, too.
     pub fn outcome(&self, test: &Test) -> Outcome {
-        let waits =
-            |state: &mut State| !state.outcomes.contains_key(test.name()) && !state.has_ended;
-        let state = self.0.changed.wait_while(self.lock(), waits);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        let ran = state.outcomes.remove(test.name());
-        ran.unwrap_or_else(|| Outcome::failed("not run: an earlier test panicked".into()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Notes the end of the lane's thread, by a panic, too.
-struct Ended(Lane);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.lock().has_ended = true;
-        self.0.0.changed.notify_all();
+        let mut outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(outcome) = outcomes.come.remove(test.name()) {
+                return outcome;
+            }
+            match outcomes.coming.recv() {
+                Ok((name, outcome)) => drop(outcomes.come.insert(name, outcome)),
+                Err(_) => return Outcome::failed("not run: an earlier test panicked".into()),
+            }
+        }
     }
 }
 

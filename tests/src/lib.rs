@@ -15,8 +15,6 @@
 mod browser;
 #[cfg(test)]
 mod budget;
-#[cfg(test)]
-mod commit_subjects;
 mod emulator;
 mod facts;
 mod files;
@@ -33,16 +31,15 @@ mod process;
 mod product;
 mod ran;
 #[cfg(test)]
-mod recipes;
-#[cfg(test)]
 mod references;
 mod relay;
+#[cfg(test)]
+mod repository;
 mod retry;
+mod rows;
 #[cfg(test)]
 mod specification;
 mod suite;
-#[cfg(test)]
-mod sums;
 mod terminal;
 
 use std::{

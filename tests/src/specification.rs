@@ -2,17 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::references::{Found, end_to_end, has_none, in_file, root};
+use crate::references::{Found, end_to_end, has_none, in_file, quoted, rows};
 
 /// Why the rows of this text are not a specification; empty if they are.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut numbers = BTreeSet::new();
-    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| number ");
-    for row in text.lines().filter(is_row) {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let ["", number, promise, _, tests, ""] = cells[..] else {
-            faults.push(format!("a row has not four cells: {row}"));
+    for row in rows(text, "number") {
+        let [number, promise, _, tests] = row[..] else {
+            faults.push(format!("a row has not four cells: {row:?}"));
             continue;
         };
         if !numbers.insert(number.to_owned()) {
@@ -21,8 +19,7 @@ fn faults(text: &str) -> Vec<String> {
         if !promise.ends_with('.') || promise.matches(". ").count() > 0 {
             faults.push(format!("{number} is not one sentence"));
         }
-        // What is between backquotes.
-        let named: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        let named: Vec<&str> = quoted(tests).collect();
         if named.is_empty() {
             faults.push(format!("{number} names no test"));
         }
@@ -48,7 +45,7 @@ fn find(test: &str) -> Option<Found> {
         let (begin, end) = (format!("{module}::"), format!("::{function}"));
         end_to_end(|name| name.starts_with(&begin) && name.ends_with(&end))
     });
-    listed.or_else(|| in_file(&root().join(file), function))
+    listed.or_else(|| in_file(file, function))
 }
 
 #[test]

@@ -56,19 +56,30 @@ pub struct Test {
     pub run: fn() -> anyhow::Result<()>,
 }
 
-/// Lists functions of the calling module as tests, which are in `make test` unless they name another
-/// [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
+/// Lists functions of the calling module as tests, and calls with arguments by a name of their own: `name: call(1)`.
+/// They are in `make test` unless they name another [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
 #[macro_export]
 macro_rules! tests {
-    ($($function:ident $(=> $tier:ident($reason:literal))?),* $(,)?) => {
+    ($($name:ident $(: $call:expr)? $(=> $tier:ident($reason:literal))?),* $(,)?) => {
         /// The tests of this module.
         pub const TESTS: &[$crate::suite::Test] = &[$(
             $crate::suite::Test {
-                name: concat!(module_path!(), "::", stringify!($function)),
+                name: concat!(module_path!(), "::", stringify!($name)),
                 tier: $crate::tier!($($tier($reason))?),
-                run: $function,
+                run: $crate::run!($name $($call)?),
             },
         )*];
+    };
+}
+
+/// What `tests!` runs under a name.
+#[macro_export]
+macro_rules! run {
+    ($name:ident) => {
+        $name
+    };
+    ($name:ident $call:expr) => {
+        || $call
     };
 }
 
@@ -144,16 +155,47 @@ pub struct Tally {
     filtered: u64,
     /// Tests that only `make test-all` runs, and that this run left out.
     only_in_all: u64,
-    skipped: Skipped,
-    repeated: Repeated,
-    seconds: Seconds,
+    notes: Arc<Mutex<Notes>>,
 }
 
-/// How long each test took, its repetitions included.
-type Seconds = Arc<Mutex<BTreeMap<String, f64>>>;
-type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
-/// The names of repeated tests, with the reasons.
-type Repeated = Arc<Mutex<BTreeSet<(String, Repeats)>>>;
+/// What is noted of single tests, by their names.
+#[derive(Debug, Default, Serialize)]
+struct Notes {
+    #[serde(skip)]
+    skipped: BTreeSet<(String, String)>,
+    /// With the reasons.
+    repeated: BTreeSet<(String, Repeats)>,
+    /// How long each test took, its repetitions included.
+    seconds: BTreeMap<String, f64>,
+}
+
+impl Notes {
+    /// Notes the outcome of a test, and returns what the runner is to know of it.
+    fn add(&mut self, test: &Test, outcome: Outcome) -> Result<Completion, Failed> {
+        let Outcome { verdict, log, took } = outcome;
+        let name = test.name().to_owned();
+        let took = (took.as_secs_f64() * 100.0).round() / 100.0;
+        self.seconds.insert(name.clone(), took);
+        match verdict {
+            Verdict::Failed(what) => return Err(failure(&what, &log, &name).into()),
+            Verdict::Skipped(reason) => {
+                self.skipped.insert((name, reason.clone()));
+                return Ok(Completion::ignored_with(reason));
+            }
+            Verdict::PassedAtLast(repeats) => _ = self.repeated.insert((name, repeats)),
+            Verdict::Passed => {}
+        }
+        Ok(Completion::Completed)
+    }
+
+    /// The tests that took longest, a line each.
+    fn slowest(&self) -> String {
+        let mut tests: Vec<_> = self.seconds.iter().collect();
+        tests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let line = |(name, took): &(&String, &f64)| format!("{took:7.1} s  {name}\n");
+        tests.iter().take(SLOWEST).map(line).collect()
+    }
+}
 
 /// A test's verdict, with what its children printed and how long it ran.
 #[derive(Debug)]
@@ -187,17 +229,10 @@ impl Tally {
         let trials = tests
             .into_iter()
             .map(|test| {
-                let (test, run) = (*test, run.clone());
-                let (skipped, repeated) = (self.skipped.clone(), self.repeated.clone());
-                let seconds = self.seconds.clone();
+                let (test, run, notes) = (*test, run.clone(), self.notes.clone());
                 Trial::ignorable_test(test.name(), move || {
-                    let Outcome { verdict, log, took } = run(&test);
-                    let took = (took.as_secs_f64() * 100.0).round() / 100.0;
-                    lock(&seconds).insert(test.name().to_owned(), took);
-                    if let Verdict::PassedAtLast(repeats) = &verdict {
-                        note(&repeated, &test, repeats.clone());
-                    }
-                    completion(verdict, &log, &test, &skipped)
+                    let outcome = run(&test);
+                    lock(&notes).add(&test, outcome)
                 })
             })
             .collect();
@@ -218,18 +253,18 @@ impl Tally {
 
     /// Prints the skipped tests with their reasons, what took longest, and the totals.
     pub fn print(&self, took: Duration) {
-        let skipped = lock(&self.skipped);
-        for (name, reason) in skipped.iter() {
+        let notes = lock(&self.notes);
+        let Notes { skipped, repeated, .. } = &*notes;
+        for (name, reason) in skipped {
             println!("skipped {name}: {reason}");
         }
-        let repeated = self.repeats();
-        for (name, reason) in repeated.iter() {
+        for (name, reason) in repeated {
             println!("repeated {name}: {reason}");
         }
-        if let Some(reason) = too_many(&repeated) {
+        if let Some(reason) = too_many(repeated) {
             println!("{reason}");
         }
-        print!("{}", self.slowest());
+        print!("{}", notes.slowest());
         if let Some(reminder) = self.reminder(took) {
             println!("{reminder}");
         }
@@ -252,15 +287,6 @@ impl Tally {
         println!("{line}");
     }
 
-    /// The tests that took longest, a line each.
-    fn slowest(&self) -> String {
-        let seconds = lock(&self.seconds);
-        let mut tests: Vec<_> = seconds.iter().collect();
-        tests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let line = |(name, took): &(&String, &f64)| format!("{took:7.1} s  {name}\n");
-        tests.iter().take(SLOWEST).map(line).collect()
-    }
-
     /// Names the bound on `make test` if this run of it took longer.
     fn reminder(&self, took: Duration) -> Option<String> {
         let is_short = self.only_in_all > 0;
@@ -276,11 +302,7 @@ impl Tally {
 
     /// Did any test fail, or were too many repeated?
     pub fn has_failed(&self) -> bool {
-        self.failed > 0 || too_many(&self.repeats()).is_some()
-    }
-
-    fn repeats(&self) -> MutexGuard<'_, BTreeSet<(String, Repeats)>> {
-        lock(&self.repeated)
+        self.failed > 0 || too_many(&lock(&self.notes).repeated).is_some()
     }
 
     /// Writes the counts, the repeated tests with their reasons, and the seconds that each test took, as JSON.
@@ -291,13 +313,13 @@ impl Tally {
             failed: u64,
             filtered: u64,
             only_in_all: u64,
-            repeated: &'a BTreeSet<(String, Repeats)>,
-            seconds: &'a BTreeMap<String, f64>,
+            #[serde(flatten)]
+            notes: &'a Notes,
         }
-        let (repeated, seconds) = (&*self.repeats(), &*lock(&self.seconds));
         let Self { passed, failed, filtered, only_in_all, .. } = *self;
-        let summary = Summary { passed, failed, filtered, only_in_all, repeated, seconds };
-        let text = serde_json::to_vec_pretty(&summary)?;
+        let notes = &*lock(&self.notes);
+        let text =
+            serde_json::to_vec_pretty(&Summary { passed, failed, filtered, only_in_all, notes })?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 }
@@ -313,29 +335,9 @@ fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
     })
 }
 
-fn note<T: Ord>(what: &Mutex<BTreeSet<(String, T)>>, test: &Test, detail: T) {
-    lock(what).insert((test.name().to_owned(), detail));
-}
-
 /// What a panicking test left is as good as what another left.
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn completion(
-    verdict: Verdict,
-    log: &str,
-    test: &Test,
-    skipped: &Skipped,
-) -> Result<Completion, Failed> {
-    match verdict {
-        Verdict::Passed | Verdict::PassedAtLast(_) => Ok(Completion::Completed),
-        Verdict::Failed(what) => Err(failure(&what, log, test.name()).into()),
-        Verdict::Skipped(reason) => {
-            note(skipped, test, reason.clone());
-            Ok(Completion::ignored_with(reason))
-        }
-    }
 }
 
 /// The text of a failure, with the command that runs the test again and the file that has its log.

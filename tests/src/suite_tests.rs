@@ -38,10 +38,8 @@ fn a_short_run_beyond_its_bound_gets_a_reminder() {
 
 #[test]
 fn the_slowest_tests_come_first() {
-    let tally = Tally::default();
-    let seconds = (0..20).map(|n| (format!("t{n}"), f64::from(n)));
-    lock(&tally.seconds).extend(seconds);
-    let lines = tally.slowest();
+    let seconds = (0..20).map(|n| (format!("t{n}"), f64::from(n))).collect();
+    let lines = Notes { seconds, ..Notes::default() }.slowest();
     assert_eq!(lines.lines().count(), SLOWEST);
     assert_eq!(lines.lines().next(), Some("   19.0 s  t19"));
 }

@@ -11,25 +11,24 @@ use crate::{
 };
 
 tests![
-    power_off,
+    power_off: Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop),
     reset_instead_of_an_exit_status,
     panic_without_init,
     panic_of_a_stock_kernel,
     panic_before_there_is_a_console,
-    ordered_by_a_triple_fault,
-    ordered_in_every_other_way => Long("12 s: four boots; by a triple fault in make test"),
-    halt_of_all_cpus,
+    // The kernel loads an empty table of interrupts, and faults.
+    ordered_by_a_triple_fault: ordered_by("reboot=t"),
+    // By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
+    ordered_in_every_other_way: ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by) => Long("12 s: four boots; by a triple fault in make test"),
+    // No device sees that.
+    halt_of_all_cpus: Boot::direct().cpus(2).command(["halt", "-f"]).run()?.exits(0).map(drop),
     its_time_is_up => Long("25 s; without a Linux guest in make test"),
-    reboot_with_a_deaf_waiter_of_vmm,
-    reboot_with_a_deaf_waiter_of_doorbell => Long("5 s; with another backend in make test"),
-    reboot_with_a_deaf_waiter_of_kvm => Long("5 s; with another backend in make test"),
+    reboot_with_a_deaf_waiter_of_vmm: reboot_with_a_deaf_waiter("vmm"),
+    reboot_with_a_deaf_waiter_of_doorbell: reboot_with_a_deaf_waiter("doorbell") => Long("5 s; with another backend in make test"),
+    reboot_with_a_deaf_waiter_of_kvm: reboot_with_a_deaf_waiter("kvm") => Long("5 s; with another backend in make test"),
     signals_end_it,
     closed_output_ends_it,
 ];
-
-fn power_off() -> anyhow::Result<()> {
-    Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop)
-}
 
 fn reset_instead_of_an_exit_status() -> anyhow::Result<()> {
     let ran = Boot::direct().command(["reboot", "-f"]).run()?;
@@ -65,24 +64,9 @@ fn panic_before_there_is_a_console() -> anyhow::Result<()> {
     running.wait()?.exits(143).map(drop)
 }
 
-/// The kernel loads an empty table of interrupts, and faults.
-fn ordered_by_a_triple_fault() -> anyhow::Result<()> {
-    ordered_by("reboot=t")
-}
-
-/// By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
-fn ordered_in_every_other_way() -> anyhow::Result<()> {
-    ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by)
-}
-
 fn ordered_by(parameter: &str) -> anyhow::Result<()> {
     let ran = Boot::direct().append(parameter).command(["reboot", "-f"]).run()?.exits(1)?;
     ran.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
-}
-
-/// No device sees that.
-fn halt_of_all_cpus() -> anyhow::Result<()> {
-    Boot::direct().cpus(2).command(["halt", "-f"]).run()?.exits(0).map(drop)
 }
 
 fn its_time_is_up() -> anyhow::Result<()> {
@@ -98,18 +82,6 @@ fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
     let boot = Boot::direct().cpus(4).pv(backend).script(script);
     boot.run()?.exits(1)?.complains(&["pvticket: the guest reset"]).map(drop)
-}
-
-fn reboot_with_a_deaf_waiter_of_vmm() -> anyhow::Result<()> {
-    reboot_with_a_deaf_waiter("vmm")
-}
-
-fn reboot_with_a_deaf_waiter_of_doorbell() -> anyhow::Result<()> {
-    reboot_with_a_deaf_waiter("doorbell")
-}
-
-fn reboot_with_a_deaf_waiter_of_kvm() -> anyhow::Result<()> {
-    reboot_with_a_deaf_waiter("kvm")
 }
 
 fn signals_end_it() -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
 //! numbers the others from 0.
 
-use std::{cell::RefCell, collections::BTreeMap, fs, iter, path::Path, thread};
+use std::{cell::RefCell, collections::BTreeMap, iter, thread};
 
 use anyhow::{Context, ensure};
 use rustix::{
@@ -9,12 +9,11 @@ use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
-use serde_json::Value;
 
 use crate::{
     facts,
     form::by_form,
-    process::{Running, children, threads as threads_of},
+    process::{Running, children, status, threads as threads_of},
     product::{Boot, pvticket},
     suite::skip,
     tests,
@@ -37,19 +36,13 @@ fn need_emulated() -> anyhow::Result<()> {
     if facts::is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
 }
 
-/// A line of a thread's or a process's `status` file, by its name; none once it has ended.
-fn field(folder: &Path, name: &str) -> Option<String> {
-    let status = fs::read_to_string(folder.join("status")).ok()?;
-    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
-}
-
 /// Each thread of a process and of its children, which are the workers of a comparison, with the CPUs
 /// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
 fn threads(process: Pid) -> Vec<(String, String)> {
     let family = iter::once(process).chain(children(process));
-    let tasks = family.flat_map(|process| threads_of(process.as_raw_nonzero()));
+    let tasks = family.flat_map(threads_of);
     let statuses = tasks
-        .filter_map(|task| Some((field(&task, "Name:")?, field(&task, "Cpus_allowed_list:")?)));
+        .filter_map(|task| Some((status(&task, "Name:")?, status(&task, "Cpus_allowed_list:")?)));
     statuses.collect()
 }
 
@@ -140,7 +133,7 @@ fn the_other_cpus_are_numbered_from_0() -> anyhow::Result<()> {
     let count = kernels.count() as usize;
     ensure!(!kernels.is_set(0) && (1..=count).all(|cpu| kernels.is_set(cpu)), "{kernels:?}");
     let ran = pvticket(["doctor", "--json"]).run()?;
-    let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+    let facts = ran.json()?;
     let expected: Vec<usize> = (0..count).collect();
     let cpu = &facts["cpu"];
     ensure!(cpu["allowed"] == serde_json::json!(expected), "{cpu:#}");

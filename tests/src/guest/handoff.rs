@@ -8,10 +8,10 @@ use crate::{expect_usually, product::Boot, tests};
 tests![
     the_kernel_says_which_are_on,
     what_a_kernel_cannot_do_is_ignored,
-    torture_with_far_and_adapt => Long("12 s of locktorture; with all of them in make test"),
-    torture_with_claim_and_ahead => Long("12 s of locktorture; with all of them in make test"),
-    torture_with_limited_queues => Long("12 s of locktorture; with all of them in make test"),
-    torture_with_all_of_them,
+    torture_with_far_and_adapt: torture("far:2+adapt", ["vmm", "kvm"]) => Long("12 s of locktorture; with all of them in make test"),
+    torture_with_claim_and_ahead: torture("claim+ahead", ["vmm", "doorbell"]) => Long("12 s of locktorture; with all of them in make test"),
+    torture_with_limited_queues: torture("queue:2", ["vmm", "doorbell"]) => Long("12 s of locktorture; with all of them in make test"),
+    torture_with_all_of_them: torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"]),
     torture_with_predecessor => Long("12 s of locktorture; with all of them in make test"),
     far_waiters_halt_early,
     limited_queues_leave_others_outside,
@@ -45,22 +45,6 @@ fn torture(words: &str, backends: [&str; 2]) -> anyhow::Result<()> {
         torture_of(Boot::direct().pv(pv).handoff(words))?;
     }
     Ok(())
-}
-
-fn torture_with_far_and_adapt() -> anyhow::Result<()> {
-    torture("far:2+adapt", ["vmm", "kvm"])
-}
-
-fn torture_with_claim_and_ahead() -> anyhow::Result<()> {
-    torture("claim+ahead", ["vmm", "doorbell"])
-}
-
-fn torture_with_limited_queues() -> anyhow::Result<()> {
-    torture("queue:2", ["vmm", "doorbell"])
-}
-
-fn torture_with_all_of_them() -> anyhow::Result<()> {
-    torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"])
 }
 
 /// This option needs telemetry, and therefore a schedule.

@@ -8,7 +8,11 @@ use crate::{
     tests,
 };
 
-tests![debian_cloud_kernel_with_one_cpu, debian_cloud_kernel_with_four_cpus, built_bzimage];
+tests![
+    debian_cloud_kernel_with_one_cpu: boots(STOCK_KERNEL, 1, true),
+    debian_cloud_kernel_with_four_cpus: boots(STOCK_KERNEL, 4, true),
+    built_bzimage: boots(BUILT_BZIMAGE, 2, false),
+];
 
 fn boots(kernel: &str, cpus: u32, stock: bool) -> anyhow::Result<()> {
     let boot = Boot::direct().kernel(files::cached(kernel)?).cpus(cpus).mem("1G");
@@ -17,16 +21,4 @@ fn boots(kernel: &str, cpus: u32, stock: bool) -> anyhow::Result<()> {
     ensure!(text.starts_with(&format!("{cpus}\n6.")), "not {cpus} CPUs\n{}", ran.show());
     ensure!(text.contains("cloud-amd64") == stock, "another kernel ran\n{}", ran.show());
     Ok(())
-}
-
-fn debian_cloud_kernel_with_one_cpu() -> anyhow::Result<()> {
-    boots(STOCK_KERNEL, 1, true)
-}
-
-fn debian_cloud_kernel_with_four_cpus() -> anyhow::Result<()> {
-    boots(STOCK_KERNEL, 4, true)
-}
-
-fn built_bzimage() -> anyhow::Result<()> {
-    boots(BUILT_BZIMAGE, 2, false)
 }

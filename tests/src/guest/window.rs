@@ -4,8 +4,8 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
-    expect_usually, files,
-    product::{Boot, pvticket, runs_of},
+    expect_usually,
+    product::{Boot, Compared, each_operations, operations, pvticket},
     tests,
 };
 
@@ -23,21 +23,11 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
 
 /// A comparison under a schedule; its heading must say which locks its figures cover.
 fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let all = ["compare", "--host", "direct", "--guest", "linux", "--json"];
-    let program = pvticket(all).args([&file]).args(words.split_whitespace());
-    let ran = program.limit(240).run()?.exits(0)?;
-    ensure!(
-        ran.text()?
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-            .contains("lower bounds, in Linux guests of spinlocks"),
-        "{}",
-        ran.show()
-    );
-    runs_of(&file)
+    let program = pvticket(["compare", "--host", "direct", "--guest", "linux"]);
+    let compared = Compared::by(program.args(words.split_whitespace()).limit(240))?;
+    let text = compared.ran.words()?;
+    ensure!(text.contains("lower bounds, in Linux guests of spinlocks"), "{text}");
+    compared.runs()
 }
 
 /// With a slot per vCPU, only the policy preempts: at most 50 times a second, however long the
@@ -84,8 +74,7 @@ fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
 fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
         let sample = &run;
-        let operations = sample["operations"].as_array().context("no operations")?;
-        ensure!(operations.len() == 2, "{sample}");
+        ensure!(each_operations(sample).len() == 2, "{sample}");
         let measured = &sample["schedule"]["measured"];
         // They share one slot: a machine that is measured alone has it all the time.
         expect_usually!(
@@ -131,8 +120,7 @@ struct Locks {
 fn locks(vcpus: u32) -> anyhow::Result<Vec<Locks>> {
     let runs = compare(&format!("--vcpus {vcpus} --policy rr --runs 1 --seconds 0.5"))?;
     let counted = |run: &Value| {
-        let operations = run["operations"].as_array().context("no operations")?;
-        let operations = operations.iter().filter_map(Value::as_f64).sum::<f64>();
+        let operations = operations(run) as f64;
         let (taken, seconds) = (number(run, "locks_taken")?, number(run, "seconds")?);
         let found = format!("{operations} operations, {taken} locks taken in {seconds} s");
         let most = OTHER_LOCKS * f64::from(vcpus) * seconds;

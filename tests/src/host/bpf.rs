@@ -3,13 +3,17 @@
 
 use std::fs;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use serde_json::Value;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
+use super::{
+    bpf_drivers::{compare, run_by},
+    emulated::{need_kernel_7, shell_7},
+    run::exported,
+};
 use crate::{
     expect_usually, files,
-    product::{Boot, pvticket, runs_of},
+    product::{Boot, Compared, count, operations, pvticket},
     ran::Ran,
     tests,
 };
@@ -24,8 +28,6 @@ tests![
     a_measurement_without_its_scheduler_has_no_figures,
     a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
-    what_the_driver_lacks_is_refused,
-    a_missing_kernel_is_named_before_anything_runs,
 ];
 
 /// Four vCPUs on one slot, native locks.
@@ -36,15 +38,10 @@ fn boot(policy: &str) -> Boot {
 
 /// What the scheduler did, and the guest's operations.
 fn measured(boot: Boot) -> anyhow::Result<(Value, u64)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let ran = boot.stats(&file).command(["lockbench", "--seconds", "1"]).run()?.exits(0)?;
-    let ran = ran.complains(&["schedule in the host's kernel: "])?;
-    let bench: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+    let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
+    let bench = ran.complains(&["schedule in the host's kernel: "])?.json()?;
     ensure!(bench["violations"] == 0, "{bench}");
-    let operations = bench["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-    let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    Ok((stats["schedule"].clone(), operations.sum()))
+    Ok((stats["schedule"].take(), operations(&bench)))
 }
 
 fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
@@ -78,26 +75,17 @@ fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
 /// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = "compare --guest linux --host emulated --host-kernel 7 --driver user,bpf --policy rr,deferred \
-                 --slots 1 --vcpus 4 --runs 1 --seconds 0.5 --locks ticket --json";
-    let ran = pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-    ensure!(text.contains("; drivers user, bpf\n"), "{text}");
-    let runs = runs_of(&file)?;
+    let words =
+        "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
+    let compared = Compared::by(compare(words))?;
+    compared.ran.shows(&["; drivers user, bpf\n"])?;
+    let runs = compared.runs()?;
     let rate = |policy: &str, driver: &str| {
-        let is_wanted = |run: &&Value| {
-            run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
-        };
-        let run =
-            runs.iter().find(is_wanted).with_context(|| format!("no {policy} by {driver}"))?;
+        let run = run_by(&runs, policy, driver)?;
         ensure!(run["violations"] == 0, "{run}");
-        ensure!(text.contains(&format!("\n  {policy} ({driver}) ticket ")), "{text}");
-        let whole = &run["schedule"]["whole"];
-        ensure!(whole["grants"].as_u64() > Some(20), "few turns: {run}");
-        let each = run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        Ok((each.sum::<u64>(), whole["lhp"].as_u64().unwrap_or(u64::MAX)))
+        compared.ran.shows(&[&format!("\n  {policy} ({driver}) ticket ")])?;
+        ensure!(count(run, "schedule/whole/grants")? > 20, "few turns: {run}");
+        anyhow::Ok((operations(run), count(run, "schedule/whole/lhp")?))
     };
     for driver in ["user", "bpf"] {
         let ((collapsed, lhp), (kept, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
@@ -111,28 +99,20 @@ fn drivers_are_compared() -> anyhow::Result<()> {
 fn a_spec_has_drivers() -> anyhow::Result<()> {
     need_kernel_7()?;
     let folder = files::scratch()?;
-    let [spec, dir, csv] = ["spec.toml", "run", "cells.csv"].map(|name| folder.path().join(name));
+    let [spec, dir] = ["spec.toml", "run"].map(|name| folder.path().join(name));
     let text = "name = \"drivers\"\nguests = \"linux\"\nhost = \"emulated\"\nlocks = \"pv-ticket\"\n\
                 policies = [\"host\", \"deferred\"]\ndrivers = [\"user\", \"bpf\"]\n\
                 vcpus = 2\nslots = 1\nseconds = 0.3\nwarm-up = 0.1\nrepetitions = 1\n";
     fs::write(&spec, text)?;
     let run = |more: &[&str]| pvticket(["run", "--host-kernel", "7"]).args(more).args([&spec]);
     let planned = run(&["--dry-run"]).run()?.exits(0)?;
-    let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
-    ensure!(planned.contains("under deferred (bpf)"), "{planned}");
-    ensure!(planned.contains("3 cells of 3 points"), "host has no driver: {planned}");
+    // The host's own schedule has no driver.
+    planned.shows(&["under deferred (bpf)", "3 cells of 3 points"])?;
     run(&[]).args(["--dir"]).args([&dir]).limit(300).run()?.exits(0)?;
-    pvticket(["export", "--csv"]).args([&csv, &dir]).run()?.exits(0)?;
-    let table = fs::read_to_string(&csv)?;
-    let column = |name: &str, row: &str| {
-        let head = table.lines().next()?.split(',').position(|heading| heading == name)?;
-        row.split(',').nth(head).map(str::to_owned)
-    };
-    let rows: Vec<_> =
-        table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
+    let rows = exported(&dir)?;
     for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
-        let pair = (Some(policy.to_owned()), Some(driver.to_owned()));
-        ensure!(rows.contains(&pair), "no {policy} by {driver}: {table}");
+        let is_there = rows.iter().any(|row| row["policy"] == policy && row["driver"] == driver);
+        ensure!(is_there, "no {policy} by {driver}: {rows:?}");
     }
     Ok(())
 }
@@ -140,12 +120,9 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
 /// vCPUs that halt in the VMM and in KVM, kicked by the VMM, by doorbells and by KVM.
 fn every_backend_halts_under_it() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
     let words = "compare --guest linux --host emulated --host-kernel 7 --driver bpf --policy rr --slots 1 \
-                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm --json";
-    pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let runs = runs_of(&file)?;
+                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm";
+    let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
     ensure!(runs.len() == 3, "{runs:?}");
     for run in &runs {
         ensure!(run["violations"] == 0, "{run}");
@@ -155,19 +132,20 @@ fn every_backend_halts_under_it() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints the state of schedulers in the kernel.
+pub(super) const STATE: &str = "BUSYBOX cat /sys/kernel/sched_ext/state";
+
 /// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 
 /// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
 /// Prints the command's status and the state of `sched_ext` at the end.
 fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
     let script = format!(
-        "{command} & until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
-         {BUSYBOX} sleep 1; {event}; wait $!; echo status $?; {state}"
+        "{command} & until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
+         BUSYBOX sleep 1; {event}; wait $!; echo status $?; {STATE}"
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    pvticket(words).run()?.exits(0)
+    shell_7(&script).run()?.exits(0)
 }
 
 /// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
@@ -202,9 +180,8 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
 /// The worker has loaded the scheduler, and takes it along.
 fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let list =
-        format!("{BUSYBOX} ps -o pid,args | {BUSYBOX} grep '[i]nit cells' | {BUSYBOX} cut -c1-5");
-    let ran = long_comparison(&format!("{BUSYBOX} kill -9 $({list})"))?;
+    let list = "BUSYBOX ps -o pid,args | BUSYBOX grep '[i]nit cells' | BUSYBOX cut -c1-5";
+    let ran = long_comparison(&format!("BUSYBOX kill -9 $({list})"))?;
     ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
@@ -212,52 +189,14 @@ fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
     let script = format!(
         "{boot} -- sh -c 'while :; do :; done' & \
-         until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
+         until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
          {boot} -- true; echo second $?; kill -9 $!; wait $!; echo killed $?; \
-         {BUSYBOX} sleep 1; {state}"
+         BUSYBOX sleep 1; {STATE}"
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).run()?.exits(0)?;
+    let ran = shell_7(&script).run()?.exits(0)?;
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
     ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
         .map(drop)
-}
-
-fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
-    let refused = |words: &[&str], parts: &[&str]| {
-        let boot = ["boot", "--host", "emulated", "--driver", "bpf"];
-        let words = boot.iter().chain(words).chain(&["--", "true"]);
-        pvticket(words.copied()).run()?.fails(2, parts)?.says("").map(drop)
-    };
-    refused(&["--host-kernel", "6.1", "--policy", "rr"], &["no sched_ext", "--host-kernel 7"])?;
-    for policy in ["host", "gang", "point:critical", "deferred:look"] {
-        let parts = ["it has the policies rr, fair", "and lwp", policy];
-        refused(&["--host-kernel", "7", "--policy", policy], &parts)?;
-    }
-    let record = ["--host-kernel", "7", "--policy", "rr", "--record", "f"];
-    refused(&record, &["--record", "records nothing"])?;
-    for (words, parts) in [
-        ("compare --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"][..]),
-        ("compare --host-kernel 7", &["--driver bpf with --policy host", "name another policy"]),
-        ("compare --host-kernel 7 --policy rr,gang", &["--driver bpf with --policy gang", "rr"]),
-        ("compare --host-kernel 7 --policy replay:f", &["--policy replay:f"]),
-        ("compare --host-kernel 7 --policy rr --record f", &["--record", "records nothing"]),
-        ("compare --host-kernel 7 --policy random", &["--driver bpf", "random"]),
-    ] {
-        let words = words.split_whitespace().chain(["--host", "emulated", "--driver", "bpf"]);
-        pvticket(words).run()?.fails(2, parts)?.says("")?;
-    }
-    Ok(())
-}
-
-/// Wrong before: the workers were started three times, each failed, and an empty table was printed.
-fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
-    let cache = files::scratch()?;
-    let words =
-        "compare --host emulated --host-kernel 7 --driver bpf --policy rr --vcpus 2 --runs 1";
-    let program = pvticket(words.split_whitespace()).env("PVTICKET_CACHE", cache.path());
-    program.run()?.fails(1, &["no kernel 7", "pvticket setup host-7"])?.says("").map(drop)
 }

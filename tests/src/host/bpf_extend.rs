@@ -4,10 +4,14 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{
-    bpf_drivers::{DRIVERS, compare},
+    bpf_drivers::{DRIVERS, compare, run_by},
     emulated::need_kernel_7,
 };
-use crate::{expect_usually, files, product::runs_of, tests};
+use crate::{
+    expect_usually,
+    product::{Compared, count},
+    tests,
+};
 
 tests![both_drivers_extend_the_slices_of_holders,];
 
@@ -22,17 +26,13 @@ struct Extended {
 
 impl Extended {
     fn of(run: &Value) -> anyhow::Result<Self> {
-        let counts = &run["schedule"]["measured"];
-        let number = |from: &Value, name: &str| {
-            from[name].as_u64().with_context(|| format!("no {name}: {run}"))
-        };
-        let extensions = &counts["extensions"];
+        let number = |name: &str| count(run, &format!("schedule/measured/{name}"));
         Ok(Self {
-            lhp: number(counts, "lhp")?,
-            forced: number(counts, "forced")?,
-            granted: number(extensions, "granted")?,
-            in_time: number(extensions, "in_time")?,
-            overrun: number(extensions, "overrun")?,
+            lhp: number("lhp")?,
+            forced: number("forced")?,
+            granted: number("extensions/granted")?,
+            in_time: number("extensions/in_time")?,
+            overrun: number("extensions/overrun")?,
         })
     }
 }
@@ -44,24 +44,16 @@ impl Extended {
 /// Regression: a vCPU that was forced off waited in a queue that nothing is taken from under this policy.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
     let options = "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2 \
-                   --policy rr,extend:40ms,extend --runs 1 --seconds 1 --json";
-    let ran = compare(options).args([&file]).run()?.exits(0)?;
-    let text = ran.text()?;
-    let runs = runs_of(&file)?;
-    let find = |policy: &str, driver: &str| {
-        let is_wanted = |run: &&Value| {
-            run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
-        };
-        runs.iter().find(is_wanted).with_context(|| format!("no {policy} by {driver}: {text}"))
-    };
+                   --policy rr,extend:40ms,extend --runs 1 --seconds 1";
+    let compared = Compared::by(compare(options))?;
+    let (text, runs) = (compared.ran.text()?, compared.runs()?);
+    let find = |policy: &str, driver: &str| run_by(&runs, policy, driver);
     let mut granted = Vec::new();
     for driver in DRIVERS {
         let rr = find("rr", driver)?;
         ensure!(rr["schedule"]["measured"]["extensions"].is_null(), "{rr}");
-        let blind = rr["schedule"]["measured"]["lhp"].as_u64().context("no lhp")?;
+        let blind = count(rr, "schedule/measured/lhp")?;
         let long = Extended::of(find("extend:40ms", driver)?)?;
         ensure!(long.in_time + long.overrun <= long.granted + 1, "{driver}: {text}");
         expect_usually!(long.granted > 20 && long.in_time > 20, "{driver}: few: {text}");

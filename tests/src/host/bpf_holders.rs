@@ -6,19 +6,19 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{
-    bpf_drivers::{DRIVERS, compare},
+    bpf_drivers::{DRIVERS, compare, run_by},
     emulated::need_kernel_7,
 };
 use crate::{
     expect_usually, files,
-    product::{pvticket, runs_of},
+    product::{Compared, count, pvticket},
     tests,
 };
 
 tests![
     turns_end_outside_of_locks_but_for_their_grace,
     guests_are_told_of_critical_vcpus_without_a_cpu,
-    turns_of_linux_end_outside_of_locks => Long("60 s: four Linux guests boot in an emulated host"),
+    turns_of_linux_end_outside_of_locks: turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
 /// How the turns of a run ended.
@@ -32,8 +32,7 @@ struct Ends {
 impl Ends {
     /// From a run of `pvticket trace --json`. Each preemption of a holder that the account has is drawn.
     fn of(run: &Value) -> anyhow::Result<Self> {
-        let count =
-            |name: &str| run["account"][name].as_u64().with_context(|| format!("{name}: {run}"));
+        let count = |name: &str| count(&run["account"], name);
         let all = run["worst_preemptions"].as_array().context("no preemptions")?;
         let mut held = BTreeMap::new();
         for preemption in all.iter().filter(|preemption| preemption["kind"] == "LHP") {
@@ -52,7 +51,7 @@ impl Ends {
 /// By title, of a traced comparison.
 fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
     let ran = pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
-    let digest: Value = serde_json::from_slice(&ran.stdout)?;
+    let digest = ran.json()?;
     let runs = digest["runs"].as_array().with_context(|| ran.show())?;
     runs.iter()
         .map(|run| Ok((run["title"].as_str().unwrap_or_default().into(), Ends::of(run)?)))
@@ -65,10 +64,6 @@ fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
     turns_end_outside_of_locks(
         "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2",
     )
-}
-
-fn turns_of_linux_end_outside_of_locks() -> anyhow::Result<()> {
-    turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4")
 }
 
 /// The table: turns that end while a lock is held, under `rr` and `deferred`. Under `deferred` each of them is
@@ -109,18 +104,13 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
 /// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
 fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
     let options = "--guest payload --locks flexguard --pv-backends vmm --critical 3000 --think 1000 --vcpus 3 \
-                   --policy rr --runs 1 --seconds 1 --json";
-    compare(options).args([&file]).run()?.exits(0)?;
-    let runs = runs_of(&file)?;
+                   --policy rr --runs 1 --seconds 1";
+    let runs = Compared::by(compare(options))?.runs()?;
     for driver in DRIVERS {
-        let is_its = |run: &&Value| run["driver"].as_str().unwrap_or("user") == driver;
-        let run = runs.iter().find(is_its).with_context(|| format!("no run by {driver}"))?;
+        let run = run_by(&runs, "rr", driver)?;
         ensure!(run["violations"] == 0, "{run}");
-        let number = |of: &Value, name: &str| of[name].as_u64().context("no count");
-        let (halts, lhp) = (number(run, "halts")?, number(&run["schedule"]["measured"], "lhp")?);
+        let (halts, lhp) = (count(run, "halts")?, count(run, "schedule/measured/lhp")?);
         println!("{driver}: {halts} halts, {lhp} LHP");
         expect_usually!(lhp > 5 && halts > 5, "{driver}: {halts} halts, {lhp} LHP: {run}");
     }

@@ -3,9 +3,8 @@
 
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use rustix::process::Signal;
-use serde_json::Value;
 
 use super::{first_cpu::BUSYBOX, run};
 use crate::{
@@ -54,11 +53,20 @@ fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A shell script in the emulated host, with these options of `emulate`; `BUSYBOX` stands for its path.
+pub fn shell(options: &[&str], script: &str) -> Program {
+    let script = script.replace("BUSYBOX", BUSYBOX);
+    pvticket(["emulate"]).args(options).args(["--", BUSYBOX, "sh", "-c", &script])
+}
+
+/// On a host kernel with sched_ext.
+pub fn shell_7(script: &str) -> Program {
+    shell(&["--host-kernel", "7"], script)
+}
+
 /// A shell script in the emulated host, where `file` is `/spec.toml`.
 pub fn script_with_spec(file: PathBuf, script: &str) -> Program {
-    let mut inside = file.into_os_string();
-    inside.push(":/spec.toml");
-    pvticket(["emulate", "--in"]).args([inside]).args(["--", BUSYBOX, "sh", "-c", script])
+    shell(&["--in", &format!("{}:/spec.toml", file.display())], script)
 }
 
 /// Skips a test if the 7.x kernel has not been fetched.
@@ -75,7 +83,7 @@ fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
     for (kernel, has_sched_ext) in [("6.1", false), ("7", true)] {
         let words = ["emulate", "--host-kernel", kernel, "--", "/init", "doctor", "--json"];
         let ran = pvticket(words).run()?;
-        let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+        let facts = ran.json()?;
         let release = facts["system"]["kernel"].as_str().unwrap_or_default();
         ensure!(release.starts_with(&format!("{kernel}.")), "{kernel}: {release}");
         let facts = &facts["sched_ext"];
@@ -89,10 +97,8 @@ fn guests_boot_on_host_kernel_7() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = Boot::on("emulated").cpus(4).host_kernel("7").policy("rr");
     let ran = boot.script("nproc; lockbench --seconds 0.2").run()?.exits(0)?;
-    let output = String::from_utf8_lossy(&ran.stdout).into_owned();
-    ensure!(output.starts_with("4\n"), "{}", ran.show());
-    ensure!(output.contains("\"violations\":0,"), "{}", ran.show());
-    Ok(())
+    ensure!(ran.text()?.starts_with("4\n"), "{}", ran.show());
+    ran.shows(&["\"violations\":0,"])
 }
 
 /// The message after a freeze.
@@ -110,19 +116,12 @@ fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
 }
 
 fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let stats = folder.path().join("stats");
     let noise = files::noise(200_000);
-    let ran = Boot::on("emulated")
-        .cpus(2)
-        .stats(&stats)
-        .script("cat; echo err >&2; exit 7")
-        .input(Input::Bytes(noise.clone()))
-        .run()?
-        .exits(7)?;
+    let boot = Boot::on("emulated").cpus(2).script("cat; echo err >&2; exit 7");
+    let (ran, stats) =
+        boot.input(Input::Bytes(noise.clone())).with_stats(|boot| boot.run()?.exits(7))?;
     ensure!(ran.stdout == noise, "the input did not come back unchanged");
     ensure!(ran.errors() == "err\n", "stderr is not the command's alone\n{}", ran.show());
-    let stats: Value = serde_json::from_slice(&fs::read(&stats).context("no --stats file")?)?;
     ensure!(stats["vmm"]["vcpus"].as_array().is_some_and(|all| all.len() == 2), "{stats}");
     Ok(())
 }
@@ -216,8 +215,7 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     let unread = Input::From(fs::File::open(folder.path())?.into());
     let ran = pvticket(["emulate", "--mem", "128M", "--", "/init", "locks"]).input(unread).run()?;
     let ran = ran.exits(1)?.complains(&["pvticket: cannot read stdin: Is a directory"])?;
-    ensure!(ran.text()?.contains("pv-ticket"), "{}", ran.show());
-    Ok(())
+    ran.shows(&["pv-ticket"])
 }
 
 /// Regression: a kernel with its debugging information filled the emulated host's RAM disk, and the boot failed for

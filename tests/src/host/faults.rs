@@ -1,17 +1,16 @@
 //! Injected faults, on the payload: late, duplicate and spurious wakeups make no vCPU wait forever;
 //! a lost kick is detected in time and reported with its location.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::Value;
 
+use super::run::cells;
 use crate::{
     expect_usually,
     facts::need_kvm,
     files,
     form::by_form,
-    product::{pvticket, runs_of},
+    product::{Compared, count, each_operations, pvticket},
     ran::Ran,
     tests,
 };
@@ -25,7 +24,6 @@ tests![
     a_slow_vcpu_is_not_reported_as_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
-    bad_faults_are_refused,
 ];
 
 /// All faults except lost kicks.
@@ -38,38 +36,25 @@ const BOUND: f64 = 4.0;
 /// A comparison of the payload with these options; returns the runs with PV locks.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let ran = pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
-        .args([&file])
-        .args(options)
-        .run()?
-        .exits(0)?;
-    let mut runs = runs_of(&file)?;
+    let options = ["--guest", "payload", "--runs", "1"].iter().chain(options);
+    let compared = Compared::with(options)?;
+    let mut runs = compared.runs()?;
     runs.retain(|run| run["backend"] != "off");
-    ensure!(!runs.is_empty(), "{}", ran.show());
+    ensure!(!runs.is_empty(), "{}", compared.ran.show());
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
         ensure!(run["disorder"] == 0, "tickets were served out of order: {run}");
-        let operations = run["operations"].as_array().context("no operations")?;
-        expect_usually!(
-            operations.iter().all(|count| count.as_u64() > Some(0)),
-            "a vCPU made no progress: {run}"
-        );
+        expect_usually!(!each_operations(run).contains(&0), "a vCPU made no progress: {run}");
     }
     Ok(runs)
-}
-
-fn count(run: &Value, name: &str) -> anyhow::Result<u64> {
-    run["faults"][name].as_u64().with_context(|| format!("no {name}: {run}"))
 }
 
 /// Each kind except lost kicks has happened.
 fn all_kinds(run: &Value) -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
-        expect_usually!(count(run, name)? > 0, "no {name}: {run}");
+        expect_usually!(count(run, &format!("faults/{name}"))? > 0, "no {name}: {run}");
     }
-    ensure!(count(run, "dropped")? == 0, "{run}");
+    ensure!(count(run, "faults/dropped")? == 0, "{run}");
     Ok(())
 }
 
@@ -139,8 +124,8 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     let share = |seed| -> anyhow::Result<(u64, f64)> {
         let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
         let runs = compare(&[&options[..], &["--fault", "kick-dup:0.5"]].concat())?;
-        let kicks = runs[0]["vmm"]["unlock_kick"].as_u64().context("no kicks")?;
-        Ok((kicks, count(&runs[0], "duplicated")? as f64 / kicks as f64))
+        let kicks = count(&runs[0], "vmm/unlock_kick")?;
+        Ok((kicks, count(&runs[0], "faults/duplicated")? as f64 / kicks as f64))
     };
     for seed in ["1", "2"] {
         let (kicks, share) = share(seed)?;
@@ -161,10 +146,8 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
     let (spec, dir) =
         (files::put(&folder, "soak.toml", spec.as_bytes())?, folder.path().join("dir"));
     pvticket(["run", "--dir"]).args([&dir, &spec]).limit(120).run()?.exits(0)?;
-    let cells = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let cells: Vec<Value> = cells.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let figures: Vec<&Value> =
-        cells.iter().filter(|cell| cell["kind"] == "cell").map(|cell| &cell["figures"]).collect();
+    let cells = cells(&dir)?;
+    let figures: Vec<&Value> = cells.iter().map(|cell| &cell["figures"]).collect();
     ensure!(figures.len() == 4 * 12, "{} cells", figures.len());
     let sum = |pointer: &str| -> u64 {
         figures.iter().filter_map(|figures| figures.pointer(pointer)?.as_u64()).sum()
@@ -172,28 +155,6 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
     ensure!(sum("/violations") + sum("/disorder") + sum("/faults/dropped") == 0, "{figures:?}");
     for pointer in ["/faults/delayed", "/faults/halts_delayed", "/halts", "/kicks"] {
         expect_usually!(sum(pointer) > 0, "{pointer}: {figures:?}");
-    }
-    Ok(())
-}
-
-fn bad_faults_are_refused() -> anyhow::Result<()> {
-    for (words, parts) in [
-        (&["--fault", "nonsense"][..], &["'nonsense'", "kick-drop:P"][..]),
-        (&["--fault", "kick-drop:2"], &["'2'", "probability"]),
-        (&["--fault", "kick-delay:5"], &["'5'", "500us"]),
-        (&["--fault", "kick-drop"], &["'kick-drop'", "kick-drop:P"]),
-        (&["--fault", ""], &["--fault"]),
-        (&["--fault", "kick-dup:0.1,kick-dup:0.2"], &["--fault", "kick-dup is named twice"]),
-        (&["--fault", "kick-dup:0.1", "--fault", "kick-dup:0.1"], &["kick-dup is named twice"]),
-    ] {
-        pvticket(["compare"]).args(words).run()?.fails(2, parts)?.says("")?;
-        // A boot looks for its kernel first: either usage is bad or a kernel is missing.
-        let ran = pvticket(["boot"]).args(words).args(["--", "true"]).run()?;
-        ensure!(ran.status()? != 0, "{}", ran.show());
-    }
-    for (backend, part) in [("kvm", "KVM serves the calls itself"), ("doorbell", "halt in KVM")] {
-        let options = ["--pv-backends", backend, "--fault", "halt-delay:5us"];
-        pvticket(["compare"]).args(options).run()?.fails(2, &["--fault", part])?;
     }
     Ok(())
 }

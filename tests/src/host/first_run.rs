@@ -11,7 +11,13 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
 use crate::{
-    files, fixture::Fixture, process::Program, product::binary, ran::Ran, suite::skip, tests,
+    files::{self, repository},
+    fixture::Fixture,
+    process::Program,
+    product::binary,
+    ran::Ran,
+    suite::skip,
+    tests,
 };
 
 tests![
@@ -26,14 +32,6 @@ tests![
     a_mirror_is_found_without_package_lists,
     a_full_disk_is_named,
 ];
-
-pub fn script(name: &str) -> anyhow::Result<PathBuf> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
-    if !file.is_file() {
-        return skip("the repository is not here");
-    }
-    Ok(file)
-}
 
 /// The stores that the comparisons of `make run` leave.
 fn stores(folder: &Path) -> anyhow::Result<()> {
@@ -79,7 +77,7 @@ esac"#
     if !make.exists() {
         files::script(&make, &format!("echo make \"$*\" >>{root}/calls"))?;
     }
-    let run = Program::new("/bin/sh").args([script("vmm/first-run.sh")?.canonicalize()?]);
+    let run = Program::new("/bin/sh").args([repository("vmm/first-run.sh")?.canonicalize()?]);
     let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
     let run = run.env("PVTICKET_CACHE", folder.path()).env("RUN_DIR", "");
     Ok(run.behind(&format!("cd {root}")))
@@ -138,7 +136,7 @@ fn nothing_that_it_builds_itself_is_advised() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let says = |what: &str| -> anyhow::Result<bool> {
         let ran = first_run(&folder)?.run()?.exits(0)?;
-        ensure!(ran.text()?.contains("\nguests: Linux\n"), "{}", ran.show());
+        ran.shows(&["\nguests: Linux\n"])?;
         Ok(ran.text()?.contains(what))
     };
     ensure!(!says("next:")?, "advice to build the kernel before it is built");
@@ -231,7 +229,7 @@ fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Resu
 }
 
 fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
-    let script = script("guest-kernel-config/setup.sh")?;
+    let script = repository("guest-kernel-config/setup.sh")?;
     for (message, advice) in [
         (
             "E: Failed to fetch http://m/x  Temporary failure resolving 'm'",
@@ -263,7 +261,7 @@ fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
 fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let tools = tools(&folder, &[("apt-get", "exit 100"), ("id", "echo 1000")], &SYSTEMS)?;
-    let run = Program::new("/bin/sh").args([script("guest-kernel-config/setup.sh")?]);
+    let run = Program::new("/bin/sh").args([repository("guest-kernel-config/setup.sh")?]);
     let parts =
         ["setup: missing (names of Debian's packages): ", " gcc ", "as root: apt-get install "];
     expect_reason(run.env("PATH", tools), &folder, &parts)
@@ -271,7 +269,7 @@ fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
 
 /// cargo and rustc must be in one folder, which `setup.sh` puts first in PATH: cargo runs the rustc that it finds there.
 fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> {
-    let script = script("guest-kernel-config/setup.sh")?;
+    let script = repository("guest-kernel-config/setup.sh")?;
     let manifest = fs::read_to_string(script.with_file_name("../Cargo.toml"))?;
     let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"1."));
     let wanted = wanted.and_then(|rest| rest.split(['.', '"']).next()?.parse::<u32>().ok());
@@ -324,7 +322,7 @@ fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
             "host: no package lists for linux-image-cloud-amd64: ",
         ),
     ] {
-        let run = Program::new(shell).args([script(name)?]).env("PATH", path_with(&tools)?);
+        let run = Program::new(shell).args([repository(name)?]).env("PATH", path_with(&tools)?);
         let run = run.env("PVTICKET_CACHE", folder.path().join("cache"));
         let run = run.env("KERNEL_SRC", "").env("HOST_DEB", "").env("HOST_KERNEL", "6.1");
         expect_reason(run, &folder, &[what, "no mirror can be reached"])?;
@@ -351,7 +349,7 @@ fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     let mirror = |codename| {
         let words = format!(". \"$0\"; mirror {codename}");
         let run = Program::new("sh").args(["-eu", "-c", &words]);
-        let run = run.args([script("guest-kernel-config/apt.sh")?]).env("APT_CONFIG", &config);
+        let run = run.args([repository("guest-kernel-config/apt.sh")?]).env("APT_CONFIG", &config);
         Ok::<_, anyhow::Error>(run.run()?.exits(0)?.text()?.to_owned())
     };
     ensure!(mirror("bookworm")? == "http://mirror.invalid/debian/\n");
@@ -374,7 +372,7 @@ fn a_full_disk_is_named() -> anyhow::Result<()> {
         ("bash", "guest-kernel-config/linux/build.sh", "kernel: the disk of "),
         ("sh", "guest-kernel-config/host/fetch.sh", "host: the disk of "),
     ] {
-        let run = Program::new(shell).args([script(name)?]).env("PATH", path_with(&tools)?);
+        let run = Program::new(shell).args([repository(name)?]).env("PATH", path_with(&tools)?);
         let run = run.env("PVTICKET_CACHE", &cache).env("KERNEL_SRC", "");
         let run = run.env("HOST_DEB", &package).env("HOST_KERNEL", "6.1");
         expect_reason(run, &folder, &[what, "is full: make room", "PVTICKET_CACHE"])?;

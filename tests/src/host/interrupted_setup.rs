@@ -9,7 +9,11 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::{files, process::Program, suite::skip, tests};
+use crate::{
+    files::{self, repository},
+    process::Program,
+    tests,
+};
 
 tests![
     what_an_interrupted_setup_leaves_is_removed_by_the_next,
@@ -124,11 +128,6 @@ fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     fs::read_dir(folder)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect()
-}
-
-fn repository(name: &str) -> anyhow::Result<PathBuf> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
-    if file.is_file() { Ok(file) } else { skip("the repository is not here") }
 }
 
 fn what_an_interrupted_setup_leaves_is_removed_by_the_next() -> anyhow::Result<()> {

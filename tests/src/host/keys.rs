@@ -14,7 +14,7 @@ tests![
     restored_when_the_guest_ends,
     restored_when_the_guest_fails,
     restored_when_the_image_is_bad,
-    restored_by_ctrl_c,
+    restored_by_ctrl_c: left_by(130, |terminal, _| terminal.press(b"\x03")),
     restored_by_ctrl_a_x,
     restored_by_signals,
     restored_by_fatal_signals,
@@ -58,10 +58,6 @@ fn left_by(
     way_out(&terminal, &running)?;
     running.wait()?.exits(status)?;
     terminal.is_restored()
-}
-
-fn restored_by_ctrl_c() -> anyhow::Result<()> {
-    left_by(130, |terminal, _| terminal.press(b"\x03"))
 }
 
 fn restored_by_ctrl_a_x() -> anyhow::Result<()> {

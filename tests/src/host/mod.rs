@@ -2,7 +2,6 @@
 
 mod access;
 mod bad_image;
-mod bad_usage;
 mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
@@ -35,6 +34,7 @@ mod many_cpus;
 mod outputs;
 mod parts;
 mod priority;
+mod refusals;
 mod replays;
 mod report;
 mod reports;
@@ -100,7 +100,7 @@ pub fn tests() -> Vec<Test> {
         figures::TESTS,
         given_up::TESTS,
         sizes::TESTS,
-        bad_usage::TESTS,
+        refusals::TESTS,
         bad_image::TESTS,
         access::TESTS,
         tiny::TESTS,

@@ -189,7 +189,7 @@ fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     compare(Path::new("/dev/null")).run()?.exits(0)?;
     // After the table, in a pipe as well as in a file.
     let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("\"lines\""), "{}", ran.show());
+    ran.shows(&["\"lines\""])?;
     let out = folder.path().join("out");
     let file = File::create(&out)?;
     compare(Path::new("/dev/stdout")).stdout(file.into()).run()?.exits(0)?;
@@ -207,7 +207,7 @@ fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
     let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
     let ran = pvticket(["run", "--dry-run"]).args([&spec]).run()?.exits(0)?;
     expect_no_controls(ran.text()?)?;
-    ensure!(ran.text()?.contains("red?]0;title?"), "{}", ran.show());
+    ran.shows(&["red?]0;title?"])?;
     let key = files::put(&folder, "key.toml", "\"\u{1b}[31mX\u{7}\u{202e}\" = 1\n".as_bytes());
     let strange = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}name\nsecond line";
     for program in [

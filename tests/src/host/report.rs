@@ -1,7 +1,7 @@
 //! `report`: its text, for whole and damaged stores, and its page in a browser.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -15,7 +15,6 @@ tests![
     a_run_is_reported_as_text,
     two_runs_are_compared,
     a_run_that_is_given_twice_counts_once,
-    cells_without_a_duration_have_no_figures,
     a_brief_is_the_answer_and_a_chart,
     the_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
@@ -24,9 +23,6 @@ tests![
     the_page_of_two_runs_is_whole_in_a_browser,
     a_page_that_is_not_whole_is_noticed,
 ];
-
-/// Environment variable: a directory for screenshots; unset: none are kept.
-const PICTURES: &str = "PVTICKET_PICTURES";
 
 fn store(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let run = folder.path().join(name);
@@ -40,7 +36,7 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
     let run = store(&folder, "run", &Fixture::default().text())?;
     let ran = pvticket(["report"]).args([&run]).run()?.exits(0)?;
     let text = ran.text()?;
-    for part in [
+    ran.shows(&[
         "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ",
         "Median",
         "Stddev",
@@ -48,9 +44,7 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
         "Published figures: PV ticketlocks, Linux 2012",
         "--only policies=rr --dir again",
         "AMD EPYC",
-    ] {
-        ensure!(text.contains(part), "no {part:?}\n{text}");
-    }
+    ])?;
     ensure!(text.contains('\u{25cf}'), "no plot\n{text}");
     Ok(())
 }
@@ -87,58 +81,25 @@ fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
     diff.complains(&[NOTE]).map(drop)
 }
 
-/// Regression: cells of 0 seconds had figures, with rates of 0/0, in reports and in exported tables.
-fn cells_without_a_duration_have_no_figures() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for seconds in [0.0, -1.0] {
-        let mut text = String::new();
-        let mut changed = 0;
-        for line in Fixture::default().text().lines() {
-            let mut line: Value = serde_json::from_str(line)?;
-            // All cells of one lock: no point of it has a figure then.
-            if line["point"]["lock"] == "ticket" {
-                line["figures"]["seconds"] = seconds.into();
-                changed += 1;
-            }
-            text += &format!("{line}\n");
-        }
-        ensure!(changed > 0, "the fixture has no such cell");
-        let run = store(&folder, &format!("run{seconds}"), &text)?;
-        let report = pvticket(["report"]).args([&run]).run()?.exits(1)?;
-        let shown = report.text()?;
-        ensure!(shown.contains("its figures make no sense"), "{}", report.show());
-        ensure!(!shown.contains("pv-ticket gives more than ticket"), "{}", report.show());
-        let table = pvticket(["export"]).args([&run]).args(["--csv", "-"]).run()?.exits(0)?;
-        let marked = table.text()?.lines().filter(|line| line.contains("make no sense"));
-        ensure!(marked.count() == changed, "{}", table.show());
-    }
-    Ok(())
-}
-
 /// With --html, the page of the same runs is written, and its path is the last line.
 fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let runs = first_runs(&folder)?;
     let brief = pvticket(["report", "--brief"]).args(&runs).run()?.exits(0)?;
     let text = brief.text()?;
-    let (answer, chart) = text.split_once("\n\n").with_context(|| brief.show())?;
-    ensure!(answer.lines().count() < 10 && chart.lines().count() < 12, "{}", brief.show());
-    for part in ["payload  PV / native ", "deferred / rr, native ", "not measured: a Linux guest"] {
-        ensure!(answer.contains(part), "no {part:?}\n{}", brief.show());
-    }
-    ensure!(
-        chart.contains('\u{2588}') && chart.contains("acquisitions/s, log"),
-        "{}",
-        brief.show()
-    );
-    ensure!(text.lines().all(|line| line.chars().count() <= 72), "{}", brief.show());
+    brief.shows(&[
+        "payload  PV / native ",
+        "not measured: a Linux guest",
+        "acquisitions/s, log",
+    ])?;
+    let (lines, wide) = (text.lines().count(), text.lines().any(|line| line.chars().count() > 72));
+    ensure!(lines < 22 && !wide, "{}", brief.show());
     let page = folder.path().join("page.html");
     let both =
         pvticket(["report", "--brief", "--html"]).args([&page]).args(&runs).run()?.exits(0)?;
     ensure!(both.text()? == format!("{text}page: {}\n", page.display()), "{}", both.show());
     ensure!(fs::read_to_string(&page)?.contains("</html>"), "no whole page");
-    let twice = pvticket(["report", "--brief", "--diff"]).args(&runs).run()?;
-    twice.fails(2, &["--brief", "--diff"]).map(drop)
+    Ok(())
 }
 
 /// Two runs with specs of their own, as `make run` has.
@@ -159,8 +120,7 @@ fn the_text_fits_into_a_mail() -> anyhow::Result<()> {
         store(&folder, "a-run-with-a-name-that-is-longer-than-a-line-of-a-mail-can-be", &evil)?;
     let ran = pvticket(["report", "--text"]).args([&run]).run()?.exits(0)?;
     let text = ran.text()?;
-    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 72).collect();
-    ensure!(long.is_empty(), "{long:#?}");
+    ensure!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
     for part in ["machine  AMD?[31m EPYC", "windows  0.5 s", "Throughput, acquisitions/s", "Stddev"]
     {
         ensure!(text.contains(part), "no {part:?}\n{text}");
@@ -199,8 +159,6 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let mail = diff(&slow, &["--text"])?;
     ensure!(mail.status()? == 1 && mail.text()?.contains("\nRegressions\n"), "{}", mail.show());
     diff(&alike, &[])?.exits(0)?;
-    let better = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&slow, &before]);
-    better.run()?.exits(0)?;
     let reason =
         "16 points cannot be judged: too few repetitions (8 and 2, measure 5 in the second run): ";
     diff(&few, &[])?.fails(2, &[reason])?;
@@ -210,16 +168,11 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let half = make("half", &half)?;
     let missing = "8 points cannot be judged: no figures in the second run: ";
     diff(&half, &[])?.fails(2, &[missing, "; 5 other points"])?;
-    let extended = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&half, &alike]);
-    extended.run()?.fails(2, &["8 points cannot be judged: no figures in the first run: "])?;
     let worse = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&half, &slow]);
     worse.run()?.exits(1)?.complains(&["note: 8 points cannot be judged: "])?;
     diff(&folder.path().join("absent"), &[])?.fails(2, &["absent"])?;
     diff(&slow, &["--html", "/absent/page.html"])?.fails(2, &["cannot write /absent/page.html"])?;
-    let alone = pvticket(["report", "--fail-on", "regression"]).args([&before]).run()?;
-    alone.fails(2, &["--diff"])?;
-    let what = pvticket(["report", "--diff", "--fail-on", "luck"]).args([&before, &slow]).run()?;
-    what.fails(2, &["luck", "regression"]).map(drop)
+    Ok(())
 }
 
 fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
@@ -232,12 +185,9 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(&older)?.fails(1, &["of format 1, this pvticket reads format 2: ", "measure again"])?;
     let damaged = store(&folder, "damaged", &text.replacen("\"cell\":3,", "\"cell\":", 1))?;
     report(&damaged)?.fails(1, &["damaged in line"])?;
-    let noise = store(&folder, "noise", "\u{1}\u{2}\n")?;
-    report(&noise)?.fails(1, &["line 1"])?;
     // A program that is killed while it writes leaves such a store.
     let torn = store(&folder, "torn", &text[..text.len() - 100])?;
-    report(&torn)?.exits(0)?;
-    pvticket(["report"]).run()?.fails(2, &["DIR"]).map(drop)
+    report(&torn)?.exits(0).map(drop)
 }
 
 fn the_page_of_a_run_is_whole_in_a_browser() -> anyhow::Result<()> {
@@ -365,15 +315,7 @@ fn inspect(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
         let background = browser.value(background)?;
         let is_dark = background == "rgb(16, 20, 24)";
         ensure!(is_dark == (scheme == "dark"), "{scheme}: the background is {background}");
-        keep(&mut browser, &format!("{name}-{width}-{scheme}"))?;
     }
     ensure!(browser.complaints.is_empty(), "the page complains: {:#?}", browser.complaints);
     Ok(figures)
-}
-
-/// Keeps a screenshot, if [`PICTURES`] is set.
-fn keep(browser: &mut Browser, name: &str) -> anyhow::Result<()> {
-    let Some(folder) = env::var_os(PICTURES) else { return Ok(()) };
-    let file = Path::new(&folder).join(format!("{name}.png.base64"));
-    fs::write(&file, browser.picture()?).with_context(|| file.display().to_string())
 }

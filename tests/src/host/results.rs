@@ -1,21 +1,19 @@
 //! The results of a confined `boot`, which can open no directory.
 
-use std::{
-    fs,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::confinement::{has_open, spinning};
+use super::{
+    confinement::{has_open, spinning},
+    tiny,
+};
 use crate::{
     facts::need_kvm,
     files::{self, code},
-    process::{Program, children},
+    process::{Program, children, wait_until},
     product, tests,
 };
 
@@ -31,11 +29,8 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Arguments of a boot that ends at once.
 fn ended(front: Program, folder: &TempDir, words: &[&str]) -> anyhow::Result<Program> {
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code::out(code::port::EXIT, 0)))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot = front.args(["boot", "--host", "direct", "--cpus", "1"]).args(words.iter().copied());
-    let boot = boot.args(["--kernel"]).args([kernel]).args(["--initrd"]).args([initrd]);
-    Ok(boot.args(["--", "x"]).env("PVTICKET_TRUST_KVM", "1"))
+    let boot = tiny::boot_by(front, folder, &code::out(code::port::EXIT, 0))?;
+    Ok(boot.args(words.iter().copied()).args(["--", "x"]))
 }
 
 /// They are opened in the folder in which the command runs.
@@ -58,8 +53,7 @@ fn they_go_to_a_pipe_of_the_shell() -> anyhow::Result<()> {
     let shell = Program::new("sh").args(["-c", "{ \"$0\" \"$@\" >/dev/null; } 8>&1 | cat"]);
     let boot = ended(shell.args([product::binary()]), &folder, &["--stats", "/dev/fd/8"])?;
     let ran = boot.run()?.exits(0)?;
-    ensure!(ran.text()?.contains("\"ran_ns\""), "{}", ran.show());
-    Ok(())
+    ran.shows(&["\"ran_ns\""])
 }
 
 /// What a guest could write to if it had taken over a thread.
@@ -86,13 +80,10 @@ fn a_killed_boot_leaves_the_old_one_and_no_part() -> anyhow::Result<()> {
     ensure!(children(running.pid()).len() == 1, "no process that names the result");
     running.signal(Signal::KILL)?;
     running.wait()?;
-    let began = Instant::now();
     // The process that names it learns of the end by the end of its input.
-    while parts(folder.path()).is_err() && began.elapsed() < SOON {
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("folder without a part", SOON, || Ok(parts(folder.path()).is_ok()))?;
     ensure!(fs::read(&file)? == b"old", "the old result");
-    parts(folder.path())
+    Ok(())
 }
 
 /// No temporary file is left.

@@ -90,8 +90,7 @@ fn a_part_that_fails_is_named_and_the_others_are_made() -> anyhow::Result<()> {
     let kernel = makes("kernel/stock-pvqspinlock-6.1/vmlinux", Path::new("/proc/version"));
     data(folder.path(), &[(KERNEL, &kernel)])?;
     let ran = setup(&folder, &["kernel-stock-6.1"]).run()?.exits(0)?;
-    ran.complains(&["\nmade of stock-pvqspinlock 6.1\n"])?;
-    setup(&folder, &["sausage"]).run()?.fails(2, &["'sausage'", "kernel-stock"]).map(drop)
+    ran.complains(&["\nmade of stock-pvqspinlock 6.1\n"]).map(drop)
 }
 
 fn a_script_that_makes_nothing_is_found_out() -> anyhow::Result<()> {
@@ -118,9 +117,7 @@ fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     run()?.fails(1, &["PVTICKET_DATA", "share/pvticket"])?;
     let script = makes("busybox/busybox", binary());
     data(&prefix.path().join("share/pvticket"), &[(BUSYBOX, &script)])?;
-    run()?.exits(0)?.complains(&["made of --busybox"])?;
-    let named = Program::new(program.clone()).args(["setup"]).env("PVTICKET_DATA", "/nowhere");
-    named.run()?.fails(1, &["PVTICKET_DATA=/nowhere has no"]).map(drop)
+    run()?.exits(0)?.complains(&["made of --busybox"]).map(drop)
 }
 
 /// A cache that everybody may write to, and the file that is there once somebody has executed its emulator.

@@ -7,7 +7,12 @@ use std::{
 
 use anyhow::{Context, ensure};
 
-use crate::{files, process::Program, suite::skip, tests};
+use crate::{
+    files::{self, repository},
+    process::Program,
+    suite::skip,
+    tests,
+};
 
 tests![
     every_cargo_call_is_locked,
@@ -17,12 +22,8 @@ tests![
     a_host_kernel_that_is_not_there,
 ];
 
-fn repository(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
-}
-
 fn every_cargo_call_is_locked() -> anyhow::Result<()> {
-    let makefile = fs::read_to_string(repository("Makefile")).context("Makefile")?;
+    let makefile = fs::read_to_string(repository("Makefile")?)?;
     let mut calls = 0;
     for line in makefile.lines().filter(|line| line.starts_with('\t') && line.contains("$(CARGO)"))
     {
@@ -39,10 +40,7 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
 
 /// A version of the package that apt does not have, with the checksum that was kept for it.
 fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
-    let script = repository("guest-kernel-config/linux/build.sh");
-    if !script.is_file() {
-        return skip("the repository is not here");
-    }
+    let script = repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("source");
     fs::create_dir(&source)?;
@@ -63,10 +61,7 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
 /// Patches do not apply to a source without files, which ends the build after it has said by which hash the cache would
 /// have the kernel.
 fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
-    let original = repository("guest-kernel-config");
-    if !original.is_dir() {
-        return skip("the repository is not here");
-    }
+    let original = repository("guest-kernel-config")?;
     let folder = files::scratch()?;
     let [configs, header] =
         ["guest-kernel-config", "hypercalls/include"].map(|name| folder.path().join(name));
@@ -78,7 +73,7 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     };
     copy(original.join("linux"), &configs)?;
     copy(original.join("apt.sh"), &configs)?;
-    copy(repository("hypercalls/include/pvticket_abi.h"), &header)?;
+    copy(repository("hypercalls/include/pvticket_abi.h")?, &header)?;
     let source = folder.path().join("linux");
     fs::create_dir_all(source.join("arch/x86"))?;
     fs::write(source.join("Kbuild"), "")?;
@@ -140,10 +135,7 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
 
 /// `fetch.sh` for these packages, with a cache of its own.
 fn fetch(kernel: &str, packages: &Path, cache: &Path) -> anyhow::Result<Program> {
-    let script = repository("guest-kernel-config/host/fetch.sh");
-    if !script.is_file() {
-        return skip("the repository is not here");
-    }
+    let script = repository("guest-kernel-config/host/fetch.sh")?;
     let program = Program::new("sh").args([script]).env("PVTICKET_CACHE", cache);
     Ok(program.env("HOST_KERNEL", kernel).env("HOST_DEB", packages))
 }

@@ -14,11 +14,11 @@ use anyhow::{Context, ensure};
 use confine::{Call, Class, NOTES, Unseen};
 use rustix::process::Signal;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, signals::status, tiny};
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
 use crate::{
     facts::need_kvm,
     files::{self, code},
-    process::Input,
+    process::{self, Input, status},
     product::pvticket,
     terminal::Terminal,
     tests,
@@ -109,8 +109,9 @@ fn note_here() -> anyhow::Result<Noted> {
         for signal in signals {
             running.signal(*signal)?;
             // Stopped: a SIGCONT that came first would be lost.
-            let (process, is_stop) = (running.pid(), *signal == Signal::TSTP);
-            let is_stopped = || status(process, "State:").is_some_and(|state| state == "T");
+            let (guest, is_stop) = (process::folder(running.pid()), *signal == Signal::TSTP);
+            let is_stopped =
+                || status(&guest, "State:").is_some_and(|state| state.starts_with('T'));
             running.wait_until("stop", || !is_stop || is_stopped())?;
             thread::sleep(TOLD_APART);
         }

@@ -10,7 +10,7 @@ use crate::{
     facts::need_kvm,
     files,
     process::Program,
-    product::{pvticket, runs_of},
+    product::{Compared, count, pvticket},
     suite::skip,
     tests,
 };
@@ -20,7 +20,6 @@ tests![
     perfetto_finds_the_injected_preemptions,
     the_last_round_of_every_level_is_there,
     the_hosts_schedule_has_no_slots,
-    a_refusal_names_the_file_that_is_no_timeline,
 ];
 
 /// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough that
@@ -39,14 +38,11 @@ impl Traced {
     fn make(options: &[&str]) -> anyhow::Result<Self> {
         need_kvm()?;
         let folder = files::scratch()?;
-        let [json, trace] = ["json", "trace"].map(|name| folder.path().join(name));
-        pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"])
-            .args(options)
-            .args(["--json".into(), json.clone(), "--trace".into(), trace])
-            .run()?
-            .exits(0)?;
-        let runs = runs_of(&json)?;
-        Ok(Self { folder, runs })
+        let trace = folder.path().join("trace");
+        let compare =
+            pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"]);
+        let compared = Compared::by(compare.args(options).args(["--trace"]).args([trace]))?;
+        Ok(Self { folder, runs: compared.runs()? })
     }
 
     fn file(&self) -> PathBuf {
@@ -67,18 +63,15 @@ impl Traced {
     fn digest(&self, options: &[&str]) -> anyhow::Result<Vec<Value>> {
         let ran =
             pvticket(["trace", "--json"]).args([self.file()]).args(options).run()?.exits(0)?;
-        let digest: Value = serde_json::from_slice(&ran.stdout)?;
-        digest["runs"].as_array().cloned().with_context(|| ran.show())
+        ran.json()?["runs"].as_array().cloned().with_context(|| ran.show())
     }
 }
 
 /// The account's number of injected preemptions of holders, and their total time in nanoseconds.
 /// Fails unless all preemptions of holders were injected.
 fn injected(account: &Value) -> anyhow::Result<(u64, u64)> {
-    let count =
-        |name: &str| account[name].as_u64().with_context(|| format!("no {name}: {account}"));
-    ensure!(count("injected")? == count("lhp")?, "{account}");
-    Ok((count("lhp")?, count("holders_off_ns")?))
+    ensure!(count(account, "injected")? == count(account, "lhp")?, "{account}");
+    Ok((count(account, "lhp")?, count(account, "holders_off_ns")?))
 }
 
 /// Checks that these preemptions, by their time off in nanoseconds, are those of the account. The last
@@ -187,18 +180,12 @@ fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
 }
 
 fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
-    let options = ["--vcpus", "1,2", "--seconds", "0.1", "--policy", "rr", "--runs", "2"];
-    // Of several --runs the last one counts.
     need_kvm()?;
     let folder = files::scratch()?;
     let file = folder.path().join("trace");
-    pvticket(["compare", "--guest", "payload", "--host", "direct"])
-        .args(options)
-        .args(["--trace".into(), file.clone()])
-        .run()?
-        .exits(0)?;
-    let ran = pvticket(["trace", "--json"]).args([file]).run()?.exits(0)?;
-    let digest: Value = serde_json::from_slice(&ran.stdout)?;
+    let words = "compare --guest payload --host direct --vcpus 1,2 --seconds 0.1 --policy rr --runs 2 --trace";
+    pvticket(words.split(' ')).args([&file]).run()?.exits(0)?;
+    let digest = pvticket(["trace", "--json"]).args([file]).run()?.exits(0)?.json()?;
     let runs = digest["runs"].as_array().into_iter().flatten();
     let mut titles: Vec<&str> = runs.filter_map(|run| run["title"].as_str()).collect();
     titles.sort_unstable();
@@ -229,28 +216,5 @@ fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
         let note = run["note"].as_str().unwrap_or_default();
         ensure!(note.contains("no slots") && run["account"]["slots"].is_null(), "{run}");
     }
-    Ok(())
-}
-
-fn a_refusal_names_the_file_that_is_no_timeline() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for (name, bytes, part) in [
-        ("text", &b"not a timeline"[..], "not a trace of pvticket"),
-        ("empty", b"", "not a trace of pvticket"),
-        ("cut", b"\x0a\x7f\x08", "ends too early"),
-    ] {
-        let file = files::put(&folder, name, bytes)?;
-        pvticket(["trace"]).args([file]).run()?.fails(1, &[name, part])?;
-    }
-    pvticket(["trace", "/no/such/file"]).run()?.fails(1, &["/no/such/file", "No such file"])?;
-    pvticket(["trace"]).run()?.fails(2, &["FILE"])?;
-    for (map, part) in [("/no/such/map", "No such file"), ("/etc/passwd", "no kernel symbols")] {
-        let ran = pvticket(["trace", "/no/such/file", "--system-map", map]).run()?;
-        ran.fails(2, &["--system-map", map, part])?;
-    }
-    pvticket(["trace", "--top", "-1", "/no/such/file"]).run()?.fails(2, &["--top"])?;
-    let file = "/no/such/folder/trace";
-    let args = ["compare", "--guest", "payload", "--host", "direct", "--trace", file];
-    pvticket(args).run()?.fails(1, &["--trace", file])?;
     Ok(())
 }

@@ -1,12 +1,10 @@
 //! `vmm/specs/TUTORIAL.md`: its commands, in their order, print the lines that it shows.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use anyhow::{Context, ensure};
 
-use crate::{
-    expect_usually, facts::need_kvm, files, process::Program, product::binary, suite::skip, tests,
-};
+use crate::{expect_usually, facts::need_kvm, files, process::Program, product::binary, tests};
 
 tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
 
@@ -57,11 +55,7 @@ fn prints(output: &str, shown: &str) -> bool {
 
 fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
     need_kvm()?;
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/specs/TUTORIAL.md");
-    if !guide.is_file() {
-        return skip("the repository is not here");
-    }
-    let text = fs::read_to_string(guide)?;
+    let text = fs::read_to_string(files::repository("vmm/specs/TUTORIAL.md")?)?;
     let folder = files::scratch()?;
     let specs = blocks(&text, "toml");
     files::put(&folder, "mine.toml", specs.first().context("no spec")?.as_bytes())?;

@@ -1,11 +1,12 @@
 //! Child processes with a time limit; their output is collected as it arrives.
 
+mod proc;
 mod stopwatch;
 
 use std::{
     ffi::OsString,
     fmt::Write as _,
-    fs::{self, File},
+    fs::File,
     io::{Read, Write},
     os::{fd::OwnedFd, unix::process::CommandExt},
     path::PathBuf,
@@ -22,7 +23,8 @@ use rustix::{
 };
 
 use crate::{emulator::Killed, facts, ran::Ran};
-pub use stopwatch::{Stopwatch, ThreadTimes, threads, times_by_name};
+pub use proc::{children, folder, status, thread_named, threads};
+pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 
 /// The default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a quiet
 /// one, a child without a limit of its own takes less than a third of it.
@@ -34,14 +36,18 @@ const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The children of all threads of a process.
-pub fn children(parent: Pid) -> Vec<Pid> {
-    let lists = threads(parent.as_raw_nonzero())
-        .filter_map(|thread| fs::read_to_string(thread.join("children")).ok());
-    let pids = |list: String| -> Vec<Pid> {
-        list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
-    };
-    lists.flat_map(pids).collect()
+/// Waits until a condition holds.
+pub fn wait_until(
+    what: &str,
+    patience: Duration,
+    mut holds: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + patience;
+    while !holds()? {
+        ensure!(Instant::now() < deadline, "no {what} in {} s", patience.as_secs());
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// A child's stdin.

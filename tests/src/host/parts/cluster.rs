@@ -6,11 +6,10 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use rustix::{
     process::{Pid, Signal, geteuid, getpid, kill_process},
     system::uname,
@@ -19,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::{
     files,
-    process::{Program, children},
+    process::{Program, children, wait_until},
     ran::Ran,
     suite::skip,
 };
@@ -178,7 +177,7 @@ impl Cluster {
         let args = ["--foreground", "--force", "--num-threads=1", &key, &socket, &pid, &seed, &log];
         self.daemon("munged", "munged", &args)?;
         let socket = self.path().join("munge/socket");
-        wait_until("munged listens", PATIENCE, || Ok(socket.exists()))
+        wait_until("munged that listens", PATIENCE, || Ok(socket.exists()))
     }
 
     /// Starts slurmctld, without the state of an earlier one if it is `new`.
@@ -205,7 +204,7 @@ impl Cluster {
 
     /// Waits until all nodes are idle.
     pub fn wait_for_idle(&self) -> anyhow::Result<()> {
-        wait_until("all nodes are idle", PATIENCE, || {
+        wait_until("idle nodes", PATIENCE, || {
             let ran = self.slurm("sinfo", &["-h", "-t", "idle", "-o", "%D"])?;
             Ok(ran.text()?.trim() == self.nodes.to_string())
         })
@@ -270,7 +269,7 @@ impl Drop for Cluster {
             }
             Ok(users.is_empty())
         };
-        let _ = wait_until("nothing uses the cluster's files", PATIENCE, left);
+        let _ = wait_until("end of those that use the cluster's files", PATIENCE, left);
     }
 }
 
@@ -315,18 +314,4 @@ SlurmdParameters=config_overrides
 /// A program of Slurm.
 fn find(name: &str) -> Option<PathBuf> {
     PLACES.iter().map(|place| Path::new(place).join(name)).find(|path| path.is_file())
-}
-
-/// Waits until a condition holds.
-pub fn wait_until(
-    what: &str,
-    patience: Duration,
-    mut holds: impl FnMut() -> anyhow::Result<bool>,
-) -> anyhow::Result<()> {
-    let deadline = Instant::now() + patience;
-    while !holds()? {
-        ensure!(Instant::now() < deadline, "{what}: not within {patience:?}");
-        thread::sleep(Duration::from_millis(30));
-    }
-    Ok(())
 }

@@ -7,10 +7,14 @@ use rustix::process::{Signal, kill_process};
 
 use super::{
     check,
-    cluster::{Cluster, User, users, wait_until},
+    cluster::{Cluster, User, users},
     plain, rounds, spec,
 };
-use crate::{files, process::Program, product, tests};
+use crate::{
+    files,
+    process::{Program, wait_until},
+    product, tests,
+};
 
 tests![
     eight_parts_on_two_nodes_survive_a_node_and_a_repeat,
@@ -71,7 +75,7 @@ impl Kit {
     }
 
     fn wait_for_the_end(&self) -> anyhow::Result<()> {
-        wait_until("the queue is empty", PATIENCE, || {
+        wait_until("empty queue", PATIENCE, || {
             // What a dead node's elements wait for.
             for [job, state, _] in self.queue()? {
                 if state == "PENDING" {
@@ -90,7 +94,7 @@ fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> 
     let mut kit = Kit::new(User::Own, &rounds(0.03, 8))?;
     kit.submit("8", &[])?;
     let mut victim = String::new();
-    wait_until("a node measures", PATIENCE, || {
+    wait_until("node that measures", PATIENCE, || {
         let running = kit.queue()?.into_iter().find(|[_, state, _]| state == "RUNNING");
         victim = running.map(|[_, _, node]| node).unwrap_or_default();
         Ok(!victim.is_empty() && fs::read_dir(&kit.dir).is_ok_and(|all| all.count() > 1))
@@ -139,7 +143,7 @@ fn a_cluster_leaves_no_process() -> anyhow::Result<()> {
     let dir = cluster.path().to_owned();
     let log = format!("--output={}", dir.join("work/log").display());
     cluster.slurm("sbatch", &[&log, "--wrap=exec sleep 1000"])?.exits(0)?;
-    wait_until("the task runs", PATIENCE, || Ok(dir.join("work/log").exists()))?;
+    wait_until("running task", PATIENCE, || Ok(dir.join("work/log").exists()))?;
     cluster.kill("slurmctld")?;
     cluster.kill("n1")?;
     ensure!(users(&dir).len() >= 2, "the task, its slurmstepd: {:?}", users(&dir));

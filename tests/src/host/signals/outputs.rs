@@ -36,17 +36,6 @@ impl Output {
     pub const ALL: [Self; 5] =
         [Self::Tty, Self::File, Self::FullDisk, Self::ClosedPipe, Self::StalledPipe];
 
-    /// The heading of its column.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tty => "tty",
-            Self::File => "file",
-            Self::FullDisk => "full disk",
-            Self::ClosedPipe => "closed pipe",
-            Self::StalledPipe => "stalled pipe",
-        }
-    }
-
     /// The product's end, and what must be kept open while it runs.
     pub fn open(self, folder: &Path, disk: &Disk) -> anyhow::Result<(OwnedFd, Option<OwnedFd>)> {
         Ok(match self {

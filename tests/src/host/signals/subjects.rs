@@ -1,11 +1,6 @@
 //! The commands that receive signals.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::{path::PathBuf, thread, time::Duration};
 
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
@@ -14,12 +9,11 @@ use super::{
     cell::Event,
     children,
     outputs::{Disk, Output},
-    until,
 };
 use crate::{
     files::{self, code},
     host::tiny,
-    process::{Input, Program, Running},
+    process::{Input, Program, Running, folder, status, thread_named, wait_until},
     product::{Boot, pvticket},
 };
 
@@ -63,17 +57,6 @@ impl Subject {
     /// All subjects.
     pub const ALL: [Self; 5] =
         [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare];
-
-    /// The heading of its table.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "boot, direct",
-            Self::Emulated => "boot, emulated, while its host starts",
-            Self::EmulatedAtWork => "emulate, at work",
-            Self::Run => "run",
-            Self::Compare => "compare",
-        }
-    }
 
     /// Is this cell tested? An emulated host takes seconds to start: its outputs are tested with
     /// one signal, and the signals with one output.
@@ -151,14 +134,14 @@ impl Subject {
             _ => self.own_status(output).map(|_| PATIENCE),
         };
         if let Some(patience) = patience {
-            return Ok(until("end", patience, || running.has_ended()).is_err());
+            return Ok(wait_until("end", patience, || running.has_ended()).is_err());
         }
-        until("command at work", PATIENCE, || {
+        wait_until("command at work", PATIENCE, || {
             Ok(running.has_ended()?
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
-                    // The command writes once it is up, and keeps writing.
-                    Self::EmulatedAtWork => has_output_thread(pid),
+                    // The command writes once it is up, and keeps writing: by a thread that the first write starts.
+                    Self::EmulatedAtWork => thread_named(pid, "output").is_some(),
                     Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
                     _ => catches(pid, Signal::TERM),
                 })
@@ -170,24 +153,6 @@ impl Subject {
 
 /// Does the process catch this signal?
 pub fn catches(pid: Pid, signal: Signal) -> bool {
-    let mask = status(pid, "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    let mask = status(&folder(pid), "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
-}
-
-/// The emulated host's output is written by a thread that is started for the first write.
-fn has_output_thread(pid: Pid) -> bool {
-    let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
-    let names = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
-    names.into_iter().any(|name| name.trim_end() == "output")
-}
-
-/// A field of /proc/PID/status.
-pub fn status(pid: Pid, field: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-    line.split_whitespace().next().map(str::to_owned)
 }

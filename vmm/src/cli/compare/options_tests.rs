@@ -99,12 +99,6 @@ fn a_simulated_host_can_be_given_more_than_a_schedule() {
     assert!(point.to_string().contains(", halt polling 50us, "), "{point}");
     let line = serde_json::to_string(point).unwrap();
     assert_eq!(&serde_json::from_str::<study::point::Point>(&line).unwrap(), point);
-    let refused = |words: &str| {
-        let words = ["compare"].into_iter().chain(words.split_whitespace());
-        Line::try_parse_from(words).unwrap_err().to_string()
-    };
-    assert!(refused("--ple 0").contains("a number of cycles"));
-    assert!(refused("--noise 5us").contains("BUSY+IDLE"));
 }
 
 #[test]
@@ -121,55 +115,11 @@ fn the_cpus_of_a_simulation_are_those_of_its_machine() {
     let cpus = |words: &str| {
         let words = ["compare", "--guest", "sim"].into_iter().chain(words.split_whitespace());
         let cpus = Line::try_parse_from(words).unwrap().args.what.simulated_cpus();
-        cpus.map(|cpus| cpus.cpus().len()).map_err(|error| error.to_string())
+        cpus.unwrap().cpus().len()
     };
-    assert_eq!(cpus("--machine opteron-48"), Ok(48));
-    assert_eq!(cpus("--machine opteron-48 --cpus 12"), Ok(12));
-    assert_eq!(cpus("--machine opteron-48 --cpus 0-11"), Ok(12));
-    for (words, part) in [
-        ("", "name a --machine"),
-        ("--machine opteron-48 --cpus 49", "--cpus 49: opteron-48 has 1 to 48 CPUs"),
-        (
-            "--machine no-such",
-            "machine no-such: it is not one that comes with pvticket (westmere-80,",
-        ),
-    ] {
-        let error = cpus(words).unwrap_err();
-        assert!(error.contains(part), "{words}: {error}");
-    }
-}
-
-#[test]
-fn what_cannot_be_run_is_said_of_the_options() {
-    for (words, parts) in [
-        (
-            "--machine westmere-80",
-            &["--machine westmere-80 with --guest payload: only sim is simulated"][..],
-        ),
-        ("--policy host-cfs", &["--policy host-cfs", "a model of the host"]),
-        ("--guest sim --machine m --pv-backends kvm --locks pv-ticket", &["--pv-backends kvm"]),
-        ("--ple", &["--ple on", "only a simulated host"]),
-        ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
-        ("--guest linux --locks preemptable-ticket", &["--locks preemptable-ticket", "there are"]),
-        ("--locks small-ticket --vcpus 128", &["--locks small-ticket with --vcpus 128", "127"]),
-        ("--fault kick-dup:0.1 --pv-backends kvm", &["--fault", "--pv-backends kvm", "KVM"]),
-        ("--guest linux --spin-threshold 0", &["--spin-threshold 0", "at least once"]),
-        ("--guest linux --latency", &["--latency true with --guest linux: only payload and sim"]),
-        ("--guest linux --sum-every 5", &["--sum-every 5 with --guest linux: only the payload"]),
-        ("--guest-kernel 6.1", &["--guest-kernel 6.1 with --guest payload: only a Linux guest"]),
-        ("--pv-backends off", &["--pv-backends: locks that do not halt have no backend"]),
-        ("--vcpus 100x", &["100x"]),
-        ("--driver bpf", &["--driver bpf with --policy host", "name another policy"]),
-        ("--driver bpf --policy rr,gang", &["--driver bpf with --policy gang", "the policies rr"]),
-        ("--driver user,bpf --policy rr --record f", &["--record", "records nothing"]),
-        ("--guest sim --machine m --driver bpf", &["--driver bpf with --guest sim", "no kernel"]),
-    ] {
-        let error = parsed(words).unwrap_err().to_string();
-        for part in parts {
-            assert!(error.contains(part), "{words}: {error}");
-        }
-        assert!(!error.contains("exclude"), "{words}: {error}");
-    }
+    assert_eq!(cpus("--machine opteron-48"), 48);
+    assert_eq!(cpus("--machine opteron-48 --cpus 12"), 12);
+    assert_eq!(cpus("--machine opteron-48 --cpus 0-11"), 12);
 }
 
 /// A store says what was run, so nothing else may be given.

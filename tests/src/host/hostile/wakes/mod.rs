@@ -37,7 +37,7 @@ use crate::{
 tests![
     every_event_reaches_a_vcpu_wherever_it_waits,
     every_event_under_every_policy_and_backend => Long("3 min: each policy with each backend"),
-    every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own"),
+    every_event_under_a_scheduler_in_the_hosts_kernel: bpf::check() => Long("2 min: an emulated host of its own"),
     a_signal_ends_a_process_wherever_a_vcpu_waits,
     every_signal_ends_a_process_wherever_a_vcpu_waits => Long("20 s: 192 boots"),
 ];
@@ -117,18 +117,18 @@ const LATE_BACKENDS: [&str; 2] = ["vmm", "doorbell"];
 
 /// How a machine is booted.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    policy: &'static str,
-    backend: &'static str,
+struct Case<'a> {
+    policy: &'a str,
+    backend: &'a str,
     is_late: bool,
 }
 
-impl Case {
-    const fn of(policy: &'static str, backend: &'static str) -> Self {
+impl<'a> Case<'a> {
+    const fn of(policy: &'a str, backend: &'a str) -> Self {
         Self { policy, backend, is_late: false }
     }
 
-    const fn late(policy: &'static str, backend: &'static str) -> Self {
+    const fn late(policy: &'a str, backend: &'a str) -> Self {
         Self { policy, backend, is_late: true }
     }
 
@@ -142,7 +142,7 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -155,7 +155,7 @@ impl fmt::Display for Case {
 }
 
 /// Of each policy and each backend one, for `make test`; with `vmm` all kinds of steps that a schedule takes.
-const FEW: [Case; 7] = [
+const FEW: [Case<'_>; 7] = [
     Case::of("host", "vmm"),
     Case::of("rr", "vmm"),
     Case::late("deferred", "vmm"),
@@ -165,11 +165,11 @@ const FEW: [Case; 7] = [
     Case::of("rr", "off"),
 ];
 
-const FEW_THERE: [Case; 3] =
+const FEW_THERE: [Case<'_>; 3] =
     [Case::of("rr", "vmm"), Case::late("deferred", "doorbell"), Case::of("fair", "kvm")];
 
 /// Each policy with each backend.
-fn all() -> impl Iterator<Item = Case> {
+fn all() -> impl Iterator<Item = Case<'static>> {
     POLICIES.into_iter().flat_map(|policy| BACKENDS.map(|backend| Case::of(policy, backend)))
 }
 
@@ -219,10 +219,6 @@ fn every_event_under_every_policy_and_backend() -> anyhow::Result<()> {
     replays(POLICIES.into_iter().filter(|policy| *policy != "host"))
 }
 
-fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
-    bpf::check()
-}
-
 fn a_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
     need_kvm()?;
     let places = Place::ALL.into_iter().cycle();
@@ -234,7 +230,7 @@ fn every_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
     signals::check(all().flat_map(|case| Place::ALL.map(|place| (case, place))))
 }
 
-fn check(cases: impl IntoIterator<Item = Case>) -> anyhow::Result<()> {
+fn check(cases: impl IntoIterator<Item = Case<'static>>) -> anyhow::Result<()> {
     let files = Files::new()?;
     for case in cases {
         let kernel = files.kernel(&guest::kernel(case.backend))?;
@@ -251,10 +247,7 @@ fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()
     let files = Files::new()?;
     let recording = files.folder.path().join("recording");
     let kernel = files.kernel(&guest::kernel(BACKEND_OF_HALTS))?;
-    let boot = |policy: &str| {
-        let boot = Boot::direct().kernel(&kernel).initrd(&files.initrd).cpus(2).mem("64M");
-        boot.pv(BACKEND_OF_HALTS).policy(policy).slots(1).slice("1ms").command(["wakes"])
-    };
+    let boot = |policy: &str| Case::of(policy, BACKEND_OF_HALTS).boot(&kernel, &files.initrd);
     for policy in policies {
         let replay = format!("replay:{}", recording.display());
         let recorded = disturbed(boot(policy).record(&recording));

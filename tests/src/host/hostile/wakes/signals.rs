@@ -9,7 +9,7 @@ use super::{Case, Files, Place, guest};
 const SIGNALS: [(Signal, i32); 2] = [(Signal::TERM, 143), (Signal::INT, 130)];
 
 /// Sends each signal to a boot for each of the cases.
-pub fn check(cases: impl IntoIterator<Item = (Case, Place)>) -> anyhow::Result<()> {
+pub fn check(cases: impl IntoIterator<Item = (Case<'static>, Place)>) -> anyhow::Result<()> {
     let files = Files::new()?;
     for (ix, (case, place)) in cases.into_iter().enumerate() {
         let kernel = files.kernel(&guest::waiting(place))?;
