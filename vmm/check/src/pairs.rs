@@ -13,6 +13,7 @@ use crate::{
     suite::{Load, first_boot, rates_of},
 };
 use base::backend::PvBackend;
+use report::columns::Columns;
 use study::stats;
 
 /// The rates of two kernels.
@@ -73,13 +74,19 @@ impl Pairs {
 
     /// The table.
     pub fn table(&self) -> String {
-        let mut text = format!(
-            "{:<8}{:>6}{:>14}{:>14}   {:<22} {}\n",
-            "locks", "at", "A, median/s", "B, median/s", "B/A (95 % interval)", "verdict"
-        );
+        let mut columns = Columns::new(1..4);
+        columns.row([
+            "locks",
+            "at",
+            "A, median/s",
+            "B, median/s",
+            "B/A (95 % interval)",
+            "verdict",
+        ]);
         let rows = self.first.iter().zip(&self.second).zip(self.compared());
         for ((first, second), compared) in rows {
-            let median = |rates: &Rates| stats::median(&rates.rates).unwrap_or_default();
+            let median =
+                |rates: &Rates| format!("{:.0}", stats::median(&rates.rates).unwrap_or_default());
             let verdict = if compared.is_worse() {
                 "B is slower by more than a fifth"
             } else if compared.verdict.significant {
@@ -87,16 +94,11 @@ impl Pairs {
             } else {
                 "no difference found"
             };
-            let _ = writeln!(
-                text,
-                "{:<8}{:>5}x{:>14.0}{:>14.0}   {:<22} {verdict}",
-                first.locks,
-                first.overcommit,
-                median(first),
-                median(second),
-                compared.words(),
-            );
+            let (locks, at) = (first.locks.clone(), format!("{}x", first.overcommit));
+            let (a, b) = (median(first), median(second));
+            columns.row([locks, at, a, b, compared.words(), verdict.to_owned()]);
         }
+        let mut text = columns.text(2);
         if self.host.is_much() {
             let _ = writeln!(text, "{}", self.host);
         }
@@ -122,7 +124,7 @@ mod tests {
         let text = pairs.table();
         let rows: Vec<&str> = text.lines().collect();
         assert!(
-            rows[1].starts_with("native      2x") && rows[1].ends_with("no difference found"),
+            rows[1].starts_with("native  2x") && rows[1].ends_with("no difference found"),
             "{text}"
         );
         assert!(

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod brief;
+pub mod columns;
 pub mod document;
 pub mod faults;
 pub mod figures;

@@ -12,6 +12,7 @@ use super::{Usage, print};
 use calibrate::CalibrateArgs;
 use experiments::rung2;
 use lab::{self, cell::simulated, patience};
+use report::columns::Columns;
 use sim::{
     Brake,
     validate::{Effort, Row, rung1, rung3, rung4},
@@ -139,15 +140,17 @@ fn published(effort: Effort, each: impl FnMut(&Row)) -> anyhow::Result<Vec<Row>>
 
 /// The machines that come with pvticket, and this host if it was measured.
 fn machines() {
+    let mut columns = Columns::new(0..0);
     let shipped = sim::machine::SHIPPED.iter().map(|(name, _)| *name);
     for name in shipped.chain([lab::calibrate::NAME]) {
         if let Ok(machine) = simulated::machine(name) {
             let (assumed, all) = machine.assumed();
-            let about = &machine.about;
-            print(&format!("{name:<14} {about}; {assumed} of {} assumed\n", count(all, "cost")));
+            let costs = format!("{assumed} of {} assumed", count(all, "cost"));
+            columns.row([name, &format!("{}; {costs}", machine.about)]);
             for doubt in &machine.doubts {
-                print(&format!("{:<14} DOUBTED: {doubt}\n", ""));
+                columns.row(["", &format!("DOUBTED: {doubt}")]);
             }
         }
     }
+    print(&columns.text(1));
 }
