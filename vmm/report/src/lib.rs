@@ -9,6 +9,7 @@ pub mod document;
 pub mod faults;
 pub mod figures;
 pub mod html;
+mod lists;
 mod names;
 pub mod perfetto;
 pub mod replay;
