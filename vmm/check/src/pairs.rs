@@ -13,6 +13,7 @@ use crate::{
     suite::{Load, first_boot},
 };
 use base::backend::PvBackend;
+use report::columns::Columns;
 use study::stats;
 
 /// The rates of two kernels.
@@ -65,13 +66,19 @@ impl Pairs {
 
     /// The table.
     pub fn table(&self) -> String {
-        let mut text = format!(
-            "{:<8}{:>6}{:>14}{:>14}   {:<22} {}\n",
-            "locks", "at", "A, median/s", "B, median/s", "B/A (95 % interval)", "verdict"
-        );
+        let mut columns = Columns::new(1..4);
+        columns.row([
+            "locks",
+            "at",
+            "A, median/s",
+            "B, median/s",
+            "B/A (95 % interval)",
+            "verdict",
+        ]);
         for (row, compared) in self.rows.iter().zip(&self.compared) {
-            let [a, b] =
-                row.each_ref().map(|rates| stats::median(&rates.rates).unwrap_or_default());
+            let [a, b] = row
+                .each_ref()
+                .map(|rates| format!("{:.0}", stats::median(&rates.rates).unwrap_or_default()));
             let Rates { locks, overcommit, .. } = &row[0];
             let verdict = if compared.is_worse() {
                 "B is slower by more than a fifth"
@@ -80,12 +87,10 @@ impl Pairs {
             } else {
                 "no difference found"
             };
-            let ratio = compared.words();
-            let _ = writeln!(
-                text,
-                "{locks:<8}{overcommit:>5}x{a:>14.0}{b:>14.0}   {ratio:<22} {verdict}"
-            );
+            let (locks, at) = (locks.clone(), format!("{overcommit}x"));
+            columns.row([locks, at, a, b, compared.words(), verdict.to_owned()]);
         }
+        let mut text = columns.text(2);
         if self.host.is_much() {
             let _ = writeln!(text, "{}", self.host);
         }
@@ -117,7 +122,7 @@ mod tests {
         let text = pairs.table();
         let rows: Vec<&str> = text.lines().collect();
         assert!(
-            rows[1].starts_with("native      2x") && rows[1].ends_with("no difference found"),
+            rows[1].starts_with("native  2x") && rows[1].ends_with("no difference found"),
             "{text}"
         );
         assert!(

@@ -7,6 +7,7 @@ use confine::{
     table::{Pass, denied_to_child, passes},
 };
 use emulated::limits_of_qemu;
+use report::columns::Columns;
 
 /// What is above the table.
 const LEGEND: &str = "\
@@ -33,15 +34,12 @@ type Marks = [char; Class::ALL.len()];
 pub fn text() -> Result<String, BackendError> {
     let rows = rows()?;
     let name = |pass: &Pass| format!("{} {}", pass.call, pass.with).trim_end().to_owned();
-    let width = rows.keys().map(|pass| name(pass).len()).max().unwrap_or_default();
-    let names = Class::ALL.map(Class::name);
-    let mut text = format!("{LEGEND}{:width$}  {}\n", "", names.join(" "));
+    let mut columns = Columns::new(0..0);
+    columns.row([""].into_iter().chain(Class::ALL.map(Class::name)));
     for (pass, marks) in &rows {
-        let wide = |(mark, name): (&char, &str)| format!("{mark:<0$}", name.len());
-        let marks: Vec<String> = marks.iter().zip(names).map(wide).collect();
-        text += format!("{:width$}  {}", name(pass), marks.join(" ")).trim_end();
-        text.push('\n');
+        columns.row([name(pass)].into_iter().chain(marks.map(String::from)));
     }
+    let mut text = LEGEND.to_owned() + &columns.text(2);
     text += CHILD;
     for denied in denied_to_child()? {
         text += &format!("{}{}: {}\n", denied.call, denied.limits, denied.why);

@@ -9,6 +9,7 @@ use study::{
 
 use crate::{
     figures::{self, Figure},
+    lists::unique,
     words::{
         self, answer, command, diff as diff_words,
         documents::{self, DocumentSystems},
@@ -89,7 +90,8 @@ impl Document {
             answer: answer.collect(),
             leagues: league::tables(study, &leagues),
             heat_maps: league::heat_maps(study, &leagues),
-            findings: each_once(sentences::findings(study)),
+            // Series that differ in what their names leave out have the same finding where nothing can be found.
+            findings: unique(sentences::findings(study)),
             facts: facts(study),
             figures: figures::all(study),
             tables: tables::all(study),
@@ -102,15 +104,15 @@ impl Document {
         }
     }
 
-    /// Of a study that a command has just measured: the setup, the answers, and the tables of rates and preemptions. Other
-    /// notes are in the whole report.
+    /// Of a study that a command has just measured: the answers, the tables of rates and preemptions, and the setup in a
+    /// few lines. The rest is in the whole report.
     pub fn summary(study: &Study) -> Self {
         let is_shown = |table: &Table| match table.id {
             "throughput-table" | "behaviour" | "extensions" | "notes" | "lost" => true,
             "latencies" => study.points.iter().any(|point| point.timed(Timed::Operation).is_some()),
             _ => false,
         };
-        let Self { tables, setup, warnings, answer, leagues, findings, .. } = Self::of_study(study);
+        let Self { tables, warnings, answer, leagues, findings, .. } = Self::of_study(study);
         let tables = tables.into_iter().filter(is_shown);
         // Preemptions of Linux guests are lower bounds, which the table's note states.
         let has_linux = study.points.iter().any(|point| point.point.guest == GuestKind::Linux);
@@ -118,7 +120,7 @@ impl Document {
             "behaviour" if has_linux => table,
             _ => Table { note: String::new(), ..table },
         };
-        let tables = tables.map(brief).collect();
+        let (tables, setup) = (tables.map(brief).collect(), setup::brief(study));
         Self { tables, setup, warnings, answer, leagues, findings, ..Self::default() }
     }
 
@@ -173,17 +175,6 @@ impl Document {
             ..Self::default()
         }
     }
-}
-
-/// Series that differ in what their names leave out have the same finding where nothing can be found.
-fn each_once(sentences: Vec<Sentence>) -> Vec<Sentence> {
-    let mut all: Vec<Sentence> = Vec::new();
-    for sentence in sentences {
-        if !all.contains(&sentence) {
-            all.push(sentence);
-        }
-    }
-    all
 }
 
 fn run_line(study: &Study, run: &RunFacts) -> String {

@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 pub mod brief;
+pub mod columns;
 pub mod document;
 pub mod faults;
 pub mod figures;
 pub mod html;
+mod lists;
 mod names;
 pub mod perfetto;
 pub mod replay;

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use crate::{
     findings::RunRecord,
-    point::HostKind,
+    point::{HostKind, Point},
     spec::{Experiment, Setting},
-    store::{self, StoreError},
+    store::{
+        self, StoreError,
+        record::{Figures, Outcome, ScheduleFigures},
+    },
 };
 
 /// The generator, shared with the end-to-end tests.
@@ -20,6 +23,19 @@ pub use fixture::Fixture;
 /// A fixture, read as a store.
 pub fn record(fixture: &Fixture) -> RunRecord {
     parse(&fixture.text()).unwrap()
+}
+
+/// The figures of a run with their points, to change them.
+pub fn figures(run: &mut RunRecord) -> impl Iterator<Item = (&Point, &mut Figures)> {
+    run.contents.cells.iter_mut().filter_map(|cell| match &mut cell.outcome {
+        Outcome::Done { figures } => Some((&cell.point, &mut **figures)),
+        Outcome::Failed { .. } | Outcome::Aborted => None,
+    })
+}
+
+/// The accounts of a run's schedules with their points, to change them.
+pub fn schedules(run: &mut RunRecord) -> impl Iterator<Item = (&Point, &mut ScheduleFigures)> {
+    figures(run).filter_map(|(point, figures)| Some((point, figures.schedule.as_mut()?)))
 }
 
 /// Parses this text as a store.

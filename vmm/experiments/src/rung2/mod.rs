@@ -21,7 +21,7 @@ use crate::{
     workers::KernelFiles,
 };
 use lab::{calibrate, cell::simulated::machine, host::topology};
-use report::si::si;
+use report::{columns::Columns, si::si};
 use sim::{Machine, Noise, Picos};
 use study::{
     findings::{PointStudy, RunRecord, Study},
@@ -156,17 +156,24 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
     };
     let mut tally = Tally::default();
     print(&heading(&cells, &machine));
+    let mut columns = Columns::new(3..8);
+    columns.row(HEAD);
     for real in &measured.points {
         let rates = here::rates(real, &machine);
         let found = stats::median(&rates).zip(model_of(&simulated, &real.point));
         let verdict = found.map(|(rate, model)| Verdict::of(rate, model));
         tally.add(verdict);
-        print(&row(real, &rates, found, verdict));
+        columns.row(row(real, &rates, found, verdict));
     }
+    print(&columns.text(2));
     print(&here::places(&measured, &machine));
     print(&tally.in_words());
     tally.result()
 }
+
+/// The names of the columns.
+const HEAD: [&str; 9] =
+    ["vCPUs", "policy", "lock", "N", "measured", "range", "simulated", "ratio", ""];
 
 /// A cell in a line.
 fn row(
@@ -174,45 +181,33 @@ fn row(
     rates: &[f64],
     found: Option<(f64, f64)>,
     verdict: Option<Verdict>,
-) -> String {
+) -> [String; 9] {
     let Point { vcpus, policy, .. } = &real.point;
-    let lock = real.point.lock_name();
-    let start = format!("{vcpus:>6} {:<9} {lock:<10} {:>4} ", policy.to_string(), rates.len());
-    let Some((rate, model)) = found else {
-        return start + "not judged: no repetition in the machine's place, or no simulation\n";
-    };
-    let range = |pick: fn(f64, f64) -> f64| rates.iter().copied().fold(rate, pick);
-    start
-        + &format!(
-            "{:>10} {:>20} {:>10} {:>6.2}x {}\n",
-            si(rate),
-            format!("{} .. {}", si(range(f64::min)), si(range(f64::max))),
-            si(model),
-            model / rate,
-            verdict.map_or("", Verdict::name)
-        )
+    let figures = found.map(|(rate, model)| {
+        let range = |pick: fn(f64, f64) -> f64| si(rates.iter().copied().fold(rate, pick));
+        let range = format!("{} .. {}", range(f64::min), range(f64::max));
+        [si(rate), range, si(model), format!("{:.2}x", model / rate)]
+    });
+    let [rate, range, model, times] = figures.unwrap_or_else(|| ["-"; 4].map(str::to_owned));
+    let verdict = verdict.map_or(NOT_JUDGED, Verdict::name).to_owned();
+    let (lock, count) = (real.point.lock_name(), rates.len().to_string());
+    [vcpus.to_string(), policy.to_string(), lock, count, rate, range, model, times, verdict]
 }
+
+/// The verdict on a cell that lacks a figure.
+const NOT_JUDGED: &str = "not judged: no repetition in the machine's place, or no simulation";
 
 fn heading(cells: &Cells, machine: &Machine) -> String {
     let Cells { extent, work: Work { critical, think }, .. } = cells;
     format!(
         "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
-         work: {critical} increments with the lock, {think} beside it: {} and {}\n{}\
-         {:>6} {:<9} {:<10} {:>4} {:>10} {:>20} {:>10} {:>7}\n",
+         work: {critical} increments with the lock, {think} beside it: {} and {}\n{}",
         count(extent.rounds, "round"),
         extent.seconds,
         noise(machine),
         Work::CRITICAL,
         Work::THINK,
         doubts(machine),
-        "vCPUs",
-        "policy",
-        "lock",
-        "N",
-        "measured",
-        "range",
-        "simulated",
-        "ratio"
     )
 }
 
@@ -307,7 +302,7 @@ mod tests {
                 "{text}"
             );
         }
-        assert_eq!(text.lines().count(), 6, "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]

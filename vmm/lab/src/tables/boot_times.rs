@@ -1,18 +1,13 @@
 //! The table and the JSON of `bench boot`.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 
 use crate::bench::boot_times::{BootFigures, BootQuantity, CROWD};
-use report::si::percent;
+use report::{columns::Columns, si::percent};
 use study::{
     host::HostFacts,
     stats::{self, Estimate, Quartiles},
 };
-
-/// Width of the name column.
-const NAME: usize = 42;
 
 /// The kind of host that the figures were measured on, for the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -48,6 +43,19 @@ impl BootTimeLine {
             median_interval: interval,
         })
     }
+
+    fn cells(&self) -> Vec<String> {
+        let Quartiles { min, lower, median, upper, max } = self.quartiles;
+        let decimals = decimals(median);
+        let shown = |figure: f64| format!("{figure:.decimals$}");
+        let within = self.median_interval.map_or_else(
+            || "-".to_owned(),
+            |within| format!("{} .. {}", shown(within.low), shown(within.high)),
+        );
+        let figures = [min, lower, median, upper, max].map(shown);
+        let name = [self.what.clone(), self.runs.to_string()];
+        name.into_iter().chain(figures).chain([self.unit.to_owned(), within]).collect()
+    }
 }
 
 fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
@@ -59,28 +67,10 @@ fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
 
 /// The figures as text.
 pub fn table(figures: &BootFigures, host: &HostFacts) -> String {
-    let mut text = heading(host) + &super::quota_note(host);
-    let lines = lines(figures);
-    let _ = writeln!(
-        text,
-        "{:<NAME$}{:>4}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<4}{:^18}",
-        "", "N", "min", "1/4", "median", "3/4", "max", "", "95 % of median"
-    );
-    for line in &lines {
-        let decimals = decimals(line.quartiles.median);
-        let Quartiles { min, lower, median, upper, max } = line.quartiles;
-        let _ = write!(text, "{:<NAME$}{:>4}", line.what, line.runs);
-        for figure in [min, lower, median, upper, max] {
-            let _ = write!(text, "{figure:>9.decimals$}");
-        }
-        let _ = match line.median_interval {
-            Some(stats::Interval { low, high }) => {
-                writeln!(text, "  {:<4}{low:>9.decimals$} -{high:>7.decimals$}", line.unit)
-            }
-            None => writeln!(text, "  {:<4}{:^18}", line.unit, "-"),
-        };
-    }
-    text
+    let mut columns = Columns::new(1..usize::MAX);
+    columns.row(["", "N", "min", "1/4", "median", "3/4", "max", "", "95 % of median"]);
+    lines(figures).iter().for_each(|line| columns.row(line.cells()));
+    heading(host) + &super::quota_note(host) + &columns.text(2)
 }
 
 fn heading(host: &HostFacts) -> String {

@@ -10,14 +10,11 @@ use crate::bench::{
     thread_wakeup::{Placement, RawKind},
 };
 use base::{backend::PvBackend, plural::count};
-use report::si::ratio;
+use report::{columns::Columns, si::ratio};
 use study::{
     host::HostFacts,
     stats::{self, Estimate, Interval},
 };
-
-/// Width of the name column.
-const NAME: usize = 38;
 
 /// One line of the table. Times in nanoseconds.
 #[derive(Debug, Serialize)]
@@ -81,21 +78,15 @@ impl HypercallLine {
         })
     }
 
-    fn text(&self) -> String {
+    fn cells(&self) -> [String; 8] {
         let interval = self.interval.map_or_else(
             || "-".into(),
             |interval| format!("{} .. {}", us(interval.low), us(interval.high)),
         );
         let exits = self.user_exits.map_or_else(|| "-".into(), |exits| format!("{exits:.3}"));
-        format!(
-            "  {:<NAME$}{:>9}{:>9}{:>9}{:>9}{interval:^20}{exits:>8}{:>9}",
-            self.what,
-            us(self.p50 as f64),
-            us(self.p99 as f64),
-            us(self.p999 as f64),
-            us(self.max as f64),
-            self.samples,
-        )
+        let [p50, p99, p999, max] =
+            [self.p50, self.p99, self.p999, self.max].map(|nanos| us(nanos as f64));
+        [self.what.clone(), p50, p99, p999, max, interval, exits, self.samples.to_string()]
     }
 }
 
@@ -184,19 +175,19 @@ pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> Stri
     if figures.interrupted {
         text.push_str("note    interrupted: some cases have fewer rounds\n");
     }
-    let _ = writeln!(
-        text,
-        "\n  {:<NAME$}{:>9}{:>9}{:>9}{:>9}{:^20}{:>8}{:>9}",
-        "", "p50", "p99", "p99.9", "max", "95 % of median", "exits", "samples"
-    );
+    let mut columns = Columns::new(1..usize::MAX);
+    columns.row(["", "p50", "p99", "p99.9", "max", "95 % of median", "exits", "samples"]);
+    lines.iter().for_each(|line| columns.row(line.cells()));
+    let mut rows = columns.lines(2).into_iter();
+    let _ = writeln!(text, "\n  {}", rows.next().unwrap_or_default());
     let mut backend = None;
-    for line in &lines {
+    for (line, row) in lines.iter().zip(rows) {
         if line.backend != backend {
             backend = line.backend;
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{}", backend.unwrap_or_default());
         }
-        let _ = writeln!(text, "{}", line.text());
+        let _ = writeln!(text, "  {row}");
     }
     text.push('\n');
     for contrast in contrasts(&lines) {

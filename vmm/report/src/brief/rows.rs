@@ -5,6 +5,7 @@ use super::{
     subject::{LockWords, Subject},
 };
 use crate::{
+    columns::Columns,
     figures::characters::wrapped,
     names,
     si::ratio,
@@ -208,23 +209,26 @@ pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
 pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
     let whats = column_of_whats(rows, width.saturating_sub(guests + 4));
-    let mut text = String::new();
+    let fits = |row: &&ComparisonRow| row.what.chars().count() <= whats;
+    let mut columns = Columns::new(0..0);
     let mut before = "";
-    for ComparisonRow { guest, what, value, .. } in rows {
-        let shown = if guest == before { "" } else { guest };
+    for ComparisonRow { guest, what, value, .. } in rows.iter().filter(fits) {
+        columns.row([if guest == before { "" } else { guest }, what, value]);
         before = guest;
-        let in_columns = format!("{shown:<guests$}  {what:<whats$}  {value}");
-        let alone = format!("{shown:<guests$}  {what}  {value}");
-        let one_line = [in_columns, alone].into_iter().find(|line| line.chars().count() <= width);
-        text += &match one_line {
-            Some(line) => format!("{line}\n"),
-            None => {
-                let above = wrapped(&format!("{guest}: {what}"), width, "");
-                above + &wrapped(value, width, "    ")
-            }
-        };
     }
-    text
+    let mut aligned = columns.lines(2).into_iter();
+    let line = |row: &ComparisonRow| {
+        if fits(&row) {
+            return aligned.next().unwrap_or_default() + "\n";
+        }
+        let ComparisonRow { guest, what, value, .. } = row;
+        let alone = format!("{guest}  {what}  {value}\n");
+        if alone.chars().count() <= width + 1 {
+            return alone;
+        }
+        wrapped(&format!("{guest}: {what}"), width, "") + &wrapped(value, width, "    ")
+    };
+    rows.iter().map(line).collect()
 }
 
 /// The widest column of what is compared in which each row that is not wider has its value beside it, in `width`

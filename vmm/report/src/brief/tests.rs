@@ -8,7 +8,7 @@ use study::{
     findings::Axis,
     point::{GuestKind, HostKind},
     store::record::Outcome,
-    testing::{Fixture, record},
+    testing::{Fixture, figures, record},
 };
 
 /// A run with a spec of its own, as each comparison of `make run` has.
@@ -63,7 +63,7 @@ fn sections() -> RunRecord {
 fn no_two_bars_have_one_name() {
     let chart = Brief::new(&[sections()]).chart(WIDTH);
     let bars = chart.lines().filter_map(|line| line.split_once('\u{2588}'));
-    let mut names: Vec<&str> = bars.map(|(name, _)| name.trim_start_matches("payload")).collect();
+    let mut names: Vec<&str> = bars.map(|(name, _)| name.trim_start_matches("  payload")).collect();
     let all = names.len();
     names.sort_unstable();
     names.dedup();
@@ -153,9 +153,7 @@ fn a_guest_that_failed_says_why() {
 #[test]
 fn broken_locks_have_no_ratios() {
     let mut broken = payload();
-    if let Outcome::Done { figures } = &mut broken.contents.cells[0].outcome {
-        figures.violations = 1;
-    }
+    figures(&mut broken).next().unwrap().1.violations = 1;
     let text = answer_of(&[broken]);
     assert!(text.contains("Note: BROKEN: ") && !text.contains("PV / native"), "{text}");
 }
@@ -216,8 +214,8 @@ fn bars_are_as_long_as_rates_are_great() {
     assert_eq!((lines.len(), lines[0]), (chart::MOST_LINES, ""), "{chart}");
     assert!(lines[11].starts_with("acquisitions/s, log "), "{chart}");
     assert!(lines[11].contains("1k") && lines[11].contains("1M"), "{chart}");
-    assert!(lines[1].starts_with("payload  host        native "), "{chart}");
-    assert!(lines[10].starts_with("         host        PV "), "{chart}");
+    assert!(lines[1].starts_with("  payload host, native "), "{chart}");
+    assert!(lines[10].starts_with("          host, PV "), "{chart}");
     let full = |line: &str| line.matches('\u{2588}').count();
     let rate = |line: &str| {
         let text = line.rsplit(' ').next().unwrap();
@@ -245,11 +243,8 @@ fn runs_of_one_spec_are_pooled() {
 
 /// Some windows of a run that were nine times as long as asked.
 fn stopped(mut run: RunRecord, is_stopped: impl Fn(&study::point::Point) -> bool) -> RunRecord {
-    for cell in run.contents.cells.iter_mut().filter(|cell| is_stopped(&cell.point)) {
-        if let Outcome::Done { figures } = &mut cell.outcome {
-            figures.seconds *= 9.0;
-        }
-    }
+    let stopped = figures(&mut run).filter(|(point, _)| is_stopped(point));
+    stopped.for_each(|(_, figures)| figures.seconds *= 9.0);
     run
 }
 
@@ -289,9 +284,7 @@ fn an_answer_stands_or_falls_with_its_windows() {
     assert_eq!(tone, Tone::Caution);
     assert!(text.ends_with("this difference is not confirmed: payload: PV / native."), "{text}");
     let mut broken = payload();
-    if let Outcome::Done { figures } = &mut broken.contents.cells[0].outcome {
-        figures.violations = 1;
-    }
+    figures(&mut broken).next().unwrap().1.violations = 1;
     assert_eq!(standing(&[broken]).0, Tone::Bad);
     let few = Fixture { policies: vec!["host"], vcpus: vec![4], rounds: 3, ..Fixture::default() };
     let (tone, text) = standing(&[run("few", &few)]);

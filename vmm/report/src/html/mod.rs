@@ -9,7 +9,7 @@ use study::findings::Study;
 
 use super::{
     document::Document,
-    figures::{Figure, Plot, RATIO, THROUGHPUT, svg},
+    figures::{Figure, Legend, MANY, Plot, RATIO, THROUGHPUT, svg},
 };
 use crate::{
     brief::Brief,
@@ -25,28 +25,12 @@ const STYLE: &str = include_str!("style.css");
 /// Tables with more lines than this are folded.
 const LONG: usize = 40;
 
-/// Figures with so many panels are shown as small multiples.
-const MANY: usize = 7;
-
-/// A figure with its plots drawn.
-struct Drawn {
-    id: String,
-    title: String,
-    note: String,
-    legend: Vec<(String, String)>,
-    /// The class of its panels: how many are side by side.
-    beside: &'static str,
-    panels: Vec<(String, Vec<String>)>,
-    command: String,
-}
-
 #[derive(Template)]
 #[template(path = "html/page.html")]
 struct Page {
     style: &'static str,
     ratios: Option<Table>,
-    bars: Option<Drawn>,
-    figures: Vec<Drawn>,
+    bars: Option<Figure>,
     document: Document,
 }
 
@@ -73,7 +57,7 @@ pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
         figures: figures.into_iter().filter_map(shown).collect(),
         ..document
     };
-    rendered(document, brief.table(), brief.figure().as_ref().map(drawn))
+    rendered(document, brief.table(), brief.figure())
 }
 
 /// The page of a report.
@@ -85,10 +69,9 @@ pub fn document_page(document: Document) -> askama::Result<String> {
 fn rendered(
     document: Document,
     ratios: Option<Table>,
-    bars: Option<Drawn>,
+    bars: Option<Figure>,
 ) -> askama::Result<String> {
-    let figures = document.figures.iter().map(drawn).collect();
-    let page = Page { style: STYLE, ratios, bars, figures, document };
+    let page = Page { style: STYLE, ratios, bars, document };
     Ok(shown::lines(&page.render()?).into_owned())
 }
 
@@ -105,29 +88,29 @@ impl Tone {
     }
 }
 
-fn drawn(figure: &Figure) -> Drawn {
-    let kind = match figure.panels.first().map(|panel| &panel.plot) {
-        Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| !row.ridge.is_empty()) => "plain",
-        Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| row.bar.is_some()) => "bar",
-        _ if figure.connects_marks() => "series",
-        _ => "mark",
-    };
-    let titles = figure.panels.iter().map(|panel| panel.title.clone());
-    Drawn {
-        id: figure.id.clone(),
-        title: figure.title.clone(),
-        note: figure.note.clone(),
-        legend: figure
-            .legend
-            .iter()
-            .map(|line| (svg::marker(line.style, kind), line.name.clone()))
-            .collect(),
-        beside: match figure.panels.len() {
-            MANY.. if figure.has_lines() => " many",
-            2.. if figure.has_lines() => " pairs",
+impl Figure {
+    /// The marker of a legend's entry.
+    fn key(&self, entry: &Legend) -> String {
+        let kind = match self.panels.first().map(|panel| &panel.plot) {
+            Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| !row.ridge.is_empty()) => "plain",
+            Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| row.bar.is_some()) => "bar",
+            _ if self.connects_marks() => "series",
+            _ => "mark",
+        };
+        svg::marker(entry.style, kind)
+    }
+
+    /// The class of its panels: how many are side by side.
+    fn beside(&self) -> &'static str {
+        match self.panels.len() {
+            MANY.. => " many",
+            2.. if self.has_lines() => " pairs",
             _ => "",
-        },
-        panels: titles.zip(svg::panels(figure)).collect(),
-        command: figure.command.clone(),
+        }
+    }
+
+    /// Its panels' titles and plots.
+    fn drawn(&self) -> Vec<(&str, Vec<String>)> {
+        svg::panels(self)
     }
 }

@@ -3,8 +3,7 @@
 use super::{answer::answer, sentences::Tone, tables, text, titles};
 use study::{
     findings::Study,
-    store::record::Outcome,
-    testing::{Fixture, record},
+    testing::{Fixture, figures, record, schedules},
 };
 
 fn answers(fixture: &Fixture) -> Vec<(Tone, String, String)> {
@@ -60,14 +59,10 @@ fn policies_on_the_axis_are_compared_and_their_preemptions_said() {
 fn waiters_further_back_are_counted_where_holders_are() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
     let mut set = |queued: u64| {
-        for cell in &mut run.contents.cells {
-            if let Outcome::Done { figures } = &mut cell.outcome
-                && let Some(schedule) = &mut figures.schedule
-            {
-                figures.seconds = 0.5;
-                (schedule.totals.lhp, schedule.totals.lwp) = (0, 0);
-                schedule.totals.queued = queued;
-            }
+        figures(&mut run).for_each(|(_, figures)| figures.seconds = 0.5);
+        for (_, schedule) in schedules(&mut run) {
+            (schedule.totals.lhp, schedule.totals.lwp) = (0, 0);
+            schedule.totals.queued = queued;
         }
         Study::new(std::slice::from_ref(&run))
     };
@@ -101,8 +96,6 @@ fn too_few_repetitions_and_broken_locks_answer_nothing() {
     let all = answers(&few);
     assert!(all.last().unwrap().2.starts_with("No difference can be significant"), "{all:?}");
     let mut run = record(&few);
-    if let Outcome::Done { figures } = &mut run.contents.cells[0].outcome {
-        figures.violations = 1;
-    }
+    figures(&mut run).next().unwrap().1.violations = 1;
     assert!(answer(&Study::new(&[run])).is_empty());
 }

@@ -4,8 +4,7 @@ use super::{answer::answer, diff as diff_words, regressions, sentences, tables, 
 use crate::{brief, document::Document};
 use study::{
     findings::{Axis, Diff, RunRecord, Study, compare::Outcome},
-    store::record::Outcome as Ended,
-    testing::{Fixture, record},
+    testing::{Fixture, figures, record},
 };
 
 /// Rates of two modes: those of ticketlocks are the middle one and a low one, those of the others the middle one, or
@@ -24,11 +23,9 @@ fn two_modes() -> RunRecord {
     let fixture =
         Fixture { rounds: 21, policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() };
     let mut run = record(&fixture);
-    for cell in &mut run.contents.cells {
-        let rate = rate(cell.point.lock.name(), cell.round);
-        if let Ended::Done { figures } = &mut cell.outcome {
-            figures.seconds = figures.all_operations() / rate;
-        }
+    let rounds: Vec<u32> = run.contents.cells.iter().map(|cell| cell.round).collect();
+    for ((point, figures), round) in figures(&mut run).zip(rounds) {
+        figures.seconds = figures.all_operations() / rate(point.lock.name(), round);
     }
     run
 }

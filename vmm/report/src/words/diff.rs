@@ -5,11 +5,11 @@ use super::{
         names,
         si::{ratio, si},
     },
-    tables::{Table, within},
+    tables::{self, Table, ratio_within},
 };
 use crate::words::{
     disturbed,
-    sentences::{self, Sentence, Tone},
+    sentences::{self, Sentence, Tone, clarity},
 };
 use base::{
     plural::{agree, count},
@@ -27,11 +27,8 @@ fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
 }
 
 fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
-    let size = |both: &Both| match both.ratio {
-        _ if both.is_contrary() => 0.0,
-        ratio => ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs()),
-    };
-    all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
+    let clarity = |both: &Both| clarity(both.ratio, both.is_contrary());
+    all.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
 }
 
 /// The findings of the comparison.
@@ -155,23 +152,14 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
     let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];
     let both = Table::new("both", "Points of both", note, &head);
     let line = |both: &Both| {
-        let dash = || "-".to_owned();
-        let outcome = match diff.outcome(both) {
-            Outcome::More if both.is_contrary() => "more (ranks)",
-            Outcome::Less if both.is_contrary() => "less (ranks)",
-            Outcome::More => "more",
-            Outcome::Less => "less",
-            Outcome::Unclear => "unclear",
-            Outcome::TooFew => "too few",
-            Outcome::Apart => "apart",
-        };
+        let [ratio, within] = ratio_within(both.ratio);
         vec![
             si(both.before.median.value),
             si(both.after.median.value),
-            both.ratio.map_or_else(dash, |estimate| ratio(estimate.value)),
-            both.ratio.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            ratio,
+            within,
             sentences::bare_p(both.verdict.adjusted),
-            outcome.to_owned(),
+            tables::outcome(diff.outcome(both), both.is_contrary()).to_owned(),
         ]
     };
     let both = both.by_facets(&diff.before, diff.both.iter().map(|both| (&both.point, line(both))));

@@ -92,21 +92,15 @@ mod tests {
     };
     use study::{
         findings::{Diff, RunRecord},
-        store::record::Outcome,
-        testing::{Fixture, record},
+        testing::{Fixture, figures, record},
     };
 
     /// A run in which something stopped two windows of one point.
     fn stopped() -> RunRecord {
         let mut run = record(&Fixture::default());
-        let cells = run.contents.cells.iter_mut();
-        let chosen = cells
-            .filter(|cell| cell.point.policy.name() == "rr" && cell.point.vcpus.get() == 4)
-            .filter_map(|cell| match &mut cell.outcome {
-                Outcome::Done { figures } => Some(figures),
-                _ => None,
-            });
-        chosen.take(2).for_each(|figures| figures.seconds *= 9.0);
+        let chosen = figures(&mut run)
+            .filter(|(point, _)| point.policy.name() == "rr" && point.vcpus.get() == 4);
+        chosen.take(2).for_each(|(_, figures)| figures.seconds *= 9.0);
         run
     }
 

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::{
     super::si::{ratio, si},
-    tables::{Table, within},
+    tables::{Table, dash, ratio_within},
 };
 use crate::words::sentences;
 use locks::Seed;
@@ -74,10 +74,8 @@ fn rows(published: &published::Table) -> Table {
     for row in &published.rows {
         let mut cells = vec![row.id.clone()];
         if has_figures {
-            let dash = || ["-".to_owned(), "-".to_owned()];
-            cells.extend(
-                figures(row).map_or_else(dash, |both| both.map(|figure| figure.to_string())),
-            );
+            let figures = figures(row).map(|both| both.map(|figure| figure.to_string()));
+            cells.extend(figures.unwrap_or_else(|| [dash(), dash()]));
         }
         cells.push(match published.claim(row) {
             Claim::Ratio(value) => gain(value),
@@ -108,12 +106,11 @@ fn ours(study: &Study, seed: Seed) -> Option<Table> {
     table.by_facet(study, |point| {
         let rate = point.rate.filter(|_| point.point.lock.seed() == seed)?;
         let found = baseline(study, point);
-        let over = found.and_then(|comparison| comparison.ratio);
-        let dash = || "-".to_owned();
+        let [over, within] = ratio_within(found.and_then(|comparison| comparison.ratio));
         let mut cells = vec![
             si(rate.median.value),
-            over.map_or_else(dash, |estimate| ratio(estimate.value)),
-            over.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            over,
+            within,
             found.map_or_else(dash, |comparison| sentences::bare_p(comparison.verdict.adjusted)),
         ];
         if at_ratios {

@@ -60,21 +60,17 @@ mod tests {
     use super::*;
     use crate::words::tables::TableLine;
     use study::{
-        store::record::Outcome,
-        testing::{Fixture, record},
+        testing::{Fixture, record, schedules},
         timings::Timings,
     };
 
     #[test]
     fn extensions_are_in_the_table_and_below_the_rows() {
         let mut run = record(&Fixture { policies: vec!["rr", "extend"], ..Fixture::default() });
-        for cell in &mut run.contents.cells {
-            if let Outcome::Done { figures } = &mut cell.outcome
-                && let Some(schedule) = &mut figures.schedule
-                && cell.point.policy.name() == "extend"
-            {
-                schedule.extensions =
-                    Some(ExtensionCounts { granted: 1000, in_time: 995, overrun: 5 });
+        for (point, schedule) in schedules(&mut run) {
+            if point.policy.name() == "extend" {
+                let counts = ExtensionCounts { granted: 1000, in_time: 995, overrun: 5 };
+                schedule.extensions = Some(counts);
                 schedule.extension_needed = Timings::from_pairs([(350, 995), (6_000, 5)]);
             }
         }

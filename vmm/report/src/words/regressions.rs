@@ -2,14 +2,14 @@
 
 use super::{
     sentences,
-    tables::{Table, within},
+    tables::{Table, dash, ratio_within},
 };
-use crate::{names, si::ratio};
+use crate::{lists::grouped, names, si::ratio};
 use base::{plural::count, shown};
 use study::{
     findings::{
         Diff,
-        diff::{Gap, Regression},
+        diff::{Both, Gap, Regression},
     },
     point::Point,
 };
@@ -20,9 +20,7 @@ pub fn lines(diff: &Diff) -> Vec<String> {
     let line = |regression: &Regression<'_>| match regression {
         Regression::Less(both) => {
             let p = sentences::p(both.verdict.adjusted);
-            let figure = both.ratio.map_or_else(|| ratio(0.0), |estimate| ratio(estimate.value));
-            let interval =
-                both.ratio.map_or_else(|| "-".to_owned(), |estimate| within(&estimate, ratio));
+            let [figure, interval] = figures(both);
             let ranks = sentences::by_ranks(both.is_contrary());
             format!("{figure} ({interval}), p {p}{ranks}: {}", name(&both.point))
         }
@@ -38,13 +36,17 @@ pub fn lines(diff: &Diff) -> Vec<String> {
     all.iter().map(|regression| shown::line(&line(regression)).into_owned()).collect()
 }
 
+/// The ratio of a point that gives less, and its interval; without a ratio it gives nothing.
+fn figures(both: &Both) -> [String; 2] {
+    let [figure, interval] = ratio_within(both.ratio);
+    [if both.ratio.is_none() { ratio(0.0) } else { figure }, interval]
+}
+
 /// The regressions as a table.
 pub fn table(diff: &Diff) -> Option<Table> {
-    let dash = || "-".to_owned();
     let line = |regression: &Regression<'_>| match regression {
         Regression::Less(both) => {
-            let figure = both.ratio.map_or_else(|| ratio(0.0), |estimate| ratio(estimate.value));
-            let interval = both.ratio.map_or_else(dash, |estimate| within(&estimate, ratio));
+            let [figure, interval] = figures(both);
             let mark = if both.is_contrary() { " (ranks)" } else { "" };
             vec![figure + mark, interval, sentences::bare_p(both.verdict.adjusted)]
         }
@@ -62,13 +64,7 @@ pub fn table(diff: &Diff) -> Option<Table> {
 /// The points of either run that cannot be judged, in one line; None if all can.
 pub fn not_judged(diff: &Diff) -> Option<String> {
     let gaps = diff.gaps();
-    let mut reasons: Vec<(Gap, Vec<&Point>)> = Vec::new();
-    for (point, gap) in &gaps {
-        match reasons.iter_mut().find(|(reason, _)| reason == gap) {
-            Some((_, points)) => points.push(point),
-            None => reasons.push((*gap, vec![point])),
-        }
-    }
+    let reasons = grouped(gaps.iter().map(|(point, gap)| (*gap, *point)));
     let reason = |(gap, points): &(Gap, Vec<&Point>)| {
         let study = if *gap == Gap::First { &diff.after } else { &diff.before };
         format!("{}: {}", cause(*gap), names::some(study, points.iter().copied()))

@@ -7,8 +7,8 @@ use super::{
     text::{MAIL, hanging},
     when,
 };
-use crate::names;
-use base::{plural::count, units::CpuList};
+use crate::{lists::unique, names};
+use base::{plural::count, shown::quoted, units::CpuList};
 use study::{
     findings::{Axis, RunFacts, Study},
     host::{FileFacts, HostFacts},
@@ -18,6 +18,49 @@ use study::{
 
 /// The most guests that are described one by one.
 const MOST_GUESTS: usize = 3;
+
+/// What stands for the host of a simulation.
+const SIMULATED: &str = "SIMULATED: nothing was measured on the host";
+
+/// The most lines of the setup below an answer, the last one about the report included.
+const MOST_BRIEF: usize = 8;
+
+/// The setup below an answer: as much of it as has room, then the command that shows the rest.
+pub fn brief(study: &Study) -> String {
+    let mut lines = SetupLines::default();
+    for run in &study.runs {
+        let host = run.sessions.first().map(|session| short_machine(&session.host));
+        let is_simulated = spec::is_simulated(&run.run.spec);
+        let host = if is_simulated { Some(SIMULATED.to_owned()) } else { host };
+        lines.add("machine", &host.unwrap_or_default());
+    }
+    schedules(study, &mut lines);
+    faults(study, &mut lines);
+    let (seconds, repetitions) = windows(study);
+    lines.add("windows", &format!("{seconds}; repetitions of each point: {repetitions}"));
+    guests(study, &mut lines);
+    let all: Vec<&str> = lines.text.lines().collect();
+    let (kept, end) =
+        if all.len() < MOST_BRIEF { (all.len(), "") } else { (MOST_BRIEF - 2, "         ...\n") };
+    let kept: String = all[..kept].iter().map(|line| format!("{line}\n")).collect();
+    let sources = study.runs.iter().map(|run| &run.source).filter(|source| !source.is_empty());
+    let sources: Vec<String> = sources.map(|source| quoted(source)).collect();
+    let rest = if sources.is_empty() {
+        "with --dir DIR, `pvticket report DIR` has the rest".to_owned()
+    } else {
+        format!("`pvticket report {}` has the rest", sources.join(" "))
+    };
+    kept + end + &hanging("report   ", &rest, MAIL)
+}
+
+/// CPU, KVM and Linux of a host.
+fn short_machine(host: &HostFacts) -> String {
+    let HostFacts { cpu, cpu_count, kvm, kernel, .. } = host;
+    let cpus = cpu_count.map(|cpus| count(cpus, "CPU").to_string());
+    let kvm = (!kvm.is_empty()).then(|| format!("{kvm} KVM"));
+    let kernel = (!kernel.is_empty()).then(|| format!("Linux {kernel}"));
+    joined([Some(cpu.clone()), cpus, kvm, kernel], ", ")
+}
 
 /// The setup of a study, a line for each part of it.
 pub fn described(study: &Study) -> String {
@@ -34,7 +77,12 @@ pub fn described(study: &Study) -> String {
     schedules(study, &mut lines);
     faults(study, &mut lines);
     seeds(study, &mut lines);
-    windows(study, &mut lines);
+    let (seconds, repetitions) = windows(study);
+    let text = format!(
+        "{seconds}, fresh machines each time; repetitions of each point: {repetitions}, \
+         neighbours in alternating order"
+    );
+    lines.add("windows", &text);
     lines.text
 }
 
@@ -64,7 +112,7 @@ fn joined<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
 
 fn hosts(run: &RunFacts, lines: &mut SetupLines) {
     if spec::is_simulated(&run.run.spec) {
-        lines.add("machine", "SIMULATED: nothing was measured on the host below");
+        lines.add("machine", &format!("{SIMULATED} below"));
     }
     for part in [machine, kernel] {
         for session in &run.sessions {
@@ -132,13 +180,7 @@ fn emulated(study: &Study, lines: &mut SetupLines) {
 }
 
 fn guests(study: &Study, lines: &mut SetupLines) {
-    let mut all: Vec<String> = Vec::new();
-    for point in &study.points {
-        let guest = guest(&point.point);
-        if !all.contains(&guest) {
-            all.push(guest);
-        }
-    }
+    let all = unique(study.points.iter().map(|point| guest(&point.point)));
     for guest in all.iter().take(MOST_GUESTS) {
         lines.add("guest", guest);
     }
@@ -171,28 +213,20 @@ fn of_run(run: &RunFacts, lines: &mut SetupLines) {
 fn axes(study: &Study, lines: &mut SetupLines) {
     for axis in &study.varying {
         let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
-        let mut values: Vec<String> = Vec::new();
-        for value in study.points.iter().map(|point| axis.value(&point.point)) {
-            if !values.contains(&value) {
-                values.push(value);
-            }
-        }
+        let values = unique(study.points.iter().map(|point| axis.value(&point.point)));
         lines.add("axes", &format!("{key}: {}", values.join(", ")));
     }
 }
 
 fn schedules(study: &Study, lines: &mut SetupLines) {
-    let mut all: Vec<String> = Vec::new();
-    for point in study.points.iter().map(|point| &point.point) {
-        let name = if point.policy.is_host() {
+    let schedule = |point: &Point| {
+        if point.policy.is_host() {
             "host (the host's scheduler)".to_owned()
         } else {
             format!("{}, slices of {}", point.schedule_name(), point.slice)
-        };
-        if !all.contains(&name) {
-            all.push(name);
         }
-    }
+    };
+    let all = unique(study.points.iter().map(|point| schedule(&point.point)));
     lines.add("policy", &all.join("; "));
     for run in &study.runs {
         let cpus = CpuList::ranges(&run.run.cpus);
@@ -227,13 +261,9 @@ fn seeds(study: &Study, lines: &mut SetupLines) {
     lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
 }
 
-fn windows(study: &Study, lines: &mut SetupLines) {
-    let mut seconds: Vec<f64> = Vec::new();
-    for span in study.points.iter().map(|point| point.point.duration.as_secs_f64()) {
-        if !seconds.contains(&span) {
-            seconds.push(span);
-        }
-    }
+/// The windows' lengths, and the repetitions of each point.
+fn windows(study: &Study) -> (String, String) {
+    let seconds = unique(study.points.iter().map(|point| point.point.duration.as_secs_f64()));
     let seconds: Vec<String> = seconds.iter().map(f64::to_string).collect();
     let warm_up = study.runs.first().and_then(|run| spec::method_of(&run.run.spec));
     let warm_up = warm_up
@@ -242,12 +272,7 @@ fn windows(study: &Study, lines: &mut SetupLines) {
     let counts = || study.points.iter().map(|point| point.repetitions.len());
     let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
     let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
-    let windows = names::listed(&seconds);
-    let text = format!(
-        "{windows} s{warm_up}, fresh machines each time; repetitions of each point: {counts}, \
-         neighbours in alternating order"
-    );
-    lines.add("windows", &text);
+    (format!("{} s{warm_up}", names::listed(&seconds)), counts)
 }
 
 /// The guest and its work, in words.

@@ -1,5 +1,6 @@
 //! Marks on simulated results: the machine file that was used, and how far that file is validated.
 
+use crate::lists::unique;
 use study::{
     findings::Study,
     point::Point,
@@ -9,24 +10,14 @@ use study::{
 /// The mark of every figure and table: `simulated NAME`, with the machines of all simulated points; `None` if all
 /// points were measured.
 pub fn simulated(study: &Study) -> Option<String> {
-    let mut machines: Vec<&str> = Vec::new();
-    for point in study.points.iter().map(|study| study.point.machine.as_str()) {
-        if !point.is_empty() && !machines.contains(&point) {
-            machines.push(point);
-        }
-    }
+    let machines = study.points.iter().map(|study| study.point.machine.as_str());
+    let machines = unique(machines.filter(|machine| !machine.is_empty()));
     (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
 }
 
 /// The machine files of a study, each once.
 pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
-    let mut files: Vec<&MachineFile> = Vec::new();
-    for file in study.runs.iter().flat_map(|run| &run.run.machines) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
+    unique(study.runs.iter().flat_map(|run| &run.run.machines))
 }
 
 /// Which validation a machine file has passed.
@@ -60,16 +51,9 @@ pub fn frozen(study: &Study) -> Option<String> {
     let files = machine_files(study);
     let file_of = |point: &Point| files.iter().find(|file| file.name == point.machine);
     let is_it = |point: &&Point| file_of(point).is_some_and(|file| is_frozen(point, file));
-    let (mut locks, mut machines) = (Vec::new(), Vec::new());
-    for point in study.points.iter().map(|study| &study.point).filter(is_it) {
-        let add = |all: &mut Vec<_>, name| {
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        };
-        add(&mut locks, point.lock.name());
-        add(&mut machines, point.machine.as_str());
-    }
+    let points = || study.points.iter().map(|study| &study.point).filter(is_it);
+    let locks = unique(points().map(|point| point.lock.name()));
+    let machines = unique(points().map(|point| point.machine.as_str()));
     (!locks.is_empty()).then(|| {
         format!(
             "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the order of the start: machine \

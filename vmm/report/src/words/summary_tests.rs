@@ -9,7 +9,7 @@ use study::{
     findings::Study,
     point::GuestKind,
     store::record::{MachineFile, MachineOrigin, Outcome as Ended},
-    testing::{Fixture, record},
+    testing::{Fixture, figures, record, schedules},
     timings::Timings,
 };
 
@@ -28,11 +28,9 @@ fn plain() -> Fixture {
 #[test]
 fn switches_are_counted_and_timed() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..plain() });
-    for cell in &mut run.contents.cells {
-        cell.point.workload = "switch".into();
-        if let Ended::Done { figures } = &mut cell.outcome {
-            figures.latencies = Some(Timings::from_pairs([(1_500, 0), (2_000, 98), (40_000, 2)]));
-        }
+    run.contents.cells.iter_mut().for_each(|cell| cell.point.workload = "switch".into());
+    for (_, figures) in figures(&mut run) {
+        figures.latencies = Some(Timings::from_pairs([(1_500, 0), (2_000, 98), (40_000, 2)]));
     }
     let text = render(&Study::new(&[run]));
     assert!(text.contains(" switches/s "), "{text}");
@@ -46,12 +44,9 @@ fn switches_are_counted_and_timed() {
 #[test]
 fn wasted_is_a_share_of_the_time_of_the_slots() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..plain() });
-    for cell in &mut run.contents.cells {
-        if let Ended::Done { figures } = &mut cell.outcome
-            && let Some(schedule) = &mut figures.schedule
-        {
-            schedule.totals.wasted_spin_ns = (schedule.seconds * 0.5e9) as u64;
-        }
+    for (_, figures) in figures(&mut run) {
+        let Some(schedule) = &mut figures.schedule else { continue };
+        schedule.totals.wasted_spin_ns = (schedule.seconds * 0.5e9) as u64;
     }
     let text = render(&Study::new(&[run]));
     assert_eq!(text.matches(" 25.0 % 0.500 ").count(), 2, "{text}");
@@ -143,12 +138,8 @@ fn a_machine_file_comes_with_its_validation() {
 #[test]
 fn a_baseline_that_did_nothing_has_no_ratio() {
     let mut run = record(&plain());
-    for cell in &mut run.contents.cells {
-        if let Ended::Done { figures } = &mut cell.outcome
-            && cell.point.lock.name() == "ticket"
-        {
-            figures.operations = vec![0, 0];
-        }
+    for (_, figures) in figures(&mut run).filter(|(point, _)| point.lock.name() == "ticket") {
+        figures.operations = vec![0, 0];
     }
     let text = render(&Study::new(&[run]));
     assert!(text.contains("pv-ticket does what ticket does not do at all at 2x (p "), "{text}");
@@ -158,9 +149,8 @@ fn a_baseline_that_did_nothing_has_no_ratio() {
 #[test]
 fn broken_exclusion_and_missing_runs_are_loud() {
     let mut run = record(&plain());
-    if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
-        (figures.violations, figures.disorder) = (3, 1);
-    }
+    let first = figures(&mut run).next().unwrap().1;
+    (first.violations, first.disorder) = (3, 1);
     run.contents.cells.pop();
     let text = render(&Study::new(&[run]));
     assert!(text.contains("BROKEN: mutual exclusion failed 3 times;"), "{text}");
@@ -172,12 +162,8 @@ fn broken_exclusion_and_missing_runs_are_loud() {
 #[test]
 fn a_policy_that_met_no_target_says_so() {
     let mut run = record(&Fixture { policies: vec!["rr"], ..plain() });
-    for cell in &mut run.contents.cells {
-        if let Ended::Done { figures } = &mut cell.outcome
-            && let Some(schedule) = &mut figures.schedule
-        {
-            schedule.hits = Some(Hits { hits: 0, misses: 100, guesses: 0 });
-        }
+    for (_, schedule) in schedules(&mut run) {
+        schedule.hits = Some(Hits { hits: 0, misses: 100, guesses: 0 });
     }
     let text = render(&Study::new(&[run]));
     let note = " -- ticket at 1x no preemption: 800 looks for a target found none ";
@@ -187,15 +173,13 @@ fn a_policy_that_met_no_target_says_so() {
 #[test]
 fn notes_stand_below_the_rows() {
     let mut run = record(&Fixture { policies: vec!["rr"], ..plain() });
-    for cell in &mut run.contents.cells {
-        if let Ended::Done { figures } = &mut cell.outcome {
-            figures.long_waits = Some(1500);
-            figures.faults = Some(Default::default());
-            if let Some(schedule) = &mut figures.schedule {
-                schedule.hits = Some(Hits { hits: 9, misses: 91, guesses: 0 });
-                schedule.totals.entering = 5;
-            }
-        }
+    for (_, figures) in figures(&mut run) {
+        figures.long_waits = Some(1500);
+        figures.faults = Some(Default::default());
+    }
+    for (_, schedule) in schedules(&mut run) {
+        schedule.hits = Some(Hits { hits: 9, misses: 91, guesses: 0 });
+        schedule.totals.entering = 5;
     }
     let text = render(&Study::new(&[run]));
     for part in [

@@ -61,6 +61,14 @@ impl Table {
         self.lines.push(TableLine::Cells(cells.into_iter().collect()));
     }
 
+    /// The rows without the headings.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Vec<String>> {
+        self.lines.iter().filter_map(|line| match line {
+            TableLine::Cells(cells) => Some(cells),
+            TableLine::Heading(_) => None,
+        })
+    }
+
     /// The table with each of its texts in one line.
     pub(super) fn in_lines(&self) -> Self {
         let mut table = self.clone();
@@ -76,12 +84,8 @@ impl Table {
 
     /// The table without columns of figures that no row has.
     pub(super) fn without_empty_columns(self) -> Self {
-        let has_figures = |ix: usize| {
-            self.lines.iter().any(|line| match line {
-                TableLine::Cells(cells) => cells.get(ix).is_some_and(|cell| cell != "-"),
-                TableLine::Heading(_) => false,
-            })
-        };
+        let has_figures =
+            |ix: usize| self.rows().any(|cells| cells.get(ix).is_some_and(|cell| cell != "-"));
         let columns = 0..self.head.len();
         let kept: Vec<usize> =
             columns.filter(|ix| *ix < self.figures_from || has_figures(*ix)).collect();
@@ -164,6 +168,25 @@ pub(super) fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
         .map_or_else(dash, |interval| format!("{} .. {}", show(interval.low), show(interval.high)))
 }
 
+/// A ratio and its interval.
+pub(super) fn ratio_within(estimate: Option<Estimate>) -> [String; 2] {
+    let value = estimate.map_or_else(dash, |estimate| ratio(estimate.value));
+    [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
+}
+
+/// The outcome of a test in a word or two.
+pub(super) const fn outcome(outcome: Outcome, is_contrary: bool) -> &'static str {
+    match (outcome, is_contrary) {
+        (Outcome::More, true) => "more (ranks)",
+        (Outcome::Less, true) => "less (ranks)",
+        (Outcome::More, false) => "more",
+        (Outcome::Less, false) => "less",
+        (Outcome::Unclear, _) => "unclear",
+        (Outcome::TooFew, _) => "too few",
+        (Outcome::Apart, _) => "apart",
+    }
+}
+
 /// All tables that have lines.
 pub fn all(study: &Study) -> Vec<Table> {
     let all = [
@@ -228,22 +251,10 @@ fn comparisons(study: &Study) -> Option<Table> {
                 table.lines.push(TableLine::Heading(format!("{subject} / {against}{around}")));
             }
             let at = || names::at(study, &[&study.points[comparison.subject].point]);
-            let show = |estimate: &Option<Estimate>| {
-                let value = estimate.map_or_else(dash, |estimate| ratio(estimate.value));
-                [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
-            };
-            let [by_medians, medians_within] = show(&comparison.ratio);
-            let [by_pairs, pairs_within] = show(&comparison.paired);
+            let [by_medians, medians_within] = ratio_within(comparison.ratio);
+            let [by_pairs, pairs_within] = ratio_within(comparison.paired);
             let p = sentences::bare_p;
-            let outcome = match comparison.outcome() {
-                Outcome::More if comparison.is_contrary() => "more (ranks)",
-                Outcome::Less if comparison.is_contrary() => "less (ranks)",
-                Outcome::More => "more",
-                Outcome::Less => "less",
-                Outcome::Unclear => "unclear",
-                Outcome::TooFew => "too few",
-                Outcome::Apart => "apart",
-            };
+            let outcome = outcome(comparison.outcome(), comparison.is_contrary());
             table.cells([
                 if is_along_x { subject } else { at() },
                 by_medians,

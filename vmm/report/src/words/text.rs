@@ -1,7 +1,11 @@
 //! A report as text, for a terminal or a mail.
 
-use super::tables::{Table, TableLine};
+use super::{
+    sentences::Sentence,
+    tables::{Table, TableLine},
+};
 use crate::{
+    columns::Columns,
     document::Document,
     figures::{
         Figure,
@@ -17,72 +21,88 @@ pub const NARROWEST: usize = 80;
 const WIDEST: usize = 120;
 /// Columns of a line of a mail, which may be quoted a few times before it is wrapped.
 pub(super) const MAIL: usize = 72;
+/// Before each line of a table.
+const INDENT: &str = "  ";
 
 /// A form of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
     width: usize,
-    has_setup: bool,
+    parts: Parts,
+}
+
+/// The parts of a report that a form has besides sentences and tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    /// Figures, published tables and hosts.
+    Whole,
+    /// The setup, first.
+    SetupFirst,
+    /// The setup, last; findings are below the tables.
+    SetupLast,
 }
 
 impl Form {
     /// At most 72 columns, the setup first, then tables: no figures, and no line is longer.
-    pub const MAIL: Self = Self { width: MAIL, has_setup: true };
+    pub const MAIL: Self = Self { width: MAIL, parts: Parts::SetupFirst };
 
-    /// As [`Self::MAIL`], for a terminal of this width.
+    /// The answer and its tables first, then the setup, for a terminal of this width.
     pub fn summary(columns: usize) -> Self {
-        Self { width: columns.clamp(NARROWEST, WIDEST), has_setup: true }
+        Self { parts: Parts::SetupLast, ..Self::terminal(columns) }
     }
 
     /// For a terminal of this width.
     pub fn terminal(columns: usize) -> Self {
-        Self { width: columns.clamp(NARROWEST, WIDEST), has_setup: false }
+        Self { width: columns.clamp(NARROWEST, WIDEST), parts: Parts::Whole }
     }
 }
 
 /// The whole report.
 pub fn render(document: &Document, form: Form) -> String {
-    let Form { width, has_setup } = form;
-    let paragraph = |text: &str, indent: &str| wrapped(&shown::line(text), width, indent);
+    let Form { width, parts } = form;
+    let is_whole = parts == Parts::Whole;
+    let paragraph = |text: &String| wrapped(&shown::line(text), width, "");
+    let item = |text: &str| hanging("* ", text, width);
+    let items =
+        |all: &[Sentence]| all.iter().map(|sentence| item(&sentence.text)).collect::<String>();
+    let tables = |all: &[Table]| all.iter().map(|one| below(one, width)).collect::<String>();
     let mut text = String::new();
-    if !has_setup {
-        text += &document.runs.iter().map(|run| paragraph(run, "")).collect::<String>();
+    if is_whole {
+        text.extend(document.runs.iter().map(paragraph));
     }
-    text += &document.questions.iter().map(|text| paragraph(text, "")).collect::<String>();
-    text.push('\n');
-    if has_setup && !document.setup.is_empty() {
-        text += &format!("{}\n", document.setup);
-    }
-    for sentence in &document.warnings {
-        text += &hanging("* ", &sentence.text, width);
-    }
-    for sentence in &document.answer {
-        text += &paragraph(&sentence.text, "");
-    }
-    text += &document.leagues.iter().map(|one| below(one, width)).collect::<String>();
-    if !document.leagues.is_empty() || !document.answer.is_empty() {
+    text.extend(document.questions.iter().map(paragraph));
+    if parts != Parts::SetupLast {
         text.push('\n');
     }
-    for sentence in &document.findings {
-        text += &hanging("* ", &sentence.text, width);
+    if parts == Parts::SetupFirst && !document.setup.is_empty() {
+        text += &format!("{}\n", document.setup);
     }
-    if !has_setup {
-        text += &figures(&document.figures, width);
-        for map in &document.heat_maps {
-            text += &below(&map.table(), width);
+    text += &items(&document.warnings);
+    text.extend(document.answer.iter().map(|sentence| paragraph(&sentence.text)));
+    text += &tables(&document.leagues);
+    let findings = items(&document.findings);
+    if parts == Parts::SetupLast {
+        text += &tables(&document.tables);
+        text += &format!("\n{findings}\n{}", document.setup);
+    } else {
+        if !document.leagues.is_empty() || !document.answer.is_empty() {
+            text.push('\n');
         }
+        text += &findings;
+        if is_whole {
+            text += &figures(&document.figures, width);
+            text.extend(document.heat_maps.iter().map(|map| below(&map.table(), width)));
+        }
+        text += &tables(&document.tables);
     }
-    text += &document.tables.iter().map(|one| below(one, width)).collect::<String>();
-    if !has_setup {
+    if is_whole {
         text += &published(document, width);
     }
     if !document.method.is_empty() {
         text += "\nMethod\n";
     }
-    for sentence in &document.method {
-        text += &hanging("* ", sentence, width);
-    }
-    if !has_setup {
+    text.extend(document.method.iter().map(|sentence| item(sentence)));
+    if is_whole {
         for host in &document.hosts {
             let title = format!("Host, {}", host.title);
             text += &below(&Table { title, ..host.clone() }, width);
@@ -90,11 +110,11 @@ pub fn render(document: &Document, form: Form) -> String {
     }
     if let Some((purpose, command)) = document.commands.last() {
         let command = shown::line(command);
-        let command = if has_setup { in_lines(&command, width) } else { format!("  {command}\n") };
+        let command = if is_whole { format!("  {command}\n") } else { in_lines(&command, width) };
         text += &format!("\n{purpose}:\n{command}");
     }
     let text = plain(&shown::lines(&text));
-    if has_setup { cut(&text, width) } else { text }
+    if is_whole { text } else { cut(&text, width) }
 }
 
 fn published(document: &Document, width: usize) -> String {
@@ -147,7 +167,7 @@ pub fn table(table: &Table, width: usize) -> String {
     let mut text =
         format!("{}{}", wrapped(&table.title, width, ""), wrapped(&table.note, width, "  "));
     loop {
-        let fits = |count: &usize| layout(&part(&left[..*count]), width).is_some();
+        let fits = |count: &usize| gap(&part(&left[..*count]), width).is_some();
         let count = (1..=left.len()).rev().find(fits).unwrap_or(left.len());
         let rest = left.split_off(count);
         text += &rows(&part(&left), width);
@@ -158,57 +178,37 @@ pub fn table(table: &Table, width: usize) -> String {
     }
 }
 
-/// Columns of a table, and the space between them.
-struct ColumnLayout {
-    widths: Vec<usize>,
-    gap: usize,
+/// The gap with which all columns fit into `width`.
+fn gap(table: &Table, width: usize) -> Option<u16> {
+    let columns = columns(table);
+    [2, 1].into_iter().find(|gap| INDENT.len() + columns.width(*gap) <= width)
 }
 
-/// The layout that fits, with narrower gaps if it has to.
-fn layout(table: &Table, width: usize) -> Option<ColumnLayout> {
-    let widths = widths(table);
-    let needs = |gap: usize| 2 + widths.iter().sum::<usize>() + gap * (widths.len() - 1);
-    let gap = [2, 1].into_iter().find(|gap| needs(*gap) <= width)?;
-    Some(ColumnLayout { widths, gap })
-}
-
-/// The width of each column.
-fn widths(table: &Table) -> Vec<usize> {
-    let rows = table.lines.iter().filter_map(|line| match line {
-        TableLine::Cells(cells) => Some(cells),
-        TableLine::Heading(_) => None,
-    });
-    let all: Vec<&Vec<String>> = rows.chain([&table.head]).collect();
-    let widest = |ix: usize| {
-        all.iter().filter_map(|row| row.get(ix)).map(|cell: &String| cell.chars().count()).max()
-    };
-    (0..table.head.len()).map(|ix| widest(ix).unwrap_or(0)).collect()
+/// The head and the rows.
+fn columns(table: &Table) -> Columns {
+    let mut columns = Columns::new(table.figures_from..usize::MAX);
+    [&table.head].into_iter().chain(table.rows()).for_each(|cells| columns.row(cells));
+    columns
 }
 
 fn rows(table: &Table, width: usize) -> String {
-    let layout = layout(table, width);
-    let line = |cells: &[String]| match &layout {
-        Some(layout) => in_columns(cells, layout, table.figures_from),
-        None => one_below_another(cells, width),
+    let all = [&table.head].into_iter().chain(table.rows());
+    let lines: Vec<String> = match gap(table, width) {
+        Some(gap) => {
+            columns(table).lines(gap).iter().map(|line| format!("{INDENT}{line}\n")).collect()
+        }
+        None => all.map(|cells| one_below_another(cells, width)).collect(),
     };
+    let mut lines = lines.into_iter();
     // The only column of a table says itself what it is.
-    let mut text = if table.head.len() > 1 { line(&table.head) } else { String::new() };
-    for row in &table.lines {
-        text += &match row {
-            TableLine::Heading(title) => format!("  -- {title}\n"),
-            TableLine::Cells(cells) => line(cells),
+    let mut text = lines.next().filter(|_| table.head.len() > 1).unwrap_or_default();
+    for line in &table.lines {
+        text += &match line {
+            TableLine::Heading(title) => format!("{INDENT}-- {title}\n"),
+            TableLine::Cells(_) => lines.next().unwrap_or_default(),
         };
     }
     text
-}
-
-fn in_columns(cells: &[String], layout: &ColumnLayout, figures_from: usize) -> String {
-    let gap = " ".repeat(layout.gap);
-    let padded = |(ix, (cell, width)): (usize, (&String, &usize))| {
-        if ix >= figures_from { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-    };
-    let cells: Vec<String> = cells.iter().zip(&layout.widths).enumerate().map(padded).collect();
-    format!("  {}\n", cells.join(&gap).trim_end())
 }
 
 /// A line that is too long: its last text is below the others.

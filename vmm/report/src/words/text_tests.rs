@@ -5,7 +5,7 @@ use crate::words::regressions::{self, not_judged};
 use study::{
     findings::{Diff, RunRecord, Study, diff::Regression},
     store::record::Outcome,
-    testing::{Fixture, record},
+    testing::{Fixture, record, schedules},
 };
 
 fn study_of(fixture: &Fixture) -> Study {
@@ -235,14 +235,10 @@ fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
 fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
     let mut texts = |replayed| {
-        for cell in &mut run.contents.cells {
-            if let Outcome::Done { figures } = &mut cell.outcome
-                && let Some(schedule) = &mut figures.schedule
-            {
-                let divergence =
-                    sched::policy::Divergence { recorded: 100, replayed, ..Default::default() };
-                schedule.divergence = Some(divergence);
-            }
+        for (_, schedule) in schedules(&mut run) {
+            let divergence =
+                sched::policy::Divergence { recorded: 100, replayed, ..Default::default() };
+            schedule.divergence = Some(divergence);
         }
         let run = run.clone();
         let found = Study::new(std::slice::from_ref(&run));

@@ -74,10 +74,10 @@ impl CachePart {
         help.map(|help| help.to_string()).unwrap_or_default()
     }
 
-    /// The part's line of the list.
-    pub(super) fn line(self) -> String {
+    /// The part's row of the list.
+    pub(super) fn row(self) -> [String; 3] {
         let state = if self.check().is_ok() { "there" } else { "not there" };
-        format!("{:<17} {state:<10} {}\n", self.name(), self.what())
+        [self.name(), state.to_owned(), self.what()]
     }
 
     /// The guest kernel that it is, if it is one.

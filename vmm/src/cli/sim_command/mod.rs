@@ -8,7 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::print;
 use calibrate::CalibrateArgs;
 use experiments::{reproduce::rung4, rung2};
-use lab::cell::simulated;
+use lab::{self, cell::simulated};
+use report::columns::Columns;
 
 /// Everything about the simulator of machines with many CPUs (see vmm/sim/README.md).
 #[derive(Debug, Args)]
@@ -65,15 +66,17 @@ pub fn run(args: &SimArgs) -> anyhow::Result<u8> {
 
 /// The machines that come with pvticket, and this host if it was measured.
 fn machines() {
+    let mut columns = Columns::new(0..0);
     let shipped = sim::machine::SHIPPED.iter().map(|(name, _)| *name);
     for name in shipped.chain([lab::calibrate::NAME]) {
         if let Ok(machine) = simulated::machine(name) {
             let (assumed, all) = machine.assumed();
-            let about = &machine.about;
-            print(&format!("{name:<14} {about}; {assumed} of {} assumed\n", count(all, "cost")));
+            let costs = format!("{assumed} of {} assumed", count(all, "cost"));
+            columns.row([name, &format!("{}; {costs}", machine.about)]);
             for doubt in &machine.doubts {
-                print(&format!("{:<14} DOUBTED: {doubt}\n", ""));
+                columns.row(["", &format!("DOUBTED: {doubt}")]);
             }
         }
     }
+    print(&columns.text(1));
 }
