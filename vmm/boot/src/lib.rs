@@ -26,8 +26,6 @@ pub mod msrs;
 mod newc;
 mod paging;
 mod payload;
-#[cfg(test)]
-mod property_tests;
 mod segments;
 mod topology;
 mod zero_page;

@@ -249,8 +249,6 @@ fn short(otherwise: RecordingError) -> impl FnOnce(io::Error) -> RecordingError 
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn turn(at: u64, ran: u64, vcpu: u32, slot: u32, end: TurnEnd) -> Turn {
@@ -337,18 +335,5 @@ mod tests {
         }
         let apart = [turn(5, 1, 0, 0, TurnEnd::Slice), turn(4, 1, 1, 1, TurnEnd::Slice)];
         assert!(error(apart.to_vec()).contains("turn 1 begins too early"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_the_reader_panic(
-            mut bytes in prop::collection::vec(any::<u8>(), 0..200), version in 0..4_u8,
-        ) {
-            if version > 0 && bytes.len() >= 12 {
-                bytes[..8].copy_from_slice(&MAGIC);
-                bytes[8..12].copy_from_slice(&u32::from(version).to_le_bytes());
-            }
-            let _ = Recording::read(&mut bytes.as_slice());
-        }
     }
 }

@@ -87,6 +87,7 @@ fn load(
         .map(|range| (range.addr, range.size, range.r#type))
         .collect();
     let ends = |range: &(u64, u64, u32)| range.0.checked_add(range.1).unwrap();
+    assert!(ranges.iter().all(|range| range.2 != RAM || range.1 <= end), "{ranges:x?}");
     assert!(ranges.windows(2).all(|two| ends(&two[0]) <= two[1].0), "{ranges:x?}");
     if let Some(at) = &entry.initrd {
         assert!(entry.kernel_end <= at.start && at.start < at.end && at.end.0 <= end);

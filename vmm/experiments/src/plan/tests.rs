@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,49 +11,37 @@ use lab::host::allowed_cpus;
 use study::{
     point::HostKernel,
     store::{
-        FILE,
-        record::{CellLine, Figures, Line, Load, Outcome, SessionLine},
+        Contents, FILE,
+        record::{CellLine, Line, SessionLine},
     },
+    testing::{Fixture, record},
 };
 
 /// The first line of a run of two cells, on a CPU that this process may use.
 fn first() -> RunLine {
     let cpus = allowed_cpus().unwrap().first(1);
     RunLine {
-        format: FORMAT,
-        name: "test".into(),
-        question: String::new(),
         spec: "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2".into(),
         only: vec!["vcpus=2".into()],
         // Independent of this host's KVM.
         host: "emulated".into(),
         host_kernel: HostKernel::Linux7,
-        guest_kernel: GuestKernel::default(),
         cpus: cpus.cpus().to_vec(),
-        jobs: 1,
-        seed: 1,
         cells: 2,
-        part: None,
-        at_ms: 1_700_000_000_000,
-        machines: Vec::new(),
+        ..made_up().run
     }
+}
+
+fn made_up() -> Contents {
+    record(&Fixture::default()).contents
 }
 
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
     let planned = experiment(&run, Usage::from).unwrap();
-    let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
-    let cell = CellLine {
-        cell: 0,
-        round: 0,
-        point: planned.points[0].clone(),
-        at_ms: 2,
-        took: 0.5,
-        load: Load::default(),
-        node: None,
-        outcome: Outcome::Done { figures: Box::new(figures) },
-    };
+    let point = planned.points[0].clone();
+    let cell = CellLine { cell: 0, round: 0, point, ..made_up().cells.remove(0) };
     let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
     let lines =
         [Line::Run(Box::new(run)), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
@@ -169,83 +156,4 @@ fn a_torn_line_stays_until_the_run_is_begun() {
     let mut bytes = text(&lines());
     bytes.truncate(bytes.len() - 9);
     assert_eq!(resume(&bytes).unwrap().finished(), HashSet::new());
-}
-
-/// JSON pointers to every value in a tree.
-fn ways(value: &Value, way: &str, found: &mut Vec<String>) {
-    found.push(way.to_owned());
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                ways(value, &format!("{way}/{key}"), found);
-            }
-        }
-        Value::Array(values) => {
-            for (ix, value) in values.iter().enumerate() {
-                ways(value, &format!("{way}/{ix}"), found);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn odd_value() -> impl Strategy<Value = Value> {
-    prop::sample::select(vec![
-        json!(null),
-        json!(true),
-        json!(0),
-        json!(1),
-        json!(2),
-        json!(64),
-        json!(65),
-        json!(1000),
-        json!(u32::MAX),
-        json!(u64::MAX),
-        json!(-1),
-        json!(1e308),
-        json!(""),
-        json!("x"),
-        json!("x\ny"),
-        json!("auto"),
-        json!("host"),
-        json!("vcpus = 0"),
-        json!("repetitions = 3"),
-        json!("locks=ticket,"),
-        json!("\u{1b}[31m\u{202e}"),
-        json!([]),
-        json!([0]),
-        json!([0, 0]),
-        json!([1023, 1024]),
-        json!({}),
-    ])
-}
-
-proptest! {
-    #[test]
-    fn no_store_makes_resume_panic(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), odd_value()), 1..3),
-    ) {
-        let mut lines = lines();
-        for (line, way, value) in changes {
-            let line = line.index(3);
-            let mut found = Vec::new();
-            ways(&lines[line], "", &mut found);
-            let way = &found[way.index(found.len())];
-            *lines[line].pointer_mut(way).unwrap() = value;
-        }
-        let _ = resume(&text(&lines));
-    }
-
-    #[test]
-    fn no_bytes_of_a_store_make_resume_panic(
-        place: prop::sample::Index,
-        byte: u8,
-        cut: prop::sample::Index,
-    ) {
-        let mut bytes = text(&lines());
-        let at = place.index(bytes.len());
-        bytes[at] = byte;
-        bytes.truncate(cut.index(bytes.len()) + 1);
-        let _ = resume(&bytes);
-    }
 }

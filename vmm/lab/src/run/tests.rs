@@ -1,13 +1,12 @@
-use std::{env, fs, path::PathBuf, process};
-
 use super::*;
 use os::signals::Interrupt;
 use study::{
     spec::{Experiment, Setting},
     store::{
         Store,
-        record::{FORMAT, Figures, Outcome, RunLine},
+        record::{Figures, Outcome, RunLine},
     },
+    testing::{Fixture, record},
 };
 
 /// Workers that are shell scripts.
@@ -94,33 +93,11 @@ struct Ran {
 }
 
 /// Runs eight cells except the `finished` ones.
-fn ran(
-    name: &str,
-    host: HostKind,
-    workers: &Scripts,
-    finished: &[u32],
-    interrupt: &Interrupt,
-) -> Ran {
-    let dir = env::temp_dir().join(format!("pvticket-run-{}-{name}", process::id()));
-    let _ = fs::remove_dir_all(&dir);
+fn ran(host: HostKind, workers: &Scripts, finished: &[u32], interrupt: &Interrupt) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
     let experiment = experiment(host);
-    let run_line = RunLine {
-        format: FORMAT,
-        name: "test".into(),
-        question: String::new(),
-        spec: String::new(),
-        only: Vec::new(),
-        host: "auto".into(),
-        host_kernel: Default::default(),
-        guest_kernel: Default::default(),
-        cpus: vec![0, 1],
-        jobs: 1,
-        seed: 1,
-        cells: 8,
-        part: None,
-        at_ms: 1,
-        machines: Vec::new(),
-    };
+    let run_line = RunLine { cells: 8, ..record(&Fixture::default()).contents.run };
     let mut store = Store::create(&dir, run_line).unwrap();
     let mut log = Log::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -132,7 +109,6 @@ fn ran(
         })
         .unwrap();
     let stored = study::store::read(&dir).unwrap().cells;
-    fs::remove_dir_all(dir).unwrap();
     Ran { summary, log, stored }
 }
 
@@ -143,75 +119,42 @@ fn one(each: &str) -> Scripts {
 #[test]
 fn every_cell_that_is_left_is_run_once_and_stored() {
     let Ran { summary, log, stored } =
-        ran("all", HostKind::Direct, &one(":"), &[0, 3], &Interrupt::never());
+        ran(HostKind::Direct, &one(":"), &[0, 3], &Interrupt::never());
     assert_eq!(summary, Summary { done: 6, ..Summary::default() });
-    let cells: Vec<u32> = stored.iter().map(|line| line.cell).collect();
-    assert_eq!(cells, [1, 2, 4, 5, 6, 7]);
+    let cells = |stored: &[CellLine]| stored.iter().map(|line| line.cell).collect::<Vec<_>>();
+    assert_eq!(cells(&stored), [1, 2, 4, 5, 6, 7]);
     assert_eq!(log.ended.len(), 6);
     let side_by_side = Scripts { script: script(":", ":"), jobs: 3 };
-    let mut cells: Vec<u32> =
-        ran("jobs", HostKind::Direct, &side_by_side, &[], &Interrupt::never())
-            .stored
-            .iter()
-            .map(|line| line.cell)
-            .collect();
+    let stored = ran(HostKind::Direct, &side_by_side, &[], &Interrupt::never()).stored;
+    let mut cells = cells(&stored);
     cells.sort_unstable();
     assert_eq!(cells, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// Cells that are done, cells that failed, and deaths of workers. `ONCE` holds for the first worker only. A cell that ends
+/// its emulated host is run again a few times, and a worker that always dies is not restarted for ever.
 #[test]
 fn a_dead_worker_costs_its_cell_and_no_other() {
-    let workers = one("[ $n = 2 ] && { echo gone >&2; exit 3; }");
-    let Ran { summary, log, .. } =
-        ran("dead", HostKind::Direct, &workers, &[], &Interrupt::never());
-    assert_eq!((summary.done, summary.failed, summary.left), (7, 1, 0));
-    let (_, how) = log.ended.iter().find(|(cell, _)| *cell == 2).unwrap();
-    assert!(how.contains("exit status: 3") && how.contains("gone"), "{how}");
-}
-
-#[test]
-fn an_unknown_message_ends_a_worker() {
-    let workers = one("[ $n = 1 ] && echo nonsense");
-    let Ran { summary, log, .. } =
-        ran("nonsense", HostKind::Direct, &workers, &[], &Interrupt::never());
-    assert_eq!((summary.done, summary.failed), (7, 1));
-    assert!(log.ended.iter().any(|(_, how)| how.contains("an invalid message")), "{:?}", log.ended);
-}
-
-/// A marker file tells the second worker from the first.
-#[test]
-fn a_worker_that_dies_between_cells_costs_none() {
-    let marker: PathBuf = env::temp_dir().join(format!("pvticket-between-{}", process::id()));
-    let _ = fs::remove_file(&marker);
-    let before =
-        format!("[ $n = 3 ] && [ ! -e {0} ] && {{ touch {0}; exit 1; }}", marker.display());
-    let workers = Scripts { script: script(&before, ":"), jobs: 1 };
-    let Ran { summary, log, .. } =
-        ran("between", HostKind::Direct, &workers, &[], &Interrupt::never());
-    assert_eq!((summary.done, summary.failed, log.died.len()), (8, 0, 1));
-    fs::remove_file(marker).unwrap();
-    // A worker that always dies before its first cell is not restarted forever.
-    let workers = Scripts { script: script("exit 1", ":"), jobs: 1 };
-    let Ran { summary, log, .. } =
-        ran("never", HostKind::Direct, &workers, &[], &Interrupt::never());
-    assert_eq!((summary.done, summary.failed, log.died.len()), (0, 8, 16));
-}
-
-#[test]
-fn what_costs_an_emulated_host_its_life_is_run_again_a_few_times() {
-    let marker: PathBuf = env::temp_dir().join(format!("pvticket-died-{}", process::id()));
-    let _ = fs::remove_file(&marker);
-    let workers =
-        one(&format!("[ $n = 1 ] && [ ! -e {0} ] && {{ touch {0}; exit 1; }}", marker.display()));
-    let Ran { summary, log, .. } =
-        ran("again", HostKind::Emulated, &workers, &[], &Interrupt::never());
-    assert_eq!((summary.done, summary.failed), (8, 0));
-    assert_eq!(log.died.len(), 1);
-    fs::remove_file(marker).unwrap();
-    let workers = one("[ $n = 1 ] && exit 1");
-    let Ran { summary, log, .. } =
-        ran("thrice", HostKind::Emulated, &workers, &[], &Interrupt::never());
-    assert_eq!((summary.done, summary.failed, log.died.len()), (7, 1, 2));
+    let (direct, emulated) = (HostKind::Direct, HostKind::Emulated);
+    let gone = "[ $n = 2 ] && { echo gone >&2; exit 3; }";
+    for (host, before, each, counts, reasons) in [
+        (direct, ":", gone, (7, 1, 0), &["exit status: 3", "gone"][..]),
+        (direct, ":", "[ $n = 1 ] && echo nonsense", (7, 1, 0), &["an invalid message"]),
+        (direct, "[ $n = 3 ] && ONCE && exit 1", ":", (8, 0, 1), &[]),
+        (direct, "exit 1", ":", (0, 8, 16), &[]),
+        (emulated, ":", "[ $n = 1 ] && ONCE && exit 1", (8, 0, 1), &[]),
+        (emulated, ":", "[ $n = 1 ] && exit 1", (7, 1, 2), &[]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let once = format!("mkdir {} 2>/dev/null", folder.path().join("once").display());
+        let script = script(before, each).replace("ONCE", &once);
+        let Ran { summary, log, .. } =
+            ran(host, &Scripts { script, jobs: 1 }, &[], &Interrupt::never());
+        let found = (summary.done, summary.failed, log.died.len());
+        assert_eq!((found, summary.left), (counts, 0), "{before} {each}");
+        let is_named = |how: &str| reasons.iter().all(|reason| how.contains(reason));
+        assert!(log.ended.iter().any(|(_, how)| is_named(how)), "{:?}", log.ended);
+    }
 }
 
 /// A worker that ignores the end of its input is killed.
@@ -219,8 +162,7 @@ fn what_costs_an_emulated_host_its_life_is_run_again_a_few_times() {
 fn stopped_it_aborts_what_is_under_way_and_leaves_the_rest() {
     let interrupt = Interrupt::with_bell().unwrap();
     interrupt.raise();
-    let Ran { summary, log, stored } =
-        ran("stop", HostKind::Direct, &one("sleep 600"), &[], &interrupt);
+    let Ran { summary, log, stored } = ran(HostKind::Direct, &one("sleep 600"), &[], &interrupt);
     assert_eq!((summary.done, summary.failed, summary.left, summary.stopped), (0, 0, 8, true));
     assert_eq!((log.ended.len(), stored.len()), (1, 1));
     assert_eq!(stored[0].outcome, Outcome::Aborted);

@@ -322,16 +322,4 @@ proptest! {
             render(&Document::of_diff(&diff), Form::terminal(80));
         }
     }
-
-    #[test]
-    fn no_bytes_break_a_reader(cut in 0usize..4000, at in 0usize..4000, byte: u8) {
-        let mut text = small().text().into_bytes();
-        text.truncate(cut);
-        if let Some(letters) = text.get_mut(at) {
-            *letters = byte;
-        }
-        if let Ok(run) = parse(&String::from_utf8_lossy(&text)) {
-            shown(&[run]);
-        }
-    }
 }

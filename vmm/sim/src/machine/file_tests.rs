@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 use crate::machine::KeyFault;
 
@@ -108,22 +106,5 @@ fn a_file_keeps_what_its_costs_were_doubted_for() {
     ] {
         let message = with_doubts(&text).expect_err(what).to_string();
         assert!(message.contains(what) && !message.contains('\x1b'), "{text}: {message}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
-        let _ = parse(&text);
-    }
-
-    #[test]
-    fn no_change_of_a_line_does_either(line in 0..60_usize, edit in "[a-z0-9=\\[\\]{}\", .-]{0,30}") {
-        let changed: Vec<&str> = FILE
-            .lines()
-            .enumerate()
-            .map(|(ix, text)| if ix == line { edit.as_str() } else { text })
-            .collect();
-        let _ = parse(&changed.join("\n"));
     }
 }

@@ -227,8 +227,6 @@ fn scalar(
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -299,23 +297,6 @@ mod tests {
             let message = error.to_string();
             assert!(message.contains(what) && !message.contains('\n'), "{text:?}: {message}");
             assert_eq!(error.line, line, "{text:?}: {message}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
-            let _ = Form::parse(&text);
-        }
-
-        #[test]
-        fn no_pieces_of_a_spec_do_either(
-            pieces in prop::collection::vec(prop::sample::select(vec![
-                "locks", "vcpus", "=", "[", "]", "\"ticket\"", "4", "0.5", "\n", "[[exclude]]",
-                "{", "}", ",", "'", "#", "true", "x", "facets", "\"locks\"", "1979-05-27", "\u{1f512}", "seconds",
-            ]), 0..40),
-        ) {
-            let _ = Form::parse(&pieces.join(" "));
         }
     }
 }

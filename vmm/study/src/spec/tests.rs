@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::{mistakes::MISTAKES, *};
 use base::{backend::PvBackend, guest_kernel::GuestKernel, units::VcpuCount};
 
@@ -286,29 +284,5 @@ fn a_point_comes_back_from_a_store() {
     for point in parse(text).unwrap().points {
         let json = serde_json::to_string(&point).unwrap();
         assert_eq!(serde_json::from_str::<Point>(&json).unwrap(), point, "{json}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn no_spec_makes_us_panic(
-        lines in prop::collection::vec(
-            (
-                prop::sample::select(crate::axis::KEYS.to_vec()),
-                prop::collection::vec(prop::sample::select(vec![
-                    "1", "0", "-1", "4096", "99999999999", "0.5", "nan", "\"2x\"", "\"1e300x\"", "\"all\"",
-                    "\"ticket\"", "\"pv-queued\"", "\"linux\"", "\"payload\"", "\"host\"", "\"rr\"",
-                    "\"kvm\"", "\"\"", "\"mixed\"", "\"hot-line\"", "\"none\"", "true",
-                ]), 0..3),
-            ),
-            0..6,
-        ),
-    ) {
-        let text: String =
-            lines.iter().map(|(key, values)| format!("{key} = [{}]\n", values.join(","))).collect();
-        if let Ok(experiment) = parse(&text) {
-            let cells = experiment.cells();
-            prop_assert_eq!(cells.len(), experiment.points.len() * experiment.repetitions as usize);
-        }
     }
 }

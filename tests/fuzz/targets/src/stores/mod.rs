@@ -13,10 +13,8 @@ use report::{
 use study::{
     findings::{Diff, RunRecord, Study},
     point::HostKernel,
-    store::{
-        FILE, export,
-        record::{FORMAT, RunLine},
-    },
+    store::{FILE, export, record::RunLine},
+    testing::{self, Fixture},
 };
 use tempfile::TempDir;
 
@@ -73,20 +71,11 @@ fn report(record: &RunRecord) {
 
 fn run() -> RunLine {
     RunLine {
-        format: FORMAT,
-        name: "fuzz".into(),
-        question: String::new(),
         spec: "locks = \"ticket\"\nvcpus = 2\nrepetitions = 4".into(),
-        only: Vec::new(),
         host: "emulated".into(),
         host_kernel: HostKernel::Linux7,
-        guest_kernel: Default::default(),
         cpus: vec![0],
-        jobs: 1,
-        seed: 1,
         cells: 4,
-        part: None,
-        at_ms: 1_700_000_000_000,
-        machines: Vec::new(),
+        ..testing::record(&Fixture::default()).contents.run
     }
 }
