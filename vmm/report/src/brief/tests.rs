@@ -1,6 +1,9 @@
 //! Briefs of made-up runs.
 
-use proptest::prelude::*;
+use proptest::{
+    prelude::*,
+    sample::{select, subsequence},
+};
 
 use super::*;
 use crate::si::ratio;
@@ -292,45 +295,20 @@ fn an_answer_stands_or_falls_with_its_windows() {
 }
 
 fn any_run() -> impl Strategy<Value = RunRecord> {
-    let policies = prop::sample::subsequence(
-        vec![
-            "host",
-            "rr",
-            "fair:1,2,3,4,5,6,7,8,9,10,11,12,13,14",
-            "gang",
-            "kick-boost",
-            "deferred",
-        ],
-        1..6,
-    );
-    let locks = prop::sample::subsequence(
-        vec![
-            ("ticket", "off"),
-            ("pv-ticket", "vmm"),
-            ("pv-ticket", "kvm"),
-            ("queued", "off"),
-            ("mutex", "off"),
-        ],
-        1..5,
-    );
-    let vcpus = prop::sample::subsequence(vec![1, 2, 3, 4, 8], 1..5);
-    let labels = prop::sample::select(vec![
-        vec![""],
-        vec!["a label without end, \u{1b}[31m and with a line\nfeed in the midst of its name", "b"],
-    ]);
-    let critical = prop::sample::subsequence(vec![5, 50, 5000], 1..3);
-    let guest = prop::sample::select(GuestKind::ALL.to_vec());
+    let policies = "host rr fair:1,2,3,4,5,6,7,8,9,10,11,12,13,14 gang kick-boost deferred";
+    let pv = ["vmm", "kvm"].map(|backend| ("pv-ticket", backend));
+    let others = ["ticket", "queued", "mutex"].map(|lock| (lock, "off"));
+    let odd = "a label without end, \u{1b}[31m and with a line\nfeed in the midst of its name";
     let fixture = (
-        policies,
-        locks,
-        vcpus,
-        labels,
-        critical,
-        prop::sample::select(vec![1u32, 6]),
-        guest,
-        any::<bool>(),
+        subsequence(policies.split(' ').collect::<Vec<_>>(), 1..6),
+        subsequence([&pv[..], &others].concat(), 1..5),
+        subsequence(vec![1, 2, 3, 4, 8], 1..5),
+        select(vec![vec![""], vec![odd, "b"]]),
+        subsequence(vec![5, 50, 5000], 1..3),
+        select(vec![1, 6]),
     );
-    fixture.prop_map(|(policies, locks, vcpus, labels, critical, rounds, guest, fails)| {
+    let varied = (fixture, select(GuestKind::ALL.to_vec()), any::<bool>());
+    varied.prop_map(|((policies, locks, vcpus, labels, critical, rounds), guest, fails)| {
         let fixture =
             Fixture { seed: 1, rounds, locks, policies, vcpus, critical, speed: 1.0, labels };
         let mut run = run(&format!("{fixture:?}"), &fixture);

@@ -9,23 +9,8 @@ use study::{
 };
 
 /// What reports count.
-const COUNTED: [&str; 15] = [
-    "vCPUs",
-    "CPUs",
-    "slots",
-    "cells",
-    "points",
-    "runs",
-    "rounds",
-    "repetitions",
-    "comparisons",
-    "costs",
-    "nodes",
-    "lines",
-    "looks",
-    "times",
-    "tickets",
-];
+const COUNTED: &str = "vCPUs CPUs slots cells points runs rounds repetitions comparisons costs nodes lines looks times \
+                       tickets";
 
 /// Every text about these runs.
 fn texts(run: &RunRecord) -> Vec<String> {
@@ -73,7 +58,8 @@ fn one_is_no_plural() {
                 let words: Vec<&str> = line.split_whitespace().collect();
                 words.windows(2).any(|pair| {
                     let noun = pair[1].trim_matches(|letter: char| !letter.is_alphanumeric());
-                    pair[0].trim_start_matches('(') == "1" && COUNTED.contains(&noun)
+                    pair[0].trim_start_matches('(') == "1"
+                        && COUNTED.split(' ').any(|counted| counted == noun)
                 })
             };
             assert_eq!(text.lines().find(is_wrong), None, "{text}");

@@ -53,16 +53,6 @@ fn the_text_of_two_runs_is_known() {
 }
 
 #[test]
-fn the_setup_comes_first() {
-    let text = study(&study_of(&Fixture::default()));
-    let labels = ["machine", "kernel", "guest", "spec", "axes", "policy", "seeds", "windows"];
-    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?}: {text}"));
-    let places = labels.map(|label| at(&format!("\n{label:<9}")));
-    assert!(places.is_sorted(), "{places:?}: {text}");
-    assert!(places[labels.len() - 1] < at("Throughput, acquisitions/s"));
-}
-
-#[test]
 fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
     let mut run = record(&Fixture::default());
     let session = &mut run.contents.sessions[0];

@@ -10,36 +10,14 @@ const USUAL_WEIGHT: u32 = 1024;
 fn names_and_arguments_parse_and_print_alike() {
     assert_eq!("fair:1,3".parse::<PolicySpec>().unwrap().weight_of(3), 3 * USUAL_WEIGHT);
     assert!("fair:0".parse::<PolicySpec>().is_err());
-    for text in [
-        "fair:2,1,7",
-        "host",
-        "rr",
-        "lhp:0.5,20ms",
-        "deferred:look,1ms",
-        "replay:/a/b",
-        "point:critical",
-        "host-cfs:6ms,750us,1ms",
-        "host-eevdf:3ms",
-    ] {
+    let sound = "fair:2,1,7 host rr lhp:0.5,20ms deferred:look,1ms replay:/a/b point:critical host-cfs:6ms,750us,1ms \
+                 host-eevdf:3ms";
+    for text in sound.split(' ') {
         assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
     }
-    for text in [
-        "",
-        "rrr",
-        "rr:1",
-        "lhp:x",
-        "lhp:1,2",
-        "lhp:1,2ms,3",
-        "lhp:",
-        "deferred:now",
-        "point:home",
-        "point",
-        "replay",
-        "lhp:0",
-        "host-cfs:6ms",
-        "host-cfs:6ms,1ms,x",
-        "host-eevdf:0",
-    ] {
+    let wrong = "rrr rr:1 lhp:x lhp:1,2 lhp:1,2ms,3 lhp: deferred:now point:home point replay lhp:0 host-cfs:6ms \
+                 host-cfs:6ms,1ms,x host-eevdf:0";
+    for text in wrong.split(' ').chain([""]) {
         assert!(text.parse::<PolicySpec>().is_err(), "{text}");
     }
 }

@@ -181,18 +181,3 @@ fn a_difference_that_no_node_can_show_is_not_looked_for() {
     let few = Gap::Few { have: (8, 8), need: (8, 4) };
     assert!(diff.gaps().iter().all(|(_, gap)| *gap == few), "{:?}", diff.gaps());
 }
-
-/// Regression: one point on a node of both runs, and nothing was said of all the others.
-#[test]
-fn points_that_cannot_be_judged_are_counted() {
-    let run = |node: fn(&str) -> &'static str| {
-        let mut run = record(&small(8));
-        for cell in &mut run.contents.cells {
-            cell.node = Some(node(cell.point.lock.name()).to_owned());
-        }
-        study(&[run])
-    };
-    let diff = Diff::new(run(|_| "a"), run(|lock| if lock == "ticket" { "a" } else { "b" }));
-    let gaps: Vec<Gap> = diff.gaps().into_iter().map(|(_, gap)| gap).collect();
-    assert_eq!((gaps, diff.count(Outcome::Apart)), (vec![Gap::Apart], 1));
-}

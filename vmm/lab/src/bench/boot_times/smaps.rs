@@ -84,31 +84,7 @@ fn range_size(word: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const SMAPS: &str = "\
-00400000-00480000 r-xp 00000000 00:02 12                         /pvticket
-Size:                512 kB
-Rss:                 400 kB
-Pss:                 300 kB
-Pss_Dirty:             7 kB
-Anonymous:             4 kB
-VmFlags: rd ex mr mw me
-7f0000000000-7f0020000000 rw-p 00000000 00:00 0 
-Size:             524288 kB
-Rss:               60000 kB
-Pss:               60000 kB
-Anonymous:         60000 kB
-VmFlags: rd wr mr mw me nr dd
-7f0020000000-7f0020040000 rw-p 00000000 00:00 0 
-Rss:                  12 kB
-Pss:                  12 kB
-Anonymous:            12 kB
-VmFlags: rd wr mr mw me
-7ffc00000000-7ffc00004000 r--p 00000000 00:00 0                  [vvar]
-Rss:                   4 kB
-Pss:                   1 kB
-Anonymous:             0 kB
-VmFlags: rd mr pf io de dd
-";
+    const SMAPS: &str = include_str!("smaps_test.txt");
 
     #[test]
     fn guest_memory_is_left_out_and_nothing_else() {
