@@ -5,17 +5,11 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::mpsc::{self, Receiver},
-    thread,
-    time::Duration,
 };
 
-use anyhow::{Context, bail};
-use serde_json::{Value, json};
-
-use crate::suite::skip;
+use crate::prelude::*;
 
 /// The names of its binary in distributions.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];

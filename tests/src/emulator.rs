@@ -1,6 +1,8 @@
 //! Detects guests that may have been killed by the emulated CPU and not by the product.
 
-use std::{fmt, fs, path::Path};
+use std::fmt;
+
+use crate::prelude::*;
 
 /// A guest of the emulated host ended by itself, or hung, where its test expected it to run on.
 ///

@@ -1,12 +1,8 @@
 //! Facts about this host, established without the product.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::ErrorKind,
-    path::Path,
-};
+use std::{fs::OpenOptions, io::ErrorKind};
 
-use crate::{product, suite::skip};
+use crate::{prelude::*, product};
 
 /// The state of `/dev/kvm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,18 +1,8 @@
 //! Files for tests: scratch directories, kernels of a few instructions, initial RAM disks, noise.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::env;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-use tempfile::TempDir;
-
-use crate::{
-    process::{Input, Program},
-    suite::skip,
-};
+use crate::prelude::*;
 
 /// A directory that is deleted when the value is dropped; other users can read it.
 pub fn scratch() -> anyhow::Result<TempDir> {

@@ -2,16 +2,15 @@
 //!
 //! The runner asks for their outcomes when it has run what it has besides, and then waits.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex, PoisonError,
-        mpsc::{Receiver, channel},
-    },
-    thread,
+use std::sync::{
+    Mutex, PoisonError,
+    mpsc::{Receiver, channel},
 };
 
-use crate::suite::{Outcome, Test};
+use crate::{
+    prelude::*,
+    suite::{Outcome, Test},
+};
 
 /// The outcomes of tests that a thread runs in order.
 #[derive(Debug)]

@@ -27,6 +27,7 @@ mod host;
 mod lane;
 mod log;
 mod logged;
+mod prelude;
 mod process;
 mod product;
 mod ran;

@@ -1,22 +1,12 @@
 //! The product's binary, its command `boot`, and the JSON of `compare`.
 
 use std::{
-    collections::BTreeMap,
     env,
     ffi::{OsStr, OsString},
-    path::{Path, PathBuf},
     sync::OnceLock,
 };
 
-use anyhow::{Context, bail, ensure};
-use serde_json::{Value, json};
-use tempfile::TempDir;
-
-use crate::{
-    expect_usually, files,
-    process::{Input, Program, Running},
-    ran::Ran,
-};
+use crate::prelude::*;
 
 /// Where the binary is in the emulated host.
 pub const IN_EMULATED_HOST: &str = "/init";

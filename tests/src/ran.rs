@@ -2,12 +2,10 @@
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
-use anyhow::{Context, bail, ensure};
-use serde_json::Value;
-
 use crate::{
     emulator::{self, Killed},
     facts, log, logged,
+    prelude::*,
 };
 
 /// Bytes of output that a failed test prints.

@@ -9,18 +9,17 @@ use std::{
     ffi::{OsStr, OsString},
     io::{BufRead, BufReader, Read, Write},
     os::unix::process::CommandExt,
-    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::{Mutex, PoisonError},
-    thread::{self, JoinHandle},
-    time::Duration,
+    thread::JoinHandle,
 };
 
-use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    files, form, product, retry,
+    form,
+    prelude::*,
+    product, retry,
     suite::{Outcome, Test, Verdict},
 };
 

@@ -3,10 +3,9 @@
 use std::{
     panic::resume_unwind,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    thread,
 };
 
-use anyhow::ensure;
+use crate::prelude::*;
 
 /// Tries each row, so many at a time; returns the results in the order of the rows.
 pub fn each<T: Sync, R: Send>(

@@ -2,19 +2,15 @@
 
 use std::{
     ffi::CStr,
-    fs::{self, File},
+    fs::File,
     io::Write,
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
 };
 
-use anyhow::{Context, ensure};
 use rustix::{
     fs::{Mode, OFlags},
     mount::MountFlags,
@@ -22,11 +18,7 @@ use rustix::{
     termios::{LocalModes, Termios, tcgetattr},
 };
 
-use crate::{
-    logged,
-    process::{Input, Program, Running, wait_until},
-    suite::skip,
-};
+use crate::{logged, prelude::*};
 
 /// How late output may appear on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

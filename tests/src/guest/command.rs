@@ -1,14 +1,7 @@
 //! `pvticket boot -- CMD`: the product passes on the command's streams and exit status.
 
-use anyhow::ensure;
-
 use super::{ON_VCPU_1, one_slot};
-use crate::{
-    files::{self, noise},
-    process::{Input, Program},
-    product::{self, Boot},
-    tests,
-};
+use crate::{files::noise, prelude::*, product};
 
 tests![
     exit_status_is_passed_on,

@@ -1,14 +1,6 @@
 //! Ways in which a machine ends other than with its command.
 
-use anyhow::ensure;
-use rustix::process::Signal;
-
-use crate::{
-    files::{self, STOCK_KERNEL},
-    process::Input,
-    product::Boot,
-    tests,
-};
+use crate::{files::STOCK_KERNEL, prelude::*};
 
 tests![
     power_off: Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop),

@@ -1,13 +1,7 @@
 //! Injected faults in the kicks and halts of Linux guests.
 
-use anyhow::ensure;
-
 use super::locks;
-use crate::{
-    expect_usually,
-    product::{Boot, count},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     torture_with_faults: locks::torture_of(Boot::direct().fault(HARMLESS)),

@@ -1,22 +1,17 @@
 //! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
 //! numbers the others from 0.
 
-use std::{cell::RefCell, collections::BTreeMap, iter, thread};
+use std::{cell::RefCell, iter};
 
-use anyhow::{Context, ensure};
 use rustix::{
     io::Errno,
-    process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
 use crate::{
     facts,
-    form::by_form,
-    process::{Running, children, status, threads as threads_of},
-    product::{Boot, pvticket},
-    suite::skip,
-    tests,
+    prelude::*,
+    process::{status, threads as threads_of},
 };
 
 tests![

@@ -1,9 +1,7 @@
 //! Cheaper handoffs in the kernel's locks: each variant is correct and takes effect.
 
-use anyhow::ensure;
-
 use super::locks::{Counted, torture_of};
-use crate::{expect_usually, product::Boot, tests};
+use crate::prelude::*;
 
 tests![
     the_kernel_says_which_are_on,

@@ -1,12 +1,9 @@
 //! Backends that halt in KVM, with payloads in ring 0.
 
-use anyhow::{Context, ensure};
-
 use crate::{
-    expect_usually,
     host::hypercalls::{bench, case},
-    product::{Compared, every_vcpu_took_the_lock, pvticket},
-    tests,
+    prelude::*,
+    product::every_vcpu_took_the_lock,
 };
 
 tests![

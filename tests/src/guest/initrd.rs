@@ -1,16 +1,9 @@
 //! RAM disks that the user supplies.
 
-use std::fs;
-
-use anyhow::Context;
-use tempfile::TempDir;
-
 use super::packed;
 use crate::{
-    files::{self, DIRECTORY, EXECUTABLE, code},
-    process::Input,
-    product::Boot,
-    tests,
+    files::{DIRECTORY, EXECUTABLE},
+    prelude::*,
 };
 
 tests![

@@ -1,13 +1,6 @@
 //! Kernels with different spinlocks side by side: each workload under each kernel.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually, files,
-    product::{Compared, every_row_is_sound, pvticket},
-    tests,
-};
+use crate::{prelude::*, product::every_row_is_sound};
 
 tests![
     mmap_under_every_kernel: every_row_is_sound(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
@@ -49,14 +42,8 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
 }
 
 fn open_read_close_under_every_kernel() -> anyhow::Result<()> {
-    every_row_is_sound(&compare_all(&[
-        "--workload",
-        "open-read-close",
-        "--vcpus",
-        "2",
-        "--seconds",
-        "0.3",
-    ])?)
+    let workload = ["--workload", "open-read-close", "--vcpus", "2", "--seconds", "0.3"];
+    every_row_is_sound(&compare_all(&workload)?)
 }
 
 /// The kernel's own benchmark, which looks for lost updates. Only PV waiters halt.

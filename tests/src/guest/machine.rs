@@ -1,8 +1,6 @@
 //! The machine as the guest sees it: CPUs, memory, and the backend of its locks.
 
-use anyhow::{Context, ensure};
-
-use crate::{facts, process::Input, product::Boot, tests};
+use crate::{facts, prelude::*};
 
 tests![
     one_cpu_and_backend_vmm: guest_says(1, "vmm", "PV ticketlocks on, backend vmm"),

@@ -1,16 +1,6 @@
 //! The workload `pgbench`: PostgreSQL in a Linux guest.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually, files,
-    product::{Boot, Results, pvticket},
-    suite::skip,
-    tests,
-};
+use crate::{prelude::*, product::Results};
 
 tests![
     transactions_are_the_operations => Long("25 s of PostgreSQL"),

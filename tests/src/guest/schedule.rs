@@ -1,18 +1,8 @@
 //! Schedules of pvticket on Linux guests: correct under overcommit, preemptions classified by the
 //! kernel's telemetry, and no slot for a vCPU in HLT.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::locks::{self, Counted};
-use crate::{
-    expect_usually, files,
-    form::by_form,
-    product::{Boot, Compared, count, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     torture_under_rr_with_native_locks: torture("rr", "off") => Long("9 s of locktorture; with another backend or policy in make test"),

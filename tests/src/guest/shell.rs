@@ -1,7 +1,7 @@
 //! `pvticket boot` without a command: the guest's shell.
 
 use super::{ON_VCPU_1, one_slot};
-use crate::{process::Input, product::Boot, terminal::Terminal, tests};
+use crate::prelude::*;
 
 tests![
     a_piped_script_runs_in_the_shell,

@@ -5,22 +5,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::Instant,
 };
 
-use anyhow::{Context, ensure};
-use rustix::{
-    process::Pid,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{
-    expect_usually,
+    prelude::*,
     process::{ThreadTimes, thread_named, times_by_name},
-    product::Boot,
-    suite::skip,
-    tests,
 };
 
 tests![stolen_time_is_the_time_for_which_the_vcpu_waited => Quiet("27 s: it compares three clocks")];

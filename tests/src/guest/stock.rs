@@ -1,11 +1,8 @@
 //! Stock kernels, and our kernel as a bzImage.
 
-use anyhow::ensure;
-
 use crate::{
-    files::{self, BUILT_BZIMAGE, STOCK_KERNEL},
-    product::Boot,
-    tests,
+    files::{BUILT_BZIMAGE, STOCK_KERNEL},
+    prelude::*,
 };
 
 tests![

@@ -1,13 +1,6 @@
 //! The window of a benchmark: guests and VMM count between the same two moments.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    product::{Boot, Compared, each_operations, operations, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     injected_preemptions_are_counted_in_the_window => Quiet("90 s: it counts preemptions that were asked for at fixed rates"),

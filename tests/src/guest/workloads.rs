@@ -1,13 +1,6 @@
 //! `bench`: the workloads of a Linux guest, alone and in a comparison.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    product::{Boot, Compared, operations},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     every_workload_gets_on,

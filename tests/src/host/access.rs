@@ -1,23 +1,15 @@
 //! A `/dev/kvm` that is missing, not accessible, or insufficient.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
-
-use anyhow::ensure;
-use tempfile::TempDir;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::{
     facts::{need_root, need_software_kvm},
-    files::{self, code},
-    process::Program,
-    product::{self, Boot},
-    suite::skip,
-    tests,
+    prelude::*,
+    product,
 };
 
 tests![
-    no_permission_on_dev_kvm,
-    no_dev_kvm,
-    dev_kvm_that_is_something_else,
+    a_dev_kvm_that_is_of_no_use_is_refused,
     software_kvm_runs_no_guest_kernels,
     auto_says_why_it_takes_the_emulated_host,
     a_kvm_that_may_not_be_opened_is_said,
@@ -82,13 +74,6 @@ fn as_nobody() -> String {
     )
 }
 
-fn no_permission_on_dev_kvm() -> anyhow::Result<()> {
-    need_mounts()?;
-    let kit = Kit::new()?;
-    let ran = kit.boot(kit.behind(&as_nobody()), "direct").run()?;
-    ran.fails(1, &["/dev/kvm", "permission", "kvm $USER"])?.says("").map(drop)
-}
-
 /// Figures of the emulated host came without a word.
 fn a_kvm_that_may_not_be_opened_is_said() -> anyhow::Result<()> {
     need_mounts()?;
@@ -122,19 +107,19 @@ fn a_cache_that_may_not_be_entered_is_said() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn no_dev_kvm() -> anyhow::Result<()> {
+/// One that may not be opened, none, and another device.
+fn a_dev_kvm_that_is_of_no_use_is_refused() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
-    let ran = kit.boot(kit.behind(EMPTY_DEV), "direct").run()?;
-    ran.fails(1, &["/dev/kvm", "--host emulated"])?.says("").map(drop)
-}
-
-fn dev_kvm_that_is_something_else() -> anyhow::Result<()> {
-    need_mounts()?;
-    let kit = Kit::new()?;
-    let script = format!("{EMPTY_DEV} && mknod -m 666 /dev/kvm c 1 3");
-    let ran = kit.boot(kit.behind(&script), "direct").env("PVTICKET_TRUST_KVM", "1").run()?;
-    ran.fails(1, &["/dev/kvm"])?.says("").map(drop)
+    let other = format!("{EMPTY_DEV} && mknod -m 666 /dev/kvm c 1 3; export PVTICKET_TRUST_KVM=1");
+    for (script, parts) in [
+        (as_nobody(), &["/dev/kvm", "permission", "kvm $USER"][..]),
+        (EMPTY_DEV.into(), &["/dev/kvm", "--host emulated"]),
+        (other, &["/dev/kvm"]),
+    ] {
+        kit.boot(kit.behind(&script), "direct").run()?.fails(1, parts)?.says("")?;
+    }
+    Ok(())
 }
 
 fn software_kvm_runs_no_guest_kernels() -> anyhow::Result<()> {

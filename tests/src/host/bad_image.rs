@@ -1,15 +1,7 @@
 //! Kernels and RAM disks that cannot be booted: one line that says what to do and exit status 1,
 //! before any machine is started, on this host or in the emulated one.
 
-use std::path::Path;
-
-use anyhow::Context;
-
-use crate::{
-    files::{self, code},
-    product::{Boot, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     files_that_are_no_kernels,

@@ -1,22 +1,12 @@
 //! `--driver bpf` end to end, in an emulated host with a 7.x kernel: a Linux guest under a scheduler in the
 //! host's kernel.
 
-use std::fs;
-
-use anyhow::{bail, ensure};
-use serde_json::Value;
-
 use super::{
     bpf_drivers::{compare, run_by},
     emulated::{need_kernel_7, shell_7},
     run::exported,
 };
-use crate::{
-    expect_usually, files,
-    product::{Boot, Compared, count, operations, pvticket},
-    ran::Ran,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_guest_is_scheduled_by_the_hosts_kernel,

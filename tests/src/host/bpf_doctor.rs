@@ -1,9 +1,7 @@
 //! What `doctor` says of schedulers in BPF, on hosts that can load them and on hosts that cannot.
 
-use anyhow::ensure;
-
 use super::emulated::{need_kernel_7, shell};
-use crate::tests;
+use crate::prelude::*;
 
 tests![doctor_says_what_a_kernel_7_lacks, doctor_says_that_a_kernel_6_1_has_none];
 

@@ -1,16 +1,8 @@
 //! The two drivers of a schedule beside each other, in an emulated host with a 7.x kernel: what a switch of
 //! vCPUs costs the guest.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::emulated::need_kernel_7;
-use crate::{
-    expect_usually, files,
-    process::Program,
-    product::{Compared, count, operations, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_guest_times_the_switches_of_both_drivers,

@@ -1,17 +1,10 @@
 //! `extend` under both drivers, in an emulated host with a 7.x kernel.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::{
     bpf_drivers::{DRIVERS, compare, run_by},
     emulated::need_kernel_7,
 };
-use crate::{
-    expect_usually,
-    product::{Compared, count},
-    tests,
-};
+use crate::prelude::*;
 
 tests![both_drivers_extend_the_slices_of_holders,];
 

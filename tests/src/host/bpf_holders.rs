@@ -1,19 +1,10 @@
 //! Which turns end while a lock is held, and who is told, under both drivers, in an emulated host with a 7.x kernel.
 
-use std::{collections::BTreeMap, path::Path};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::{
     bpf_drivers::{DRIVERS, compare, run_by},
     emulated::need_kernel_7,
 };
-use crate::{
-    expect_usually, files,
-    product::{Compared, count, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     turns_end_outside_of_locks_but_for_their_grace,

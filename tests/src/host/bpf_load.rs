@@ -3,15 +3,12 @@
 
 use std::env;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::{
     bpf::STATE,
     bpf_policies::{is_complete, slots_of},
     emulated::{need_kernel_7, shell},
 };
-use crate::{expect_usually, product::each_operations, tests};
+use crate::prelude::*;
 
 tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 

@@ -2,19 +2,11 @@
 
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::{
     bpf::STATE,
     emulated::{need_kernel_7, shell_7},
 };
-use crate::{
-    expect_usually,
-    product::{Boot, Compared, operations, pvticket},
-    ran::Ran,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     injected_preemptions_hit_what_they_aim_at => Quiet("median time off below 40 ms"),

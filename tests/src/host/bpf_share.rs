@@ -1,7 +1,6 @@
 //! Hostile guests under the BPF scheduler, in an emulated host with a 7.x kernel: what an honest machine keeps of its
 //! share of a slot, by the CPU time that the kernel counts for the vCPU threads.
 
-use anyhow::{Context, bail, ensure};
 use sched::PolicySpec;
 
 use super::{
@@ -9,7 +8,7 @@ use super::{
     first_cpu::BUSYBOX,
     hostile::{devices::*, guests::*, registers::*, storms::*},
 };
-use crate::{files, product::pvticket, tests};
+use crate::prelude::*;
 
 tests![
     // Regression: a guest that claimed to hold 2^32-1 locks left the other machine 47 % of its share.

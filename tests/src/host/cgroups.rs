@@ -1,14 +1,6 @@
 //! `cgroups`: control groups of the vCPUs' threads, in the emulated host, and what refuses them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process, thread,
-    time::Duration,
-};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use std::process;
 
 use super::{
     emulated::script_with_spec,
@@ -16,14 +8,7 @@ use super::{
     given_up::thread_of_child,
     run::{Run, cells},
 };
-use crate::{
-    expect_usually,
-    facts::{need_kvm, need_root},
-    files,
-    product::{IN_EMULATED_HOST, pvticket},
-    suite::skip,
-    tests,
-};
+use crate::{facts::need_root, prelude::*, product::IN_EMULATED_HOST};
 
 tests![
     groups_share_out_the_cpu_as_they_are_told => Quiet("shares of CPU time within a factor"),

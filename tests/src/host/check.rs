@@ -1,26 +1,6 @@
 //! `pvticket check`: verdicts about a kernel, as KTAP, and as exit statuses for `git bisect run`.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
-use tempfile::TempDir;
-
-use crate::{
-    files,
-    form::by_form,
-    process::{Program, children},
-    product::{binary, pvticket},
-    ran::Ran,
-    suite::skip,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_kernel_passes_every_test => Long("100 s: some twenty boots"),

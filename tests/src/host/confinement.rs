@@ -1,25 +1,13 @@
 //! What the threads of a running machine may do.
 
-use std::{collections::BTreeMap, fs, path::Path};
-
-use anyhow::{Context, ensure};
 use confine::{Class, Support};
-use rustix::process::{Pid, Signal, geteuid};
-use tempfile::TempDir;
+use rustix::process::geteuid;
 
 use super::{
     emulated::{need_kernel_7, shell, shell_7},
     tiny,
 };
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Input, Program, Running, children},
-    product::{self, pvticket},
-    suite::skip,
-    terminal::Terminal,
-    tests,
-};
+use crate::{prelude::*, product};
 
 tests![
     every_thread_is_confined: boots_confined(|_| Program::new(product::binary())),

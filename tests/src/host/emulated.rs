@@ -1,21 +1,8 @@
 //! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
 //! never reported as the guest's failure.
 
-use std::{fs, path::PathBuf};
-
-use anyhow::ensure;
-use rustix::process::Signal;
-
 use super::{first_cpu::BUSYBOX, run};
-use crate::{
-    files,
-    form::by_form,
-    process::{Input, Program},
-    product::{Boot, pvticket},
-    suite::skip,
-    terminal::Terminal,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_program_of_the_shell_reads_its_input_unchanged,

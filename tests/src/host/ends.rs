@@ -1,22 +1,7 @@
 //! Ways in which a guest ends, by what any device sees of it, and limits of the process: each ends in a stated status, in one
 //! line of the product's if it is a failure, and leaves nothing behind.
 
-use std::{fs, path::PathBuf};
-
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    host::tiny,
-    process::Program,
-    product::pvticket,
-    ran::Ran,
-    rows,
-    terminal::Terminal,
-    tests,
-};
+use crate::{host::tiny, prelude::*, rows};
 
 tests![
     every_way_to_end_has_its_status,

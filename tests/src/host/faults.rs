@@ -1,19 +1,8 @@
 //! Injected faults, on the payload: late, duplicate and spurious wakeups make no vCPU wait forever;
 //! a lost kick is detected in time and reported with its location.
 
-use anyhow::ensure;
-use serde_json::Value;
-
 use super::run::cells;
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    form::by_form,
-    product::{Compared, count, each_operations, pvticket},
-    ran::Ran,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     late_double_and_spurious_wakes_lose_nothing,

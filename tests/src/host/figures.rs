@@ -1,15 +1,9 @@
 //! Figures that can be obtained in a second way: what one part of the product counts, another
 //! measures or records. Each tolerance says what it allows for.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    product::{Compared, Results, count, profile_folder, pvticket},
-    tests,
+    prelude::*,
+    product::{Results, profile_folder},
 };
 
 tests![

@@ -2,15 +2,8 @@
 //! restores FPU state all the time, guests boot on the others
 //! (`guest-kernel-config/host/QEMU-HFLAGS2.md`).
 
-use anyhow::ensure;
-
 use super::emulated::shell;
-use crate::{
-    files::{self, code},
-    process::Program,
-    product::Boot,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     // Before the workaround none of 65 boots succeeded on a calm machine, so that one shows it.

@@ -1,24 +1,9 @@
 //! `make run`: its script, with a stub `make` and a stub product that the test writes; and the last message of each
 //! script that it calls when something is missing.
 
-use std::{
-    env, fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::{env, os::unix::fs::symlink};
 
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::{
-    files::{self, repository},
-    fixture::Fixture,
-    process::Program,
-    product::binary,
-    ran::Ran,
-    suite::skip,
-    tests,
-};
+use crate::{files::repository, fixture::Fixture, prelude::*};
 
 tests![
     it_ends_with_the_answer,

@@ -1,18 +1,9 @@
 //! Cells that are stopped in their window, and vCPU threads that do not leave when it is over.
 
-use std::{thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-
 use super::run::cells;
 use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::{Program, Running, children, folder, status, thread_named},
-    product::pvticket,
-    tests,
+    prelude::*,
+    process::{folder, status, thread_named},
 };
 
 tests![

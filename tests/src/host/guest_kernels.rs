@@ -1,19 +1,10 @@
 //! Guest kernels of several Linux versions: each boots, excludes, says what it does with locks, and is compared with the
 //! others; and what a tree is told that the changes do not fit.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use std::collections::BTreeSet;
 
 use super::first_cpu::BUSYBOX;
-use crate::{
-    expect_usually, files,
-    process::Program,
-    product::{Compared, count, every_row_is_sound, pvticket},
-    suite::skip,
-    tests,
-};
+use crate::{prelude::*, product::every_row_is_sound};
 
 tests![
     linux_6_1_boots_with_every_backend: boots_with_every_backend(&LINUX_6_1) => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),

@@ -2,17 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, ensure};
-use serde_json::{Value, json};
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    form::by_form,
-    product::{Compared, every_vcpu_took_the_lock, operations, pvticket},
-    tests,
-};
+use crate::{prelude::*, product::every_vcpu_took_the_lock};
 
 tests![
     a_handoff_is_a_wakeup_and_its_exits_and_no_sleep,

@@ -1,8 +1,6 @@
 //! The instructions that the locks' fast paths execute, counted.
 
-use anyhow::{Context, ensure};
-
-use crate::{process::Program, product::profile_folder, suite::skip, tests};
+use crate::{prelude::*, product::profile_folder};
 
 tests![a_lock_with_pv_off_executes_what_the_native_one_does];
 

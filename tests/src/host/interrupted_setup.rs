@@ -1,19 +1,7 @@
 //! Scripts that fill the cache and are interrupted or killed: nothing of theirs is left once another one has run, two of them
 //! do not work in one folder, and what they unpack is what was checked.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::{
-    files::{self, repository},
-    process::Program,
-    tests,
-};
+use crate::{files::repository, prelude::*};
 
 tests![
     what_an_interrupted_setup_leaves_is_removed_by_the_next,

@@ -1,14 +1,7 @@
 //! The terminal: raw while a guest has it, restored on every way out.
 
-use rustix::process::Signal;
-
 use super::tiny;
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    terminal::Terminal,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     restored_when_the_guest_ends,

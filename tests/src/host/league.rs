@@ -1,10 +1,6 @@
 //! `run league`: every lock under the same schedules.
 
-use std::fs;
-
-use anyhow::ensure;
-
-use crate::{files, product::pvticket, tests};
+use crate::prelude::*;
 
 tests![locks_are_ranked_by_the_least_that_they_keep];
 

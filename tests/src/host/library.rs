@@ -1,14 +1,6 @@
 //! The lock library: its list, and every lock of it in a machine.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    product::{Compared, every_row_is_sound, operations, pvticket},
-    tests,
-};
+use crate::{prelude::*, product::every_row_is_sound};
 
 tests![
     the_locks_are_listed,

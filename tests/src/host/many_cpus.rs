@@ -1,9 +1,7 @@
 //! A host with 40 CPUs: the steps of `make run` and `compare`, with their defaults, where no CPU is named.
 
-use anyhow::ensure;
-
 use super::first_cpu::BUSYBOX;
-use crate::{files::repository, product::pvticket, tests};
+use crate::{files::repository, prelude::*};
 
 tests![forty_cpus_take_the_steps_of_make_run => Long("half an hour: guests of 32 and 64 vCPUs on two real CPUs")];
 

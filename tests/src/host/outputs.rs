@@ -1,24 +1,10 @@
 //! Output that cannot be written, or must not be written where it would go (full disks, symbolic links, terminals), and
 //! input that cannot be read.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
+use std::{fs::File, os::unix::fs::symlink};
 
 use super::{signals::Disk, tiny};
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Input, Program},
-    product::{binary, pvticket},
-    ran::Ran,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     unwritable_stdout_is_a_failure,
@@ -31,6 +17,8 @@ tests![
 ];
 
 const SHORT: [&str; 6] = ["--host", "direct", "--vcpus", "1", "--seconds", "0.1"];
+
+const BRIEF: [&str; 4] = ["--host", "direct", "--seconds", "0.05"];
 
 /// A run of two short cells in a new directory, and its timeline.
 fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
@@ -128,18 +116,7 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
         &["report", &dir, "--html", &old_name][..],
         &["export", "--csv", &old_name, &dir],
         &["export", "--json", &old_name, &dir],
-        &[
-            "bench",
-            "hypercalls",
-            "--runs",
-            "1",
-            "--seconds",
-            "0.05",
-            "--host",
-            "direct",
-            "--json",
-            &old_name,
-        ],
+        &[&["bench", "hypercalls", "--runs", "1", "--json", &old_name], &BRIEF[..]].concat(),
         &[&["compare", "--runs", "1", "--json", &old_name], &SHORT[..]].concat(),
         &[&["compare", "--runs", "1", "--policy", "rr", "--record", &old_name], &SHORT[..]]
             .concat(),

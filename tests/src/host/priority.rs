@@ -1,20 +1,8 @@
 //! pvticket started in another scheduling class than the usual one: its vCPUs must not outrank the threads that end
 //! them, and all its threads must have the same class.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal};
-
 use super::tiny;
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Input, Program},
-    product::pvticket,
-    suite::skip,
-    tests,
-};
+use crate::prelude::*;
 
 tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
 

@@ -1,16 +1,6 @@
 //! Command lines that are refused at once: exit status, one line that names the mistake, and nothing left behind.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-
-use crate::{
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{binary, pvticket},
-    rows, tests,
-};
+use crate::{prelude::*, rows};
 
 tests![
     every_refusal_names_the_mistake,

@@ -1,18 +1,6 @@
 //! Recordings of schedules, followed by other guests than those recorded.
 
-use std::path::Path;
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{Compared, count, operations, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,

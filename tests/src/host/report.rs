@@ -1,15 +1,6 @@
 //! `report`: its text, for whole and damaged stores, and its page in a browser.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-use tempfile::TempDir;
-
-use crate::{browser::Browser, files, fixture::Fixture, product::pvticket, tests};
+use crate::{browser::Browser, fixture::Fixture, prelude::*};
 
 tests![
     a_run_is_reported_as_text,
@@ -263,34 +254,7 @@ fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
 /// What is wrong with the figures of a page, and their number. A figure is correct if each of its
 /// panels shows exactly one plot, which is neither tiny nor empty and lies within the window, and if
 /// its labels are legible, lie within their plot, and overlap by a few pixels at most.
-const FAULTS: &str = r#"(() => {
-  const faults = [], wide = document.documentElement.clientWidth;
-  const say = (figure, what) => faults.push(figure.id + ': ' + what);
-  if (document.documentElement.scrollWidth > wide) faults.push('the page is wider than its window');
-  const figures = [...document.querySelectorAll('figure')];
-  for (const figure of figures) {
-    for (const panel of figure.querySelectorAll('.panel')) {
-      const seen = [...panel.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
-      if (seen.length !== 1) { say(figure, seen.length + ' plots of a panel are seen'); continue; }
-      const box = seen[0].getBoundingClientRect();
-      if (box.width < 200 || box.height < 50) say(figure, 'a plot is tiny');
-      if (box.left < 0 || box.right > wide + 0.5) say(figure, 'a plot leaves the window');
-      if (seen[0].querySelectorAll('.mark').length === 0) say(figure, 'a plot is empty');
-      const texts = [...seen[0].querySelectorAll('text')].map(text => [text, text.getBoundingClientRect()]);
-      texts.forEach(([text, at], ix) => {
-        if (at.height < 8) say(figure, 'too small to read: ' + text.textContent);
-        if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 || at.bottom > box.bottom + 1)
-          say(figure, 'cut off: ' + text.textContent);
-        for (const [other, otherAt] of texts.slice(ix + 1)) {
-          const across = Math.min(at.right, otherAt.right) - Math.max(at.left, otherAt.left);
-          const down = Math.min(at.bottom, otherAt.bottom) - Math.max(at.top, otherAt.top);
-          if (across > 1 && down > 3) say(figure, 'overlap: ' + text.textContent + ' and ' + other.textContent);
-        }
-      });
-    }
-  }
-  return {faults, figures: figures.length};
-})()"#;
+const FAULTS: &str = include_str!("page_faults.js");
 
 /// Opens a page in windows of several widths and in both colour schemes, and expects no faults; returns
 /// the number of its figures.

@@ -1,17 +1,6 @@
 //! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse the hypercalls.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-
-use crate::{
-    expect_usually,
-    facts::{Kvm, need_kvm},
-    files,
-    product::{Compared, Results, operations, pvticket},
-    tests,
-};
+use crate::{facts::Kvm, prelude::*, product::Results};
 
 tests![
     doctor_agrees_with_this_host,

@@ -1,19 +1,7 @@
 //! Published rows, measured here and simulated.
 
-use std::{collections::BTreeMap, fs, path::Path};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-
 use super::run::lines;
-use crate::{
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{operations, pvticket},
-    ran::Ran,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_measured_and_a_simulated_row_have_a_score,

@@ -1,21 +1,10 @@
 //! The results of a confined `boot`, which can open no directory.
 
-use std::{fs, path::Path, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use tempfile::TempDir;
-
 use super::{
     confinement::{has_open, spinning},
     tiny,
 };
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Program, children, wait_until},
-    product, tests,
-};
+use crate::{prelude::*, product};
 
 tests![
     they_may_have_relative_names,

@@ -1,25 +1,6 @@
 //! Experiments from specs: what is refused, what is run, and what is reported.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use serde_json::Value;
-use tempfile::TempDir;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    product::{each_operations, pvticket},
-    ran::Ran,
-    terminal::Terminal,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_spec_is_dry_run,

@@ -1,18 +1,7 @@
 //! Schedules of pvticket on the ring-3 payload: preemptions where they were asked for, counted from
 //! telemetry, recorded and replayed.
 
-use std::path::Path;
-
-use anyhow::{Context, bail, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    product::{Compared, count, each_operations, operations, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     every_policy_runs_both_locks,

@@ -1,17 +1,6 @@
 //! Searches of simulated schedules.
 
-use std::{fs, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use serde_json::json;
-
-use crate::{
-    facts, files,
-    process::{Program, Stopwatch},
-    product::pvticket,
-    tests,
-};
+use crate::{facts, prelude::*};
 
 tests![
     a_search_finds_nothing_and_goes_on_where_it_was,

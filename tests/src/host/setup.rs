@@ -1,22 +1,9 @@
 //! `pvticket setup`: which scripts it runs, and what it makes of them. The scripts here are the test's own; what the real ones
 //! do is tried by `make package-test` and used by all that boots.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::{Path, PathBuf},
-};
+use std::os::unix::fs::{PermissionsExt, symlink};
 
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use tempfile::TempDir;
-
-use crate::{
-    files::{self, EXECUTABLE, code},
-    process::Program,
-    product::{binary, pvticket},
-    tests,
-};
+use crate::{files::EXECUTABLE, prelude::*};
 
 tests![
     what_the_scripts_make_is_summed,

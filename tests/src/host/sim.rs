@@ -1,20 +1,7 @@
 //! Simulated machines: the same seed gives the same figures, and what is simulated says so.
 
-use std::{fs, path::Path, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use serde_json::Value;
-
 use super::run::Run;
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::{Program, Stopwatch, children},
-    product::{Compared, count, pvticket},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_seed_gives_the_same_figures_again,

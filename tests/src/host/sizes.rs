@@ -1,9 +1,7 @@
 //! `other-vms`: VMs of different sizes under one schedule.
 
-use anyhow::ensure;
-
 use super::run::Run;
-use crate::{expect_usually, facts::need_kvm, product::each_operations, tests};
+use crate::prelude::*;
 
 tests![vms_of_different_sizes_run_together, the_reader_of_each_vm_counts_no_operations];
 

@@ -1,18 +1,6 @@
 //! The inputs of builds and tests: the versions that the repository names, verified by checksums.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-
-use crate::{
-    files::{self, repository},
-    process::Program,
-    suite::skip,
-    tests,
-};
+use crate::{files::repository, prelude::*};
 
 tests![
     every_cargo_call_is_locked,

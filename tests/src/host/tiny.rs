@@ -1,16 +1,6 @@
 //! Kernels of a few instructions on the local KVM, hardware or software.
 
-use anyhow::ensure;
-use rustix::process::Signal;
-use tempfile::TempDir;
-
-use crate::{
-    facts::{need_kvm, need_software_kvm},
-    files::{self, code},
-    process::{Input, Program},
-    product::{Boot, count},
-    tests,
-};
+use crate::{facts::need_software_kvm, prelude::*};
 
 tests![
     a_reset_after_a_panic_is_a_failure,

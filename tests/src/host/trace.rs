@@ -1,19 +1,6 @@
 //! Timelines agree with the schedule's account, and Perfetto's own trace processor reads them.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, bail, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{Compared, count, pvticket},
-    suite::skip,
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     a_timeline_says_what_the_account_does,

@@ -1,10 +1,6 @@
 //! `vmm/specs/TUTORIAL.md`: its commands, in their order, print the lines that it shows.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-
-use crate::{expect_usually, facts::need_kvm, files, process::Program, product::binary, tests};
+use crate::prelude::*;
 
 tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
 

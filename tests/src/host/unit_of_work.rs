@@ -1,8 +1,6 @@
 //! The unit in which the payload's work under a lock and between two acquisitions is given: an increment.
 
-use anyhow::Context;
-
-use crate::{expect_usually, product::pvticket, tests};
+use crate::prelude::*;
 
 tests![an_increment_takes_one_time => Quiet("what else runs on the machine makes batches longer")];
 

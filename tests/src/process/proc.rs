@@ -1,11 +1,6 @@
 //! Processes and threads, as /proc has them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use rustix::process::Pid;
+use crate::prelude::*;
 
 /// The folders of a process's threads in /proc.
 pub fn threads(process: Pid) -> impl Iterator<Item = PathBuf> {

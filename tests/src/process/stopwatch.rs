@@ -10,20 +10,14 @@
 //! thread of the process sleeps without being interruptible, a moment at which any thread of the kernel waited
 //! does not count either.
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
-
-use rustix::process::Pid;
+use std::{collections::HashMap, time::Instant};
 
 use super::{
     children,
     proc::{folder, status},
     threads,
 };
+use crate::prelude::*;
 
 /// The observing thread: while it waits, it does not see that the process has done it.
 const OWN: &str = "/proc/thread-self";

@@ -16,18 +16,13 @@ pub(super) mod registers;
 pub(super) mod storms;
 pub mod wakes;
 
-use crate::{
-    facts::{is_emulated, need_kvm},
-    retry, rows,
-    suite::skip,
-    tests,
-};
-
 use devices::*;
 use guests::*;
 use pair::{Found, Pair};
 use registers::*;
 use storms::*;
+
+use crate::{facts::is_emulated, prelude::*, retry, rows};
 
 tests![
     a_hostile_guest_takes_no_more_than_its_share,

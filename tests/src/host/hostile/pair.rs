@@ -1,21 +1,14 @@
 //! A hostile machine and an honest one on the slot of one schedule.
 
-use std::{fs, path::Path, thread::sleep, time::Duration};
+use std::thread::sleep;
 
-use anyhow::{Context, ensure};
-use rustix::{
-    pipe::{fcntl_setpipe_size, pipe},
-    process::{Pid, Signal},
-};
-use tempfile::TempDir;
+use rustix::pipe::{fcntl_setpipe_size, pipe};
 
 use super::guests::{End, Guest};
 use crate::{
-    expect_usually,
     facts::is_emulated,
-    files,
-    process::{Input, Program, Running, Stopwatch, ThreadTimes, times_by_name},
-    product::Boot,
+    prelude::*,
+    process::{ThreadTimes, times_by_name},
 };
 
 /// How fast a host is.

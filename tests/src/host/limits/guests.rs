@@ -2,27 +2,20 @@
 
 use std::fs::File;
 
-use anyhow::ensure;
 use rustix::pipe::pipe;
-use tempfile::TempDir;
 
 use super::row::{
     End::{OneLine, Says, Silent},
-    Row, nothing_else,
+    Row, row,
 };
 use crate::{
-    files::{
-        self,
-        code::{
-            self, MAP, out,
-            port::{EXIT, KICK, OUTPUT_PAGE, STDERR_PAGE, STDOUT_PAGE},
-            times,
-        },
+    files::code::{
+        MAP, out,
+        port::{EXIT, KICK, OUTPUT_PAGE, STDERR_PAGE, STDOUT_PAGE},
+        times,
     },
     host::{run, tiny},
-    process::{Input, Program},
-    product::{Boot, count, pvticket},
-    ran::Ran,
+    prelude::*,
 };
 
 /// Kicks of [`code`], all to be delayed.
@@ -42,13 +35,9 @@ pub const ROWS: &[Row] = &[
             Ok(())
         },
     },
-    Row {
-        input: "guest: COM1 without a reader",
-        end: Silent(141),
-        memory: 256,
-        feed: |folder| Ok(tiny::boot(folder, code::FLOOD)?.stdout(pipe()?.1)),
-        check: nothing_else,
-    },
+    row("guest: COM1 without a reader", Silent(141), 256, |folder| {
+        Ok(tiny::boot(folder, code::FLOOD)?.stdout(pipe()?.1))
+    }),
     Row {
         input: "guest: input without an end, which it does not read",
         end: Silent(0),
@@ -83,41 +72,49 @@ pub const ROWS: &[Row] = &[
         },
     },
     Row {
-        input: "guest: a result of 2 MiB",
-        end: Says(1, &["the guest printed more than the 1 MiB that are kept of its result"]),
-        memory: 256,
-        feed: |folder| compare(folder, &[page(FIRST), flood(STDOUT_PAGE), out(EXIT, 0)].concat()),
         check: lines_are_short,
+        ..row(
+            "guest: a result of 2 MiB",
+            Says(1, &["the guest printed more than the 1 MiB that are kept of its result"]),
+            256,
+            |folder| compare(folder, &[page(FIRST), flood(STDOUT_PAGE), out(EXIT, 0)].concat()),
+        )
     },
     Row {
-        input: "guest: a last line of 2 MiB",
-        end: Says(1, &["the guest's last line: ", " ... (of "]),
-        memory: 256,
-        feed: |folder| compare(folder, &[page(FIRST), flood(STDERR_PAGE), out(EXIT, 1)].concat()),
         check: lines_are_short,
+        ..row(
+            "guest: a last line of 2 MiB",
+            Says(1, &["the guest's last line: ", " ... (of "]),
+            256,
+            |folder| compare(folder, &[page(FIRST), flood(STDERR_PAGE), out(EXIT, 1)].concat()),
+        )
     },
     Row {
-        input: "guest: a result that is none, of 4 KiB",
-        end: Says(1, &["cannot read the guest's result", " ... (of "]),
-        memory: 256,
-        feed: |folder| {
-            compare(folder, &[page(FIRST), out(STDOUT_PAGE, 4096), out(EXIT, 0)].concat())
-        },
         check: lines_are_short,
+        ..row(
+            "guest: a result that is none, of 4 KiB",
+            Says(1, &["cannot read the guest's result", " ... (of "]),
+            256,
+            |folder| compare(folder, &[page(FIRST), out(STDOUT_PAGE, 4096), out(EXIT, 0)].concat()),
+        )
     },
     Row {
-        input: "guest: 2^64-1 operations",
-        end: Says(1, &["the guest claims what cannot be: a count of 18446744073709551615"]),
-        memory: 256,
-        feed: |folder| claims(folder, "{\"seconds\":1,\"operations\":[18446744073709551615]}"),
         check: lines_are_short,
+        ..row(
+            "guest: 2^64-1 operations",
+            Says(1, &["the guest claims what cannot be: a count of 18446744073709551615"]),
+            256,
+            |folder| claims(folder, "{\"seconds\":1,\"operations\":[18446744073709551615]}"),
+        )
     },
     Row {
-        input: "guest: 9 operations in 1e-300 s",
-        end: Says(1, &["the guest claims what cannot be: ", "operations a second"]),
-        memory: 256,
-        feed: |folder| claims(folder, "{\"seconds\":1e-300,\"operations\":[9]}"),
         check: lines_are_short,
+        ..row(
+            "guest: 9 operations in 1e-300 s",
+            Says(1, &["the guest claims what cannot be: ", "operations a second"]),
+            256,
+            |folder| claims(folder, "{\"seconds\":1e-300,\"operations\":[9]}"),
+        )
     },
     Row {
         input: "run --trace: a trace of some 100 KB",

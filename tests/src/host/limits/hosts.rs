@@ -1,20 +1,10 @@
 //! Limits of the host: memory, descriptors, disk space.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
 use super::row::{
     End::{OneLine, Silent},
-    Feed, Row, nothing_else, refused,
+    Feed, Row, refused, row,
 };
-use crate::{
-    files::{self, code},
-    host::tiny,
-    process::Program,
-    product::{binary, pvticket},
-};
+use crate::{host::tiny, prelude::*};
 
 /// A spec of one cell.
 const SHORT: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 1\nseconds = 0.05\n";
@@ -43,18 +33,12 @@ pub const ROWS: &[Row] = &[
         })
     },
     // The program would wait for a writer before the emulated host starts.
-    Row {
-        input: "emulate: --in FIFO",
-        end: OneLine(1, &["not a regular file"]),
-        memory: 512,
-        feed: |folder| {
-            let fifo = folder.path().join("fifo");
-            Program::new("mkfifo").args([&fifo]).run()?.exits(0)?;
-            let file = format!("{}:/in/file", fifo.display());
-            Ok(pvticket(["emulate", "--in", &file, "--", "/init", "locks"]).limit(60))
-        },
-        check: nothing_else,
-    },
+    row("emulate: --in FIFO", OneLine(1, &["not a regular file"]), 512, |folder| {
+        let fifo = folder.path().join("fifo");
+        Program::new("mkfifo").args([&fifo]).run()?.exits(0)?;
+        let file = format!("{}:/in/file", fifo.display());
+        Ok(pvticket(["emulate", "--in", &file, "--", "/init", "locks"]).limit(60))
+    }),
     Row {
         input: "emulate: 360 KB of arguments",
         end: Silent(5),
@@ -66,13 +50,12 @@ pub const ROWS: &[Row] = &[
             Ok(())
         },
     },
-    Row {
-        input: "emulate: 1.2 MB of arguments",
-        end: OneLine(1, &["the command line is too long for the emulated host", "in a file"]),
-        memory: 2048,
-        feed: |_| arguments(10),
-        check: nothing_else,
-    },
+    row(
+        "emulate: 1.2 MB of arguments",
+        OneLine(1, &["the command line is too long for the emulated host", "in a file"]),
+        2048,
+        |_| arguments(10),
+    ),
     refused("boot: --mem 1", &["--mem 1 byte: a Linux guest needs 4 MiB"], |_| {
         Ok(pvticket(["boot", "--mem", "1", "--", "true"]))
     }),
@@ -82,16 +65,15 @@ pub const ROWS: &[Row] = &[
     refused("boot: --mem 16777215G", &["of memory and swap"], |_| {
         Ok(pvticket(["boot", "--mem", "16777215G", "--", "true"]))
     }),
-    Row {
-        input: "boot: --mem of twice what there is",
-        end: OneLine(0, &["of memory and swap", "will be killed"]),
-        memory: 64,
-        feed: |_| {
+    row(
+        "boot: --mem of twice what there is",
+        OneLine(0, &["of memory and swap", "will be killed"]),
+        64,
+        |_| {
             let mem = format!("{}K", 2 * memory_and_swap()?);
             Ok(pvticket(["boot", "--mem", &mem, "--dry-run", "--", "true"]))
         },
-        check: nothing_else,
-    },
+    ),
     Row {
         input: "run: a full disk, and then room",
         end: OneLine(1, &["No space left"]),
@@ -143,13 +125,7 @@ pub const ROWS: &[Row] = &[
 
 /// A command that needs more descriptors than it may have.
 const fn too_few(input: &'static str, feed: Feed) -> Row {
-    Row {
-        input,
-        end: OneLine(1, &["cannot", "allow more with ulimit -n"]),
-        memory: 256,
-        feed,
-        check: nothing_else,
-    }
+    row(input, OneLine(1, &["cannot", "allow more with ulimit -n"]), 256, feed)
 }
 
 /// A boot of a guest that prints hello, after these shell commands.

@@ -1,35 +1,19 @@
 //! Oversized or blocking files and lines.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-};
-
-use anyhow::ensure;
-use tempfile::TempDir;
+use std::{fs::File, io::Write};
 
 use super::row::{
     End::{OneLine, Says, Silent},
-    Row, nothing_else, refused,
+    Row, refused, row,
 };
-use crate::{
-    files,
-    process::{Input, Program},
-    product::pvticket,
-};
+use crate::prelude::*;
 
 /// Limit in seconds of CPU time for rows that only read input.
 const SOON: u64 = 30;
 
 /// Of `make test-all` only: 8 s without optimization.
-pub const DEAR: &[Row] = &[Row {
-    input: "spec: 300 labels by 300 seeds",
-    end: Silent(0),
-    memory: 512,
-    feed: |folder| dry_run(folder, &square(300)),
-    check: nothing_else,
-}];
+pub const DEAR: &[Row] =
+    &[row("spec: 300 labels by 300 seeds", Silent(0), 512, |folder| dry_run(folder, &square(300)))];
 
 pub const ROWS: &[Row] = &[
     // A megabyte of seeds once took half a minute. The limit protects steps that compare all pairs.
@@ -44,53 +28,32 @@ pub const ROWS: &[Row] = &[
             Ok(())
         },
     },
-    Row {
-        input: "spec: 140 000 seeds",
-        end: OneLine(2, &["140000 cells: at most 100000"]),
-        memory: 128,
-        feed: |folder| dry_run(folder, &format!("{ONE}seeds = [{}]\n", numbers(100_000, 140_000))),
-        check: nothing_else,
-    },
-    Row {
-        input: "spec: 1000 labels by 1000 seeds",
-        end: OneLine(2, &["1000000 cells: at most 100000"]),
-        memory: 128,
-        feed: |folder| dry_run(folder, &square(1000)),
-        check: nothing_else,
-    },
-    Row {
-        input: "spec: 30 000 excludes",
-        end: OneLine(2, &["30000 times [[exclude]]", "128"]),
-        memory: 128,
-        feed: |folder| {
-            let excludes = "[[exclude]]\nvcpus = 2\n".repeat(30_000);
-            dry_run(folder, &format!("vcpus = [2, 3]\n{excludes}"))
-        },
-        check: nothing_else,
-    },
+    row("spec: 140 000 seeds", OneLine(2, &["140000 cells: at most 100000"]), 128, |folder| {
+        dry_run(folder, &format!("{ONE}seeds = [{}]\n", numbers(100_000, 140_000)))
+    }),
+    row(
+        "spec: 1000 labels by 1000 seeds",
+        OneLine(2, &["1000000 cells: at most 100000"]),
+        128,
+        |folder| dry_run(folder, &square(1000)),
+    ),
+    row("spec: 30 000 excludes", OneLine(2, &["30000 times [[exclude]]", "128"]), 128, |folder| {
+        let excludes = "[[exclude]]\nvcpus = 2\n".repeat(30_000);
+        dry_run(folder, &format!("vcpus = [2, 3]\n{excludes}"))
+    }),
     refused("spec: /dev/zero", &["/dev/zero: it has more than 1 MiB"], |_| {
         quick(&["run", "/dev/zero"])
     }),
     refused("spec: a FIFO without a writer", &["a FIFO without a writer"], |folder| {
         Ok(quick(&["run"])?.args([fifo(folder.path(), "fifo")?]))
     }),
-    Row {
-        input: "spec: a pipe",
-        end: Silent(0),
-        memory: 64,
-        feed: |_| {
-            let spec = Input::Bytes(b"vcpus = 2\n".to_vec());
-            Ok(quick(&["run", "/dev/stdin", "--dry-run"])?.input(spec))
-        },
-        check: nothing_else,
-    },
-    Row {
-        input: "--system-map: /dev/zero",
-        end: OneLine(2, &["it has more than 64 MiB"]),
-        memory: 256,
-        feed: |_| quick(&["boot", "--system-map", "/dev/zero"]),
-        check: nothing_else,
-    },
+    row("spec: a pipe", Silent(0), 64, |_| {
+        let spec = Input::Bytes(b"vcpus = 2\n".to_vec());
+        Ok(quick(&["run", "/dev/stdin", "--dry-run"])?.input(spec))
+    }),
+    row("--system-map: /dev/zero", OneLine(2, &["it has more than 64 MiB"]), 256, |_| {
+        quick(&["boot", "--system-map", "/dev/zero"])
+    }),
     refused("--system-map: a FIFO without a writer", &["a FIFO without a writer"], |folder| {
         Ok(quick(&["boot", "--system-map"])?.args([fifo(folder.path(), "fifo")?]))
     }),
@@ -103,18 +66,17 @@ pub const ROWS: &[Row] = &[
     refused("--initrd: a FIFO", &["not a regular file"], |folder| {
         Ok(quick(&["boot", "--initrd"])?.args([fifo(folder.path(), "fifo")?]))
     }),
-    Row {
-        input: "--append: 3000 bytes",
-        end: OneLine(1, &["command line", "are more than the 2047 this kernel takes"]),
-        memory: 512,
-        feed: |folder| {
+    row(
+        "--append: 3000 bytes",
+        OneLine(1, &["command line", "are more than the 2047 this kernel takes"]),
+        512,
+        |folder| {
             let kernel = files::put(folder, "vmlinux", &files::vmlinux(files::code::SPIN))?;
             let boot = quick(&["boot", "--host", "direct", "--cpus", "1", "--kernel"])?;
             let boot = boot.args([kernel]).env("PVTICKET_TRUST_KVM", "1");
             Ok(boot.args(["--append", &"x".repeat(3000), "--", "true"]))
         },
-        check: nothing_else,
-    },
+    ),
     refused("recording: a FIFO", &["not a regular file"], |folder| {
         replay(&fifo(folder.path(), "fifo")?)
     }),
@@ -138,51 +100,39 @@ pub const ROWS: &[Row] = &[
             Ok(())
         },
     },
-    Row {
-        input: "store: a FIFO, report",
-        end: OneLine(1, &["not a regular file"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["report"])?.args([fifo_store(folder)?])),
-        check: nothing_else,
-    },
-    Row {
-        input: "store: a FIFO, run --resume",
-        end: OneLine(1, &["not a regular file"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["run", "--resume"])?.args([fifo_store(folder)?])),
-        check: nothing_else,
-    },
-    Row {
-        input: "store: a line of 32 MiB, report",
-        end: OneLine(1, &["damaged in line 1: it is longer than 16 MiB"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["report"])?.args([long_store(folder)?])),
-        check: nothing_else,
-    },
-    Row {
-        input: "store: a line of 32 MiB, run --resume",
-        end: OneLine(1, &["damaged in line 1: it is longer than 16 MiB"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["run", "--resume"])?.args([long_store(folder)?])),
-        check: nothing_else,
-    },
-    Row {
-        input: "trace: a packet of 2^42 bytes",
-        end: OneLine(1, &["it is not a trace of pvticket (make one with --trace)"]),
-        memory: 64,
-        feed: |folder| {
+    row("store: a FIFO, report", OneLine(1, &["not a regular file"]), 64, |folder| {
+        Ok(quick(&["report"])?.args([fifo_store(folder)?]))
+    }),
+    row("store: a FIFO, run --resume", OneLine(1, &["not a regular file"]), 64, |folder| {
+        Ok(quick(&["run", "--resume"])?.args([fifo_store(folder)?]))
+    }),
+    row(
+        "store: a line of 32 MiB, report",
+        OneLine(1, &["damaged in line 1: it is longer than 16 MiB"]),
+        64,
+        |folder| Ok(quick(&["report"])?.args([long_store(folder)?])),
+    ),
+    row(
+        "store: a line of 32 MiB, run --resume",
+        OneLine(1, &["damaged in line 1: it is longer than 16 MiB"]),
+        64,
+        |folder| Ok(quick(&["run", "--resume"])?.args([long_store(folder)?])),
+    ),
+    row(
+        "trace: a packet of 2^42 bytes",
+        OneLine(1, &["it is not a trace of pvticket (make one with --trace)"]),
+        64,
+        |folder| {
             let packet = [&[0x0a][..], &[0x80; 6], &[0x01], &[0; 4096]].concat();
             Ok(quick(&["trace"])?.args([files::put(folder, "trace", &packet)?]))
         },
-        check: nothing_else,
-    },
-    Row {
-        input: "job of a worker: a line of 4 MiB",
-        end: OneLine(1, &["a job is longer than 1 MiB"]),
-        memory: 64,
-        feed: |_| Ok(quick(&["cells"])?.input(Input::Bytes(vec![b' '; 4 << 20]))),
-        check: nothing_else,
-    },
+    ),
+    row(
+        "job of a worker: a line of 4 MiB",
+        OneLine(1, &["a job is longer than 1 MiB"]),
+        64,
+        |_| Ok(quick(&["cells"])?.input(Input::Bytes(vec![b' '; 4 << 20]))),
+    ),
 ];
 
 /// The store's file in a run's directory.

@@ -7,9 +7,9 @@ mod hosts;
 mod inputs;
 mod row;
 
-use crate::{facts::need_kvm, form::by_form, rows, tests};
-
 use row::Row;
+
+use crate::{prelude::*, rows};
 
 tests![every_input_has_a_limit_and_its_message];
 

@@ -1,15 +1,10 @@
 //! A row of the table: an input, and how the product must end on it.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::FileTypeExt, path::Path};
-
-use anyhow::ensure;
-use rustix::process::Pid;
-use tempfile::TempDir;
+use std::os::unix::fs::FileTypeExt;
 
 use crate::{
-    files,
-    process::{Program, children, folder, status},
-    ran::Ran,
+    prelude::*,
+    process::{folder, status},
 };
 
 /// How the product ends on an input.
@@ -47,9 +42,14 @@ pub struct Row {
     pub check: Check,
 }
 
+/// A row that checks nothing but the end, the memory and the files.
+pub const fn row(input: &'static str, end: End, memory: u64, feed: Feed) -> Row {
+    Row { input, end, memory, feed, check: nothing_else }
+}
+
 /// An input that a command refuses at once, in one line, as a usage error: with these words in it.
 pub const fn refused(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
-    Row { input, end: End::OneLine(2, says), memory: 64, feed, check: nothing_else }
+    row(input, End::OneLine(2, says), 64, feed)
 }
 
 /// The default check: only the files matter.

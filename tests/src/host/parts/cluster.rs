@@ -2,26 +2,16 @@
 //! ports, as the current user or as a plain one. Its nodes are names for this same machine.
 
 use std::{
-    fs,
     net::TcpListener,
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
-use anyhow::Context;
 use rustix::{
-    process::{Pid, Signal, geteuid, getpid, kill_process},
+    process::{geteuid, getpid},
     system::uname,
 };
-use tempfile::TempDir;
 
-use crate::{
-    files,
-    process::{Program, children, wait_until},
-    ran::Ran,
-    suite::skip,
-};
+use crate::prelude::*;
 
 /// Where Debian installs daemons; it need not be in PATH.
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
@@ -288,28 +278,7 @@ pub fn users(dir: &Path) -> Vec<Pid> {
 }
 
 /// The settings that do not depend on the cluster's place.
-const SETTINGS: &str = "\
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-MpiDefault=none
-SwitchType=switch/none
-PlugStackConfig=/dev/null
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/backfill
-SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_interval=5,sched_min_interval=0
-ReturnToService=2
-SlurmdTimeout=10
-SlurmctldTimeout=10
-KillWait=3
-MinJobAge=300
-MaxArraySize=10001
-JobRequeue=1
-InactiveLimit=0
-SlurmdParameters=config_overrides
-";
+const SETTINGS: &str = include_str!("slurm.conf");
 
 /// A program of Slurm.
 fn find(name: &str) -> Option<PathBuf> {

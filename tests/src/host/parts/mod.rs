@@ -4,26 +4,10 @@
 mod cluster;
 mod slurm;
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
-
-use anyhow::ensure;
-use rustix::process::Signal;
+use std::os::unix::fs::symlink;
 
 use super::run::exported;
-use crate::{
-    files,
-    process::Program,
-    product::{self, pvticket},
-    suite::Test,
-    tests,
-};
+use crate::{prelude::*, product, suite::Test};
 
 tests![
     parts_have_the_cells_of_a_plain_run,

@@ -1,20 +1,11 @@
 //! Parts as an array of a real Slurm, whose daemons the test starts.
 
-use std::{fs, path::PathBuf, time::Duration};
-
-use anyhow::ensure;
-use rustix::process::{Signal, kill_process};
-
 use super::{
     check,
     cluster::{Cluster, User, users},
     plain, rounds, spec,
 };
-use crate::{
-    files,
-    process::{Program, wait_until},
-    product, tests,
-};
+use crate::{prelude::*, product};
 
 tests![
     eight_parts_on_two_nodes_survive_a_node_and_a_repeat,

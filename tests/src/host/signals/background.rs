@@ -1,19 +1,6 @@
 //! Jobs in the background of a terminal: they leave it alone, are not stopped by it, and end when they are told to.
 
-use std::{thread, time::Duration};
-
-use anyhow::{Context, ensure};
-
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    host::tiny,
-    process::Program,
-    product::Boot,
-    suite::skip,
-    terminal::Terminal,
-    tests,
-};
+use crate::{host::tiny, prelude::*};
 
 tests![a_job_in_the_background_ends, what_is_typed_is_left_to_the_foreground];
 

@@ -1,18 +1,12 @@
 //! One cell of the table: a command, an output, a signal.
 
-use std::{fs, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-
 use super::{
     outputs::{Disk, Output},
     subjects::{Subject, World},
 };
 use crate::{
-    files,
-    process::{Program, Running, Stopwatch, folder, status, wait_until},
-    terminal::Terminal,
+    prelude::*,
+    process::{folder, status},
 };
 
 /// The time after which a command counts as hung, on a busy machine, too.

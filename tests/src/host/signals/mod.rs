@@ -6,25 +6,14 @@ mod cell;
 mod outputs;
 mod subjects;
 
-use std::{fs, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{
-    expect_usually,
-    facts::{need_kvm, need_root},
-    files::{self, code},
-    process::{Input, Program, Stopwatch, children},
-    product::pvticket,
-    rows, tests,
-};
-
-use super::{cgroups::group, tiny};
-use cell::{Cell, Event};
 pub use outputs::Disk;
+
+use cell::{Cell, Event};
 use outputs::Output;
 use subjects::{Subject, World};
+
+use super::{cgroups::group, tiny};
+use crate::{facts::need_root, prelude::*, rows};
 
 tests![
     each_signal_ends_each_command_whatever_its_output,

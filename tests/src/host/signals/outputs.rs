@@ -1,20 +1,14 @@
 //! Where output goes, and what may go wrong there.
 
-use std::{
-    fs::{self, File},
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, os::fd::OwnedFd};
 
-use anyhow::Context;
 use rustix::{
     fs::OFlags,
     mount::{MountFlags, UnmountFlags, mount, unmount},
     pipe::{PipeFlags, pipe, pipe_with},
 };
-use tempfile::TempDir;
 
-use crate::{facts::need_root, files, suite::skip};
+use crate::{facts::need_root, prelude::*};
 
 /// The product's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,20 +1,14 @@
 //! The commands that receive signals.
 
-use std::{path::PathBuf, thread, time::Duration};
-
-use rustix::process::{Pid, Signal};
-use tempfile::TempDir;
-
 use super::{
     cell::Event,
     children,
     outputs::{Disk, Output},
 };
 use crate::{
-    files::{self, code},
     host::tiny,
-    process::{Input, Program, Running, folder, status, thread_named, wait_until},
-    product::{Boot, pvticket},
+    prelude::*,
+    process::{folder, status, thread_named},
 };
 
 /// The time in which a command must be up.

@@ -1,16 +1,11 @@
 //! The matrix under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-
 use super::{
     BACKENDS, Counted, Files, LATE, LATE_BACKENDS, guest, has_missed_none, into, is_complete,
 };
 use crate::{
-    files,
     host::{emulated::need_kernel_7, first_cpu::BUSYBOX},
-    product::pvticket,
+    prelude::*,
 };
 
 /// The policies that the host's kernel carries out.

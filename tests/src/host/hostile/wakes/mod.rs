@@ -11,28 +11,10 @@ mod bpf;
 mod guest;
 mod signals;
 
-use std::{
-    ffi::OsStr,
-    fmt,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use std::{ffi::OsStr, fmt};
 
 use self::guest::Counted;
-use crate::{
-    expect_usually,
-    facts::{is_emulated, need_kvm},
-    files,
-    host::schedule::known_policies,
-    product::Boot,
-    ran::Ran,
-    retry,
-    suite::skip,
-    tests,
-};
+use crate::{facts::is_emulated, host::schedule::known_policies, prelude::*, retry};
 
 tests![
     every_event_reaches_a_vcpu_wherever_it_waits,

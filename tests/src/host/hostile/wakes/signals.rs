@@ -1,9 +1,7 @@
 //! Signals that end a process, while one of its vCPUs waits.
 
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-
 use super::{Case, Files, Place, guest};
+use crate::prelude::*;
 
 /// Twice each, as from an impatient user: the second one comes before, while or after the first has ended the machine.
 const SIGNALS: [(Signal, i32); 2] = [(Signal::TERM, 143), (Signal::INT, 130)];
