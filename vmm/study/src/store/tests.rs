@@ -14,9 +14,15 @@ use crate::{
     testing::{Fixture, record},
 };
 
+/// A store of one cell: others would take most of the time of these tests.
+fn made_up() -> Contents {
+    let (locks, policies) = (vec![("ticket", "off")], vec!["host"]);
+    let one = Fixture { rounds: 1, locks, policies, vcpus: vec![2], ..Fixture::default() };
+    record(&one).contents
+}
+
 pub(crate) fn run() -> RunLine {
-    let run = record(&Fixture::default()).contents.run;
-    RunLine { name: "test".into(), spec: "vcpus = 2".into(), cells: 4, ..run }
+    RunLine { name: "test".into(), spec: "vcpus = 2".into(), cells: 4, ..made_up().run }
 }
 
 fn session() -> Line {
@@ -25,7 +31,6 @@ fn session() -> Line {
 }
 
 pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
-    let first = record(&Fixture { vcpus: vec![2], ..Fixture::default() }).contents.cells.remove(0);
     let load = Load {
         average: Some(0.5),
         busy: Some(0.25),
@@ -33,7 +38,7 @@ pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
         hop_after: Some(163.0),
         ..Load::default()
     };
-    Line::Cell(Box::new(CellLine { cell: number, load, outcome, ..first }))
+    Line::Cell(Box::new(CellLine { cell: number, load, outcome, ..made_up().cells.remove(0) }))
 }
 
 pub(super) fn done() -> Outcome {
