@@ -7,7 +7,9 @@ use linux_loader::bootparam::boot_params;
 use proptest::{prelude::*, sample::Index};
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{InitrdPart, LinuxEntry, error::BootError, fixtures, layout, linux::load_linux, newc};
+use super::{
+    InitrdPart, LinuxEntry, error::BootError, layout, linux::load_linux, newc, test_fixtures,
+};
 use base::units::VcpuCount;
 
 /// Numbers at which address arithmetic may go wrong, and arbitrary ones.
@@ -59,7 +61,7 @@ fn load(
     cmdline: &str,
     mib: u64,
 ) -> Result<(LinuxEntry, boot_params), TestCaseError> {
-    let memory = fixtures::guest(mib);
+    let memory = test_fixtures::guest(mib);
     let mut parts = [InitrdPart::Bytes(initrd)];
     let loaded = load_linux(&memory, &mut Cursor::new(kernel), &mut parts, cmdline, VcpuCount::ONE);
     let entry = match loaded {
@@ -89,7 +91,7 @@ fn try_load(kernel: &[u8], initrd: &[u8], cmdline: &str, mib: u64) -> Result<(),
 }
 
 fn is_whole(bytes: &[u8], mib: u64) -> bool {
-    let memory = fixtures::guest(mib);
+    let memory = test_fixtures::guest(mib);
     memory.write_slice(bytes, GuestAddress(0x1000)).unwrap();
     newc::is_whole(&memory, 0x1000..0x1000 + bytes.len() as u64)
 }
@@ -98,7 +100,7 @@ proptest! {
     #[test]
     fn no_vmlinux_makes_the_loader_panic(changes in changes(), cut in 0..70_usize, mib in 1..70_u64) {
         // Changes only the headers, which have 120 bytes; the cut may reach the code, too.
-        let mut image = fixtures::vmlinux();
+        let mut image = test_fixtures::vmlinux();
         let code = image.split_off(120);
         let image = [change(image, &changes, 0), code].concat();
         let cut = image.len() - cut.min(image.len());
@@ -108,7 +110,7 @@ proptest! {
     #[test]
     fn no_bzimage_makes_the_loader_panic(changes in changes(), cut in 0..70_usize, mib in 1..70_u64) {
         // The setup header extends from 0x1f1 to 0x26c.
-        let image = fixtures::bzimage();
+        let image = test_fixtures::bzimage();
         let header = change(image[0x1f1..0x26c].to_vec(), &changes, 0);
         let image = [&image[..0x1f1], &header, &image[0x26c..]].concat();
         let cut = image.len() - cut.min(image.len());
@@ -119,7 +121,7 @@ proptest! {
     fn no_bytes_make_the_loader_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0..3) {
         let mut bytes = bytes;
         match kind {
-            0 if bytes.len() > 20 => bytes[..20].copy_from_slice(&fixtures::vmlinux()[..20]),
+            0 if bytes.len() > 20 => bytes[..20].copy_from_slice(&test_fixtures::vmlinux()[..20]),
             1 if bytes.len() > 0x206 => bytes[0x202..0x206].copy_from_slice(b"HdrS"),
             _ => {}
         }
@@ -135,10 +137,10 @@ proptest! {
         cmdline in "[ -~]{0,2100}",
         vmlinux: bool,
     ) {
-        let kernel = if vmlinux { fixtures::vmlinux() } else { fixtures::bzimage() };
+        let kernel = if vmlinux { test_fixtures::vmlinux() } else { test_fixtures::bzimage() };
         let initrd = [b"\x1f\x8b", &initrd[..]].concat();
         if cmdline.len() > 2047 {
-            let memory = fixtures::guest(mib);
+            let memory = test_fixtures::guest(mib);
             let loaded = load_linux(&memory, &mut Cursor::new(kernel), &mut [], &cmdline, VcpuCount::ONE);
             let is_too_long = matches!(loaded, Err(BootError::CmdlineTooLong { .. }));
             prop_assert!(is_too_long);
@@ -166,7 +168,7 @@ proptest! {
         field in 0..13_usize,
         cut in 0..500_usize,
     ) {
-        let whole = [fixtures::newc_file("init", b"#!/bin/sh\n"), fixtures::newc_file("etc/a", &[1; 301]), fixtures::newc_file("TRAILER!!!", b"")].concat();
+        let whole = [test_fixtures::newc_file("init", b"#!/bin/sh\n"), test_fixtures::newc_file("etc/a", &[1; 301]), test_fixtures::newc_file("TRAILER!!!", b"")].concat();
         prop_assert!(is_whole(&whole, 1));
         let mut bytes = whole.clone();
         bytes[6 + 8 * field..][..8].copy_from_slice(digits.as_bytes());

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 const SOURCES: &str = "../../guest-kernel-config/locks/src";
 /// The module of this crate that has them.
-const HERE: &str = "crate::search::mutants";
+const HERE: &str = "crate::search::test_mutants";
 
 /// A lock that breaks a guarantee, of a file in `mutants/`.
 #[derive(Deserialize)]
