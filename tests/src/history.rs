@@ -1,6 +1,8 @@
 //! tests/HISTORY.md: each past bug names tests that exist, and `make test` runs one of them.
 
-use crate::references::{Found, end_to_end, folder, has_none, in_folder, quoted, rows, sources};
+use crate::references::{
+    File, Found, end_to_end, files, folder, has_none, in_folder, quoted, rows,
+};
 
 /// The crate or the kind of test that the next names of a row belong to.
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +70,8 @@ fn find(name: &str, context: &mut Context) -> Result<Option<Found>, String> {
     };
     match *context {
         Context::Model => {
-            let is_written =
-                sources("guest-kernel-config/locks/model").any(|file| file.text.contains(name));
+            let of_model = |file: &&File| file.name.starts_with("guest-kernel-config/locks/model/");
+            let is_written = files().iter().filter(of_model).any(|file| file.text.contains(name));
             if is_written { Ok(Some(Found::Short)) } else { Err(missing()) }
         }
         Context::Crate(folder) if rest.contains("::") || rest.contains('_') => {

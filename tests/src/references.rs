@@ -57,11 +57,11 @@ pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// All sources, documents and manifests.
+/// All sources, documents, manifests and data in TOML.
 pub fn files() -> &'static [File] {
     static ALL: OnceLock<Vec<File>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let list = ["ls-files", "-z", "*.rs", "*.md", "*Cargo.toml"];
+        let list = ["ls-files", "-z", "*.rs", "*.md", "*.toml"];
         let listed = Command::new("git").current_dir(root()).args(list).output().unwrap();
         assert!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr));
         let read = |name: &str| {

@@ -6,36 +6,31 @@
 
 #[path = "build/choice.rs"]
 mod choice;
-#[path = "build/halt_mutants.rs"]
-mod halt_mutants;
-#[path = "build/handoff_mutants.rs"]
-mod handoff_mutants;
-#[path = "build/literature_mutants.rs"]
-mod literature_mutants;
+#[path = "build/edit.rs"]
+mod edit;
 #[path = "build/locks.rs"]
 mod locks;
 #[path = "build/mutants.rs"]
 mod mutants;
 #[path = "build/rewrite.rs"]
 mod rewrite;
-#[path = "build/schedule_mutants.rs"]
-mod schedule_mutants;
-#[path = "build/sleep_mutants.rs"]
-mod sleep_mutants;
-#[path = "build/spin_mutants.rs"]
-mod spin_mutants;
 #[path = "build/systems.rs"]
 mod systems;
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 use choice::Choice;
-use locks::{LOCKS, Lock, needs};
-use mutants::{Mutant, PV_TICKET};
-use sleep_mutants::HOLES;
+use locks::{LOCKS, Lock, PV_TICKET, needs};
+use mutants::Mutant;
 use systems::{SPINLOCK, System};
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
+
+/// Checks that counters are known to fail, each with the engine that finds it.
+const HOLES: [(&str, &str); 2] = [
+    ("counter: the hole of the sequence", "loom"),
+    ("counter: the hole of the sequence, by chance", "shuttle"),
+];
 
 /// A source file: the name that mutants use, and its text.
 #[derive(Clone)]
@@ -47,6 +42,7 @@ struct SourceFile {
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=mutants");
     check_that_all_are_listed()?;
     let (choice, systems) = (Choice::new()?, systems::all()?);
     rewrite::check(systems.iter().flat_map(|system| &system.sources))?;
@@ -80,22 +76,13 @@ fn check_that_all_are_listed() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The sources with one mutant's edits. A text that does not occur exactly once is an error: the
-/// source has changed, and the mutant would have no effect.
+/// The sources with one mutant's edits.
 fn mutate(sources: &[SourceFile], mutant: &Mutant) -> Result<Vec<SourceFile>, Box<dyn Error>> {
     let mut changed = sources.to_vec();
-    for (file, from, to) in mutant.edits {
-        let source = changed.iter_mut().find(|source| source.name == *file);
-        let source = source.ok_or_else(|| format!("{}: no source {file}", mutant.name))?;
-        let times = source.text.matches(from).count();
-        if times != 1 {
-            return Err(format!(
-                "mutant {}: its text occurs {times} times in {file}.rs, not once:\n{from}",
-                mutant.name
-            )
-            .into());
-        }
-        source.text = source.text.replacen(from, to, 1);
+    for edit in &mutant.edits {
+        let source = changed.iter_mut().find(|source| source.name == edit.file);
+        let source = source.ok_or_else(|| format!("{}: no source {}", mutant.name, edit.file))?;
+        source.text = edit.apply(&mutant.name, &source.text)?;
     }
     Ok(changed)
 }
@@ -136,9 +123,9 @@ impl Variants {
         for (place, mutant) in system.mutants.iter().enumerate() {
             // Also for a mutant that is not built: its text must still be in the source.
             let changed = mutate(&system.sources, mutant)?;
-            let Mutant { of, name, rule, harmless, engine, .. } = **mutant;
+            let Mutant { of, name, rule, harmless, engine, .. } = mutant;
             if choice.has(place, name) {
-                let expected = harmless.map(|why| format!("Harmless({why:?})"));
+                let expected = harmless.as_ref().map(|why| format!("Harmless({why:?})"));
                 let expected = expected.as_deref().unwrap_or("Caught");
                 self.module(engine, name, &changed, &[of])?;
                 self.row(name, rule, expected, &execution(engine, name, of, "CHECKS"))?;

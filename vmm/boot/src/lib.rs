@@ -13,8 +13,6 @@ pub mod cpio;
 pub mod cpuid;
 mod elf;
 mod error;
-#[cfg(any(test, feature = "testing"))]
-pub mod fixtures;
 mod image;
 mod initrd;
 pub mod kind;
@@ -27,6 +25,8 @@ mod newc;
 mod paging;
 mod payload;
 mod segments;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_fixtures;
 mod topology;
 mod zero_page;
 

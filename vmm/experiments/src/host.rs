@@ -1,11 +1,11 @@
 //! Where a guest runs: on this host's KVM, or in the emulated host with one of its kernels.
 
-use std::{env, fmt, str::FromStr, sync::Once};
+use std::{env, sync::Once};
 
 use thiserror::Error;
 
 use crate::Usage;
-use base::units::CpuList;
+use base::{names, units::CpuList};
 use kvm::{
     KvmKind,
     host::{DEV_KVM, has_virtualization},
@@ -27,36 +27,10 @@ pub enum HostMode {
     Emulated,
 }
 
-impl HostMode {
-    /// All, in the order in which they are listed.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Direct, Self::Emulated];
-
-    /// The word on the command line, in specs and in stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Direct => "direct",
-            Self::Emulated => "emulated",
-        }
-    }
-}
-
-impl fmt::Display for HostMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for HostMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == text);
-        found.ok_or_else(|| {
-            format!("unknown host '{text}': {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
-}
+names!(
+    HostMode, "unknown host '{}': auto, direct, emulated":
+    Auto "auto", Direct "direct", Emulated "emulated"
+);
 
 /// What a guest needs from KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,7 +77,7 @@ mod tests {
         fs::write(&file, b"\xfd7zXZ\0and more").unwrap();
         let error = chain(&check(&file, ByteSize::mib(64)).unwrap_err());
         assert!(error.contains("vmlinux.xz: ") && error.contains("compressed with xz"), "{error}");
-        fs::write(&file, boot::fixtures::vmlinux()).unwrap();
+        fs::write(&file, boot::test_fixtures::vmlinux()).unwrap();
         assert!(check(&file, ByteSize::mib(64)).is_ok());
         assert!(chain(&check(&file, ByteSize::mib(16)).unwrap_err()).contains("--mem"));
     }

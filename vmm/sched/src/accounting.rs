@@ -10,7 +10,10 @@ use super::{
     event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
 };
-use base::units::{Nanos, SlotId};
+use base::{
+    sums,
+    units::{Nanos, SlotId},
+};
 
 /// Number of preemptions that are kept one by one.
 const ROOM: usize = 1 << 16;
@@ -73,6 +76,11 @@ pub struct Totals {
     pub next_off_ns: u64,
 }
 
+sums!(
+    Totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected, yields,
+    wasted_spin_ns, holders_off_ns, next_off_ns
+);
+
 impl Totals {
     /// Adds the time that a vCPU preempted at this activity had no slot.
     fn add_off(&mut self, activity: &LockActivity, off: Nanos) {
@@ -80,48 +88,6 @@ impl Totals {
             self.holders_off_ns += off.0;
         } else if activity.is_next() {
             self.next_off_ns += off.0;
-        }
-    }
-}
-
-impl std::ops::AddAssign for Totals {
-    fn add_assign(&mut self, other: Totals) {
-        self.grants += other.grants;
-        self.preemptions += other.preemptions;
-        self.lhp += other.lhp;
-        self.lwp += other.lwp;
-        self.queued += other.queued;
-        self.entering += other.entering;
-        self.guarded += other.guarded;
-        self.unknown += other.unknown;
-        self.forced += other.forced;
-        self.injected += other.injected;
-        self.yields += other.yields;
-        self.wasted_spin_ns += other.wasted_spin_ns;
-        self.holders_off_ns += other.holders_off_ns;
-        self.next_off_ns += other.next_off_ns;
-    }
-}
-
-impl std::ops::Sub for Totals {
-    type Output = Totals;
-
-    fn sub(self, before: Totals) -> Totals {
-        Totals {
-            grants: self.grants - before.grants,
-            preemptions: self.preemptions - before.preemptions,
-            lhp: self.lhp - before.lhp,
-            lwp: self.lwp - before.lwp,
-            queued: self.queued - before.queued,
-            entering: self.entering - before.entering,
-            guarded: self.guarded - before.guarded,
-            unknown: self.unknown - before.unknown,
-            forced: self.forced - before.forced,
-            injected: self.injected - before.injected,
-            yields: self.yields - before.yields,
-            wasted_spin_ns: self.wasted_spin_ns - before.wasted_spin_ns,
-            holders_off_ns: self.holders_off_ns - before.holders_off_ns,
-            next_off_ns: self.next_off_ns - before.next_off_ns,
         }
     }
 }

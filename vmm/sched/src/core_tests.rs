@@ -6,8 +6,8 @@ use super::{
     core::State,
     log::{Turn, TurnEnd},
     policy::POLICIES,
-    testing::{by, core_of, free, holding, members, new_core, recording_of, tell, waiting},
-    world::{World, WorldStep, make_core, step},
+    test_support::{by, core_of, free, holding, members, new_core, recording_of, tell, waiting},
+    test_world::{World, WorldStep, make_core, step},
     *,
 };
 use base::units::{Nanos, SlotId};

@@ -4,7 +4,7 @@
 use super::{
     core::State,
     log::TurnEnd,
-    testing::{by, core_of, free, holding, in_hlt, tell, waiting},
+    test_support::{by, core_of, free, holding, in_hlt, tell, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};

@@ -32,12 +32,12 @@ mod share_tests;
 mod stranded_tests;
 pub mod table;
 #[cfg(test)]
-mod testing;
+mod test_support;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_world;
 pub mod times;
 #[cfg(test)]
 mod waiting_tests;
-#[cfg(any(test, feature = "testing"))]
-pub mod world;
 
 pub use core::{Core, Member};
 pub use event::{Action, Event, Kicker, LockActivity, LockId, Mode, Observation, VcpuIndex};

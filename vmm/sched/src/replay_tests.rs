@@ -8,7 +8,7 @@ use super::{
     core::State,
     log::{Turn, TurnEnd},
     policy::Divergence,
-    testing::{SLICE, by, free, holding, members, new_core, recording_of, waiting},
+    test_support::{SLICE, by, free, holding, members, new_core, recording_of, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::{
     core::State,
     policy::POLICIES,
-    testing::{SLICE, core_of, free, holding, started, tell, waiting},
+    test_support::{SLICE, core_of, free, holding, started, tell, waiting},
     *,
 };
 use base::units::Nanos;

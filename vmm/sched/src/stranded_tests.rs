@@ -3,7 +3,7 @@
 
 use super::{
     core::State,
-    testing::{core_of, free, holding, in_hlt, tell, waiting},
+    test_support::{core_of, free, holding, in_hlt, tell, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};

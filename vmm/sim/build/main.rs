@@ -1,47 +1,55 @@
 //! Makes the locks that the cases and the search have to find: copies of the lock sources with an edit or two each,
 //! mutants and wrong locks. They are compiled for this crate's tests only.
 
-mod broken;
 mod copies;
-mod wrong_locks;
+#[path = "../../../guest-kernel-config/locks/model/build/edit.rs"]
+mod edit;
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use broken::BROKEN;
-use wrong_locks::WRONG_LOCKS;
+use edit::Edit;
+use serde::Deserialize;
 
 const SOURCES: &str = "../../guest-kernel-config/locks/src";
 /// The module of this crate that has them.
-const HERE: &str = "crate::search::mutants";
+const HERE: &str = "crate::search::test_mutants";
 
-/// A lock that breaks a guarantee.
-pub struct WrongLock {
+/// A lock that breaks a guarantee, of a file in `mutants/`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mutant {
     /// Name of the lock and of its module.
-    pub name: &'static str,
+    name: String,
     /// The type of the lock that is wrong.
-    pub lock: &'static str,
+    lock: String,
     /// The kind of finding.
-    pub caught: &'static str,
-    /// Edits: the file, a text that occurs there exactly once, and its replacement.
-    pub edits: &'static [(&'static str, &'static str, &'static str)],
+    caught: String,
+    edits: Vec<Edit>,
+}
+
+#[derive(Deserialize)]
+struct Mutants {
+    mutants: Vec<Mutant>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=mutants");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let bind = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("src/guest/bind.rs");
     let mut code = String::new();
-    let mut add = |table: &str, all: &[WrongLock]| -> Result<(), Box<dyn Error>> {
+    let mut add = |table: &str, file: &str| -> Result<(), Box<dyn Error>> {
+        let Mutants { mutants } = toml::from_str(&fs::read_to_string(file)?)?;
         let mut rows = String::new();
-        for wrong in all {
-            let WrongLock { name, lock, caught, .. } = wrong;
+        for mutant in &mutants {
+            let Mutant { name, lock, caught, .. } = mutant;
             let module = copies::module_name(name);
             let root = out.join(&module);
             let prefix = format!("{HERE}::{module}::locks::");
-            copies::copy(Path::new(SOURCES), Path::new(""), &root, wrong, &prefix)?;
+            copies::copy(Path::new(SOURCES), Path::new(""), &root, mutant, &prefix)?;
             let system = lock.trim_end_matches("Lock");
             write!(code, "mutant!({module} {:?} {bind:?} {system} {lock});", root.join("lib.rs"))?;
             write!(
@@ -52,8 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         write!(code, "pub(super) const {table}: &[Mutant] = &[{rows}];")?;
         Ok(())
     };
-    add("MUTANTS", BROKEN)?;
-    add("WRONG_LOCKS", WRONG_LOCKS)?;
+    add("MUTANTS", "mutants/broken.toml")?;
+    add("WRONG_LOCKS", "mutants/rarely_wrong.toml")?;
     fs::write(out.join("mutants.rs"), code)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A point of an experiment's matrix: everything that determines what a cell does.
 
-use std::{fmt, iter, str::FromStr, time::Duration};
+use std::{fmt, iter, time::Duration};
 
 use locks::System;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use base::{
     guest_kernel::GuestKernel,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    names,
     other_vms::OtherVms,
     plural::count,
     text,
@@ -25,7 +26,7 @@ use super::{disturbance, guest::workload::GuestWorkload};
 const HOT_LINE: &str = "hot-line";
 
 /// Kinds of guests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestKind {
     /// The ring-3 payload.
@@ -36,31 +37,13 @@ pub enum GuestKind {
     Sim,
 }
 
-impl GuestKind {
-    /// All guests.
-    pub const ALL: [Self; 3] = [Self::Payload, Self::Linux, Self::Sim];
-
-    /// Name in specs and stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Payload => "payload",
-            Self::Linux => "linux",
-            Self::Sim => "sim",
-        }
-    }
-}
-
-impl FromStr for GuestKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|guest| guest.name() == text);
-        known.ok_or_else(|| format!("unknown guest '{text}' (expected: payload, linux or sim)"))
-    }
-}
+names!(
+    GuestKind, "unknown guest '{}' (expected: payload, linux or sim)":
+    Payload "payload", Linux "linux", Sim "sim"
+);
 
 /// The host that a cell runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostKind {
     /// This host's KVM.
@@ -89,33 +72,10 @@ pub enum HostKernel {
     Linux7,
 }
 
-impl HostKernel {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Linux6_1, Self::Linux7];
-
-    /// Name in options and stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Linux6_1 => "6.1",
-            Self::Linux7 => "7",
-        }
-    }
-}
-
-impl fmt::Display for HostKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for HostKernel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|kernel| kernel.name() == text);
-        known.ok_or_else(|| format!("unknown kernel '{text}' of the emulated host: 6.1 or 7"))
-    }
-}
+names!(
+    HostKernel, "unknown kernel '{}' of the emulated host: 6.1 or 7":
+    Linux6_1 "6.1", Linux7 "7"
+);
 
 /// One combination of the axes' values, stored with every cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

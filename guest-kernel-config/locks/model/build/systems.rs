@@ -4,21 +4,15 @@ use std::{error::Error, fs};
 
 use crate::{
     SourceFile,
-    halt_mutants::HALT_MUTANTS,
-    handoff_mutants::HANDOFF_MUTANTS,
-    literature_mutants::LITERATURE_MUTANTS,
-    mutants::{MUTANTS, Mutant},
+    mutants::{self, Mutant},
     rewrite,
-    schedule_mutants::SCHEDULE_MUTANTS,
-    sleep_mutants::SLEEP_MUTANTS,
-    spin_mutants::SPIN_MUTANTS,
 };
 
 /// Sources that are compiled and checked together. The name begins that of the module with their checks.
 pub struct System {
     pub name: &'static str,
     pub sources: Vec<SourceFile>,
-    pub mutants: Vec<&'static Mutant>,
+    pub mutants: Vec<Mutant>,
 }
 
 /// The system of all spinlocks and the latch.
@@ -33,14 +27,14 @@ pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
     let library: Vec<_> = rewrite::modules(&root).chain(["lib"]).map(in_library).collect();
     let (latch, halts) = ("../../../hypercalls/src/latch.rs", "../../../vmm/halts/src");
     let latch = ("latch".to_owned(), latch.to_owned());
-    let spin = [MUTANTS, HANDOFF_MUTANTS, SPIN_MUTANTS, LITERATURE_MUTANTS, SCHEDULE_MUTANTS];
+    let spin = ["ticket", "handoff", "spin", "literature", "schedule"];
     let of_halts = ["lib", "protocol", "delayed"].map(|name| file(name, halts));
     let checked = ["machine", "halts_checks"].map(|name| file(name, "src/halts"));
     Ok(vec![
         System {
             name: SPINLOCK,
             sources: read(library.iter().cloned().chain([latch.clone(), file("machine", "src")]))?,
-            mutants: spin.into_iter().flatten().collect(),
+            mutants: mutants::read(&spin)?,
         },
         sleeping("mutex", &library, &["one_spinner", "queued", "sleepers", "unlimited"])?,
         sleeping("counter", &library, &["gated", "locals", "locked", "sequence"])?,
@@ -48,7 +42,7 @@ pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
         System {
             name: "halts",
             sources: read(of_halts.into_iter().chain([latch]).chain(checked))?,
-            mutants: HALT_MUTANTS.iter().collect(),
+            mutants: mutants::read(&["halts"])?,
         },
     ])
 }
@@ -63,7 +57,8 @@ fn sleeping(
     let parts = parts.iter().map(|part| in_library(&format!("{name}/{part}")));
     let checked = ["machine", &format!("{name}_checks")].map(|name| file(name, "src/sleep"));
     let own = [in_library(name)].into_iter().chain(parts).chain(checked);
-    let mutants = SLEEP_MUTANTS.iter().filter(|mutant| mutant.of == name).collect();
+    let mut mutants = mutants::read(&["sleep"])?;
+    mutants.retain(|mutant| mutant.of == name);
     Ok(System { name, sources: read(library.iter().cloned().chain(own))?, mutants })
 }
 

@@ -9,8 +9,8 @@ use std::{
 
 use base::units::{VcpuCount, VcpuId};
 use boot::{
-    BootError, InitrdPart, LinuxEntry, Ring, fixtures, layout, linux_registers, load_linux,
-    load_payload, payload_registers,
+    BootError, InitrdPart, LinuxEntry, Ring, layout, linux_registers, load_linux, load_payload,
+    payload_registers, test_fixtures,
 };
 use kvm_bindings::kvm_sregs;
 use linux_loader::bootparam::boot_params;
@@ -66,7 +66,7 @@ fn load(
     cmdline: &str,
     mib: u64,
 ) -> Option<LinuxEntry> {
-    let memory = fixtures::guest(mib);
+    let memory = test_fixtures::guest(mib);
     let loaded = load_linux(&memory, &mut Cursor::new(kernel), initrd, cmdline, VcpuCount::ONE);
     let entry = match loaded {
         Ok(entry) => entry,
@@ -113,7 +113,7 @@ pub fn elf(bytes: &[u8]) {
     let kernel = [b"\x7fELF", input.rest()].concat();
     if byte == CUT {
         let left = usize::from(kernel.last().copied().unwrap_or_default()) * 2;
-        let memory = fixtures::guest(mib(byte));
+        let memory = test_fixtures::guest(mib(byte));
         let mut file = Cutting::new(&kernel, left);
         if let Err(error) = load_linux(&memory, &mut file, &mut [], "quiet", VcpuCount::ONE) {
             is_one_line(&error.to_string());
@@ -121,7 +121,7 @@ pub fn elf(bytes: &[u8]) {
         return;
     }
     load(&kernel, &mut [], "quiet", mib(byte));
-    let memory = fixtures::guest(hypercalls::payload::MEMORY >> 20);
+    let memory = test_fixtures::guest(hypercalls::payload::MEMORY >> 20);
     match load_payload(&memory, &kernel, Ring::User) {
         Ok(entry) => {
             let registers =
@@ -133,10 +133,10 @@ pub fn elf(bytes: &[u8]) {
 }
 
 pub fn elf_seeds() -> Vec<Vec<u8>> {
-    let kernels = [fixtures::vmlinux(), fixtures::elf(0x20_0000, 0x20_0000, 64)];
+    let kernels = [test_fixtures::vmlinux(), test_fixtures::elf(0x20_0000, 0x20_0000, 64)];
     let whole = kernels.iter().map(|kernel| [&[63], &kernel[4..]].concat());
     // Cut within the header, behind the program headers, and within the code.
-    let cut = [2, 60, 61].map(|half| [&[CUT], &fixtures::vmlinux()[4..], &[half]].concat());
+    let cut = [2, 60, 61].map(|half| [&[CUT], &test_fixtures::vmlinux()[4..], &[half]].concat());
     whole.chain(cut).collect()
 }
 
@@ -154,13 +154,13 @@ pub fn bzimage(bytes: &[u8]) {
 }
 
 pub fn bzimage_seeds() -> Vec<Vec<u8>> {
-    let image = fixtures::bzimage();
+    let image = test_fixtures::bzimage();
     let mut any_initrd = image.clone();
-    fixtures::put(&mut any_initrd, 0x22c, &[0; 4]);
+    test_fixtures::put(&mut any_initrd, 0x22c, &[0; 4]);
     vec![
         [&[63], &image[..]].concat(),
         [&[63], &any_initrd[..]].concat(),
-        [&[AS_IT_IS], &fixtures::vmlinux()[..]].concat(),
+        [&[AS_IT_IS], &test_fixtures::vmlinux()[..]].concat(),
         vec![AS_IT_IS; 0x300],
         vec![AS_IT_IS; 3],
     ]
@@ -189,14 +189,16 @@ pub fn initrd(bytes: &[u8]) {
             InitrdPart::File(file, Path::new("initrd")),
             InitrdPart::Bytes(third),
         ];
-        load(&fixtures::vmlinux(), &mut parts, "quiet", 20);
+        load(&test_fixtures::vmlinux(), &mut parts, "quiet", 20);
     });
 }
 
 pub fn initrd_seeds() -> Vec<Vec<u8>> {
-    let files =
-        [fixtures::newc_file("init", b"#!/bin/sh\n"), fixtures::newc_file("etc/a", &[1; 301])];
-    let whole = [&files.concat()[..], &fixtures::newc_file("TRAILER!!!", b"")].concat();
+    let files = [
+        test_fixtures::newc_file("init", b"#!/bin/sh\n"),
+        test_fixtures::newc_file("etc/a", &[1; 301]),
+    ];
+    let whole = [&files.concat()[..], &test_fixtures::newc_file("TRAILER!!!", b"")].concat();
     let parts = |first: u16, second: u16, bytes: &[u8]| {
         [&first.to_le_bytes()[..], &second.to_le_bytes(), bytes].concat()
     };
@@ -217,16 +219,16 @@ pub fn cmdline(bytes: &[u8]) {
     let (kind, mib) = (input.byte(), 20 + u64::from(input.half() % 4200));
     let (limit, initrd_max) = (input.word(), input.word());
     let cmdline = String::from_utf8_lossy(input.rest());
-    let mut kernel = fixtures::bzimage();
-    fixtures::put(&mut kernel, 0x238, &limit.to_le_bytes());
-    fixtures::put(&mut kernel, 0x22c, &initrd_max.to_le_bytes());
-    let kernel = if kind % 2 == 0 { kernel } else { fixtures::vmlinux() };
+    let mut kernel = test_fixtures::bzimage();
+    test_fixtures::put(&mut kernel, 0x238, &limit.to_le_bytes());
+    test_fixtures::put(&mut kernel, 0x22c, &initrd_max.to_le_bytes());
+    let kernel = if kind % 2 == 0 { kernel } else { test_fixtures::vmlinux() };
     let mut parts = [InitrdPart::Bytes(b"\x1f\x8b")];
     if load(&kernel, &mut parts, &cmdline, mib).is_none() {
         return;
     }
     // The command line was accepted, so it is no longer than the default or the header allows.
-    let memory = fixtures::guest(mib);
+    let memory = test_fixtures::guest(mib);
     let again = load_linux(&memory, &mut Cursor::new(&kernel), &mut [], &cmdline, VcpuCount::ONE);
     assert!(!matches!(again, Err(BootError::CmdlineTooLong { .. })));
     let mut stored = vec![0; cmdline.len() + 1];
@@ -257,7 +259,7 @@ mod tests {
             let mut input = Input::new(seed);
             let cuts = [input.half(), input.half()].map(usize::from);
             let (_, file) = (input.bytes(cuts[0]), input.bytes(cuts[1]));
-            let end = &fixtures::newc_file("TRAILER!!!", b"")[..];
+            let end = &test_fixtures::newc_file("TRAILER!!!", b"")[..];
             file.starts_with(b"070701") && file.windows(end.len()).any(|bytes| bytes == end)
         };
         assert!(initrd_seeds().iter().any(is_whole));

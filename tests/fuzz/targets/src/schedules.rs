@@ -4,7 +4,7 @@ use sched::{
     LockActivity, Mode, Observation, VcpuIndex,
     policy::POLICIES,
     recording::Recording,
-    world::{World, WorldStep, make_core},
+    test_world::{World, WorldStep, make_core},
 };
 
 use crate::input::{Input, is_one_line};

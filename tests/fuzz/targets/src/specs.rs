@@ -4,7 +4,7 @@ use base::units::CpuList;
 use sim::Machine;
 use study::{
     point::HostKind,
-    spec::{self, Experiment, Setting, mistakes::MISTAKES},
+    spec::{self, Experiment, Setting, test_mistakes::MISTAKES},
 };
 
 use crate::input::is_one_line;

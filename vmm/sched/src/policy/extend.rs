@@ -142,7 +142,7 @@ impl Policy for Extend {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{SLICE, core_of, free, holding, tell, waiting};
+    use crate::test_support::{SLICE, core_of, free, holding, tell, waiting};
     use crate::{
         core::{Core, State},
         event::*,

@@ -21,7 +21,10 @@ use crate::{
     event::{LockActivity, Observation, VcpuIndex},
     log::{Turn, TurnEnd},
 };
-use base::units::{Nanos, SlotId};
+use base::{
+    sums,
+    units::{Nanos, SlotId},
+};
 
 /// Upper bound on the time a vCPU is held off, whatever the recording says.
 const LONGEST_HOLD: Nanos = Nanos::millis(60_000);
@@ -51,6 +54,8 @@ pub struct Divergence {
     pub left_out: u64,
 }
 
+sums!(Divergence: recorded, replayed, skipped, woken, early, late, otherwise, cut, left_out);
+
 impl Divergence {
     /// Turns whose time never came.
     pub const fn unreplayed(&self) -> u64 {
@@ -67,25 +72,6 @@ impl Divergence {
     /// Did the replay repeat its recording? Of many turns, one in ten may differ.
     pub fn is_repeated(&self) -> bool {
         self.differ() <= self.recorded.saturating_add(self.left_out) / 10
-    }
-}
-
-impl std::ops::Add for Divergence {
-    type Output = Divergence;
-
-    /// Adds up the counts of two replays. Saturating: a store's counts may be anything.
-    fn add(self, other: Self) -> Self {
-        Self {
-            recorded: self.recorded.saturating_add(other.recorded),
-            replayed: self.replayed.saturating_add(other.replayed),
-            skipped: self.skipped.saturating_add(other.skipped),
-            woken: self.woken.saturating_add(other.woken),
-            early: self.early.saturating_add(other.early),
-            late: self.late.saturating_add(other.late),
-            otherwise: self.otherwise.saturating_add(other.otherwise),
-            cut: self.cut.saturating_add(other.cut),
-            left_out: self.left_out.saturating_add(other.left_out),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::bound::Bounds;
-use super::mutants::{MUTANTS, Mutant};
+use super::test_mutants::{MUTANTS, Mutant};
 use super::tests::{each_of, machine};
 use super::*;
 use crate::LineLaw;

@@ -14,13 +14,13 @@ mod bound;
 mod cases;
 #[cfg(test)]
 mod cases_tests;
-#[cfg(test)]
-mod mutants;
 mod pool;
 mod saved;
 mod scenario;
 mod shrink;
 mod space;
+#[cfg(test)]
+mod test_mutants;
 #[cfg(test)]
 mod tests;
 mod trial;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::rng::SplitMix64;
 
-use super::mutants::{MUTANTS, Mutant, WRONG_LOCKS};
+use super::test_mutants::{MUTANTS, Mutant, WRONG_LOCKS};
 use super::*;
 use crate::guest::rounds;
 use crate::{Decisions, Sim, Stuck};

@@ -5,7 +5,7 @@
 mod entry;
 mod table;
 
-use std::{cmp::Ordering, sync::LazyLock};
+use std::sync::LazyLock;
 
 use crate::{
     point::{GuestKind, Point},
@@ -100,11 +100,6 @@ impl Axis {
     /// Is the first of its values the baseline of the others?
     pub const fn has_baseline(self) -> bool {
         self.entry().has_baseline
-    }
-
-    /// The order of two points along this axis, from plain to special.
-    pub(crate) fn order(self, a: &Point, b: &Point) -> Ordering {
-        (self.entry().order)(a, b)
     }
 
     /// Its columns in exported tables.

@@ -13,12 +13,12 @@ mod error;
 mod exclude;
 mod form;
 mod matrix;
-#[cfg(any(test, feature = "testing"))]
-pub mod mistakes;
 pub mod only;
 mod order;
 mod part;
 mod possible;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_mistakes;
 
 use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 

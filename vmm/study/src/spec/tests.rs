@@ -1,4 +1,4 @@
-use super::{mistakes::MISTAKES, *};
+use super::{test_mistakes::MISTAKES, *};
 use base::{backend::PvBackend, guest_kernel::GuestKernel, units::VcpuCount};
 
 /// Parses a spec for CPUs 0 and 1, with guests that need ring 0 in the emulated host.

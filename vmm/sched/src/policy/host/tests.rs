@@ -3,7 +3,7 @@
 
 use crate::core::{Core, Member, State};
 use crate::log::TurnEnd;
-use crate::testing::{SLICE, by, free, members, started as core, tell, waiting};
+use crate::test_support::{SLICE, by, free, members, started as core, tell, waiting};
 use crate::{Action, Event, VcpuIndex};
 use base::units::{Nanos, SlotId};
 

@@ -8,7 +8,7 @@ use super::{
 };
 use base::units::Nanos;
 
-pub(super) use super::world::SLICE;
+pub(super) use super::test_world::SLICE;
 
 /// A kicker that is in no lock.
 pub(super) fn by(vcpu: VcpuIndex) -> Option<Kicker> {

@@ -1,4 +1,4 @@
-//! Checks the statistics against NumPy, SciPy and statsmodels: `make.py` made `known.json`.
+//! Checks the statistics against NumPy, SciPy and statsmodels: `reference/make.py` made `known.json`.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ struct Shares {
 }
 
 fn known() -> Known {
-    serde_json::from_str(include_str!("known.json")).unwrap()
+    serde_json::from_str(include_str!("reference/known.json")).unwrap()
 }
 
 #[track_caller]
