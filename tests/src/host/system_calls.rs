@@ -90,7 +90,7 @@ fn note_here() -> anyhow::Result<Noted> {
         "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
          --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
         "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
-         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
+         --locks pv-ticket --set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
         "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
     ];
     for words in commands {
@@ -160,7 +160,7 @@ export PVTICKET_SYSTEM_CALLS=/tmp/calls
 B=/in/cache/busybox/busybox
 set -e
 /init boot --cpus 2 --slots 1 --driver bpf --policy deferred -- lockbench --seconds 0.5
-/init compare --guest payload --driver bpf --policy rr --vcpus 3 --runs 1 --seconds 0.2 --host direct
+/init compare --guest payload --set drivers=bpf --policy rr --vcpus 3 --runs 1 --seconds 0.2 --host direct
 $B sort -u /tmp/calls > /tmp/calls.once
 "#;
 
