@@ -106,7 +106,7 @@ e2e: setup kernels host busybox ## Run the end-to-end tests whose names contain 
 
 # A call that is on no list ends the first program that makes it, and hides the next: here each is reported and made, and
 # the tests that see a report fail.
-test-log: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER with --seccomp log: none may report a call
+test-log: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER with PVTICKET_SECCOMP=log: none may report a call
 	$(CARGO) build --locked --quiet --workspace --bins --examples --test e2e
 	PVTICKET_SECCOMP=log $(E2E) -- $(FILTER) $(TEST_ARGS)
 

@@ -32,7 +32,7 @@ fn doorbells_and_kvms_kicks_do_not_exit_to_us() -> anyhow::Result<()> {
 
 fn payloads_take_locks_with_every_backend() -> anyhow::Result<()> {
     let words = "compare --guest payload --host direct --runs 1 --vcpus 1x,2x,4x --seconds 0.3 \
-                 --spin-threshold 64 --pv-backends vmm,doorbell,kvm";
+                 --set spin-threshold=64 --pv-backends vmm,doorbell,kvm";
     let results = Compared::by(pvticket(words.split(' ')).limit(240))?.results;
     ensure!(results.levels()?.len() == 3, "{results:?}");
     every_vcpu_took_the_lock(&results.runs()?)

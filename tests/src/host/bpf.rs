@@ -110,7 +110,7 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
 /// vCPUs that halt in the VMM and in KVM, kicked by the VMM, by doorbells and by KVM.
 fn every_backend_halts_under_it() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let words = "compare --guest linux --host emulated --host-kernel 7 --driver bpf --policy rr --slots 1 \
+    let words = "compare --guest linux --host emulated --host-kernel 7 --set drivers=bpf --policy rr --slots 1 \
                  --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm";
     let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
     ensure!(runs.len() == 3, "{runs:?}");
@@ -149,7 +149,8 @@ fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
 
 /// A comparison whose runs would last a minute.
 fn long_comparison(event: &str) -> anyhow::Result<Ran> {
-    let compare = "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket";
+    let compare =
+        "/init compare --policy deferred --set drivers=bpf --vcpus 2 --slots 1 --locks ticket";
     let ran = in_the_middle(&format!("{compare} --runs 1 --seconds 60 > /dev/null"), event)?;
     ran.says("status 1\ndisabled\n")
 }

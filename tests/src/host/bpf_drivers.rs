@@ -13,7 +13,7 @@ pub(super) const DRIVERS: [&str; 2] = ["user", "bpf"];
 
 /// A comparison of both drivers on one slot.
 pub(super) fn compare(options: &str) -> Program {
-    let words = "compare --host emulated --host-kernel 7 --driver user,bpf --slots 1";
+    let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 1";
     pvticket(words.split_whitespace()).args(options.split_whitespace()).limit(400)
 }
 
@@ -80,7 +80,7 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
 /// mostly has been handed the lock and not noticed it yet: then it counts as queued.)
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let words = "compare --host emulated --host-kernel 7 --driver user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
+    let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
                  --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms";
     let runs = Compared::by(pvticket(words.split_whitespace()).limit(400))?.runs()?;
     ensure!(runs.len() == 8, "{} runs", runs.len());

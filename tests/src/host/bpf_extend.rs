@@ -37,7 +37,7 @@ impl Extended {
 /// Regression: a vCPU that was forced off waited in a queue that nothing is taken from under this policy.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let options = "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2 \
+    let options = "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2 \
                    --policy rr,extend:40ms,extend --runs 1 --seconds 1";
     let compared = Compared::by(compare(options))?;
     let (text, runs) = (compared.ran.text()?, compared.runs()?);

@@ -53,7 +53,7 @@ fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
 /// turns to its holder.
 fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
     turns_end_outside_of_locks(
-        "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2",
+        "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2",
     )
 }
 
@@ -95,7 +95,7 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
 /// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
 fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let options = "--guest payload --locks flexguard --pv-backends vmm --critical 3000 --think 1000 --vcpus 3 \
+    let options = "--guest payload --locks flexguard --pv-backends vmm --set critical=3000 --set think=1000 --vcpus 3 \
                    --policy rr --runs 1 --seconds 1";
     let runs = Compared::by(compare(options))?.runs()?;
     for driver in DRIVERS {

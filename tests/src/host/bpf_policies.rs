@@ -154,7 +154,7 @@ fn weights_share_a_slot() -> anyhow::Result<()> {
 /// PV locks under `kick-boost`, whose kickers make way, and `kick-boost:later`, whose kickers do not.
 fn a_kicker_makes_way() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let words = "compare --host emulated --host-kernel 7 --driver bpf --policy rr,kick-boost --slots 1 \
+    let words = "compare --host emulated --host-kernel 7 --set drivers=bpf --policy rr,kick-boost --slots 1 \
                  --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket";
     let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
     let rate = |policy: &str| runs.iter().find(|run| run["policy"] == policy).map_or(0, operations);

@@ -108,7 +108,7 @@ pub(super) fn has_open(process: Pid, file: &Path) -> bool {
 fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     need_kvm()?;
     let words = "compare --guest payload --host direct --vcpus 3 --locks pv-ticket --policy rr \
-                 --fault kick-delay:50us --seconds 600 --runs 1";
+                 --set faults=kick-delay:50us --seconds 600 --runs 1";
     let run = pvticket(words.split_whitespace()).behind("exec 9</etc/passwd");
     let mut running = run.start()?;
     let run = running.pid();
@@ -148,7 +148,8 @@ fn an_intruder_is_stopped() -> anyhow::Result<()> {
     for (deed, below) in DEEDS {
         let file = files::put(&folder, deed, b"untouched")?;
         let file = if deed == "execute" { Path::new("/bin/true") } else { &file };
-        let drill = |mode| pvticket(["drill", deed]).args([file]).args(["--seccomp", mode]).run();
+        let drill =
+            |mode: &str| pvticket(["drill", deed]).args([file]).env(confine::VARIABLE, mode).run();
         let filtered = drill("kill")?;
         ensure!(filtered.status()? == 159, "{}", filtered.show());
         let filtered = filtered.one_line(&["a thread of class vcpu called "])?.errors();
@@ -167,11 +168,11 @@ fn an_intruder_is_stopped() -> anyhow::Result<()> {
 
 fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     let line = "pvticket: seccomp: a thread of class vcpu called openat, which is not on its list; \
-                ended (--seccomp)\n";
+                ended (PVTICKET_SECCOMP)\n";
     let ran = pvticket(["drill", "read"]).without(confine::VARIABLE).run()?.exits(159)?;
     ensure!(ran.errors() == line, "{}", ran.show());
     // The call is made all the same, and Landlock has the last word.
-    let ran = pvticket(["drill", "read", "--seccomp", "log"]).run()?.exits(1)?;
+    let ran = pvticket(["drill", "read"]).env(confine::VARIABLE, "log").run()?.exits(1)?;
     let parts = ["called openat, which is not on its list; it goes on", "Permission denied"];
     ran.complains(&parts).map(drop)
 }
@@ -259,7 +260,7 @@ fn every_thread_of_a_boot_with_a_scheduler_is_confined() -> anyhow::Result<()> {
 }
 
 fn every_thread_of_a_worker_with_a_scheduler_is_confined() -> anyhow::Result<()> {
-    let compare = "/init compare --guest payload --host direct --driver bpf --policy rr --vcpus 3 \
+    let compare = "/init compare --guest payload --host direct --set drivers=bpf --policy rr --vcpus 3 \
                    --locks pv-ticket --seconds 600 --runs 1";
     are_confined_there(compare, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"])
 }

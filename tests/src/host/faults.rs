@@ -16,7 +16,7 @@ tests![
 ];
 
 /// All faults except lost kicks.
-const HARMLESS: &str = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+const HARMLESS: &str = "faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
 /// The bound on the detection of a lost kick, in seconds, by the clock of the product's watchdog, which
 /// stands while the watchdog has no CPU.
@@ -49,13 +49,13 @@ fn all_kinds(run: &Value) -> anyhow::Result<()> {
 
 fn late_double_and_spurious_wakes_lose_nothing() -> anyhow::Result<()> {
     let options = ["--vcpus", "2x,4x", "--seconds", "1", "--slice", "1ms"];
-    let runs = compare(&[&options[..], &["--policy", "rr,random", "--fault", HARMLESS]].concat())?;
+    let runs = compare(&[&options[..], &["--policy", "rr,random", "--set", HARMLESS]].concat())?;
     ensure!(runs.len() == 4, "{} runs", runs.len());
     runs.iter().try_for_each(all_kinds)
 }
 
 fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
-    let runs = compare(&["--vcpus", "4x", "--seconds", "1", "--fault", HARMLESS])?;
+    let runs = compare(&["--vcpus", "4x", "--seconds", "1", "--set", HARMLESS])?;
     runs.iter().try_for_each(all_kinds)
 }
 
@@ -81,26 +81,26 @@ fn fails_for_a_lost_kick(options: &[&str]) -> anyhow::Result<Ran> {
 
 fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
     // The comparison would run for ten minutes, but must fail at once. With this seed PV comes first.
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "600", "--seed", "1"];
-    let faults = ["--policy", "rr", "--fault", "kick-drop:0.01"];
+    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "600", "--set", "seeds=1"];
+    let faults = ["--policy", "rr", "--set", "faults=kick-drop:0.01"];
     fails_for_a_lost_kick(&[&options[..], &faults].concat()).map(drop)
 }
 
 fn a_lost_kick_is_found_on_the_hosts_schedule() -> anyhow::Result<()> {
-    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "600", "--seed", "1"];
-    let faults = ["--fault", "kick-drop:0.02,kick-delay:20us"];
+    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "600", "--set", "seeds=1"];
+    let faults = ["--set", "faults=kick-drop:0.02,kick-delay:20us"];
     fails_for_a_lost_kick(&[&options[..], &faults].concat()).map(drop)
 }
 
 fn a_run_is_not_well_because_it_was_over_sooner() -> anyhow::Result<()> {
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "0.2", "--seed", "1"];
-    let faults = ["--policy", "rr", "--fault", "kick-drop:0.05"];
+    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "0.2", "--set", "seeds=1"];
+    let faults = ["--policy", "rr", "--set", "faults=kick-drop:0.05"];
     fails_for_a_lost_kick(&[&options[..], &faults].concat()).map(drop)
 }
 
 fn a_slow_vcpu_is_not_reported_as_lost() -> anyhow::Result<()> {
     let many = ["--vcpus", "64", "--slots", "2", "--seconds", "4", "--slice", "4ms"];
-    compare(&[&many[..], &["--policy", "rr", "--fault", HARMLESS]].concat())?;
+    compare(&[&many[..], &["--policy", "rr", "--set", HARMLESS]].concat())?;
     // Without its CPU between release and kick for longer than the watchdog's limit.
     let held = ["--vcpus", "4", "--seconds", "6", "--policy", "point:release-to-kick,1,3s"];
     compare(&held).map(drop)
@@ -111,12 +111,12 @@ fn a_slow_vcpu_is_not_reported_as_lost() -> anyhow::Result<()> {
 /// less precise.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     let share = |seed| -> anyhow::Result<(u64, f64)> {
-        let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
-        let runs = compare(&[&options[..], &["--fault", "kick-dup:0.5"]].concat())?;
+        let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--set", seed];
+        let runs = compare(&[&options[..], &["--set", "faults=kick-dup:0.5"]].concat())?;
         let kicks = count(&runs[0], "vmm/unlock_kick")?;
         Ok((kicks, count(&runs[0], "faults/duplicated")? as f64 / kicks as f64))
     };
-    for seed in ["1", "2"] {
+    for seed in ["seeds=1", "seeds=2"] {
         let (kicks, share) = share(seed)?;
         expect_usually!(kicks > 200, "the host was busy: {kicks} kicks in half a second");
         // 4.5 standard deviations.

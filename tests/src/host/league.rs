@@ -4,14 +4,15 @@ use crate::prelude::*;
 
 tests![locks_are_ranked_by_the_least_that_they_keep];
 
-const SIMULATED: [&str; 6] = ["run", "league", "--quick", "--guest", "sim", "--machine"];
+const SIMULATED: [&str; 5] = ["run", "league", "--quick", "--guest", "sim"];
 
 /// Three locks on 32 simulated CPUs: first in, first out; one that halts and may be stolen; the same with tickets.
 fn locks_are_ranked_by_the_least_that_they_keep() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let dir = folder.path().join("league");
-    let only = ["--only", "locks=mcs,pv-queued,pv-ticket", "--only", "handoffs=none", "--dir"];
-    let run = pvticket(SIMULATED).args(["haswell-ex-32"]).args(only).args([&dir]);
+    let only = ["machines=haswell-ex-32", "locks=mcs,pv-queued,pv-ticket", "handoffs=none"];
+    let only = only.into_iter().flat_map(|one| ["--only", one]);
+    let run = pvticket(SIMULATED).args(only).args(["--dir"]).args([&dir]);
     let ran = run.run()?.exits(0)?;
     let text = ran.text()?;
     let lines = || text.lines().skip_while(|line| *line != "The league");

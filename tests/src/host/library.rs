@@ -74,14 +74,14 @@ fn every_lock_keeps_its_promises_at_1x_and_2x() -> anyhow::Result<()> {
 
 fn every_lock_bears_faults_and_random_preemption() -> anyhow::Result<()> {
     need_kvm()?;
-    let faults = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--policy", "random", "--fault", faults];
+    let faults = "faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+    let options = ["--vcpus", "2x", "--seconds", "0.3", "--policy", "random", "--set", faults];
     are_sound(&compare(&options)?)
 }
 
 fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
     need_kvm()?;
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--spin-threshold", "100000"];
+    let options = ["--vcpus", "2x", "--seconds", "0.5", "--set", "spin-threshold=100000"];
     let rows = rows("mutex,mutex-read-first", &options)?;
     let all = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
     ensure!(all.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
@@ -96,7 +96,8 @@ fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
     need_kvm()?;
     let counters = "counter-lock,counter-sequence,counter-gates";
     // Less than a batch, so that every CPU keeps a remainder.
-    let options = ["--vcpus", "4x", "--seconds", "0.5", "--critical", "5", "--sum-every", "50"];
+    let own = ["--set", "critical=5", "--set", "sum-every=50"];
+    let options = [&["--vcpus", "4x", "--seconds", "0.5"], &own[..]].concat();
     for row in rows(counters, &options)? {
         expect_usually!(work(&row, "sums")? > 0.0, "no vCPU summed: {row}");
         let is_exact = row["lock"] != "counter-sequence";

@@ -219,7 +219,7 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
 
 fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
     let options = ["--vcpus", "64", "--slots", "2", "--seconds", "2", "--slice", "1ms"];
-    let runs = compare(&[&options[..], &["--policy", "random", "--seed", "7"]].concat())?;
+    let runs = compare(&[&options[..], &["--policy", "random", "--set", "seeds=7"]].concat())?;
     for run in &runs {
         expect_usually!(operations(run) > 0, "the lock was never taken: {run}");
         // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at

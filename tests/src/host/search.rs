@@ -84,7 +84,7 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
     if facts::need_kvm().is_ok() {
         // Without the faults, which lose wakeups there, too.
         let (command, faults) =
-            command.trim().split_once(" --fault ").with_context(|| ran.show())?;
+            command.trim().split_once(" --set faults=").with_context(|| ran.show())?;
         ensure!(faults == "kick-drop:0.05", "{faults}");
         let words = command.split(' ').chain(["--seconds", "0.1", "--host", "direct"]);
         let ran = pvticket(words).run()?.exits(0)?;

@@ -24,18 +24,18 @@ fn compare() -> Program {
 }
 
 /// The operations of every vCPU, cell by cell.
-fn operations(seed: &str) -> anyhow::Result<Vec<String>> {
+fn operations(seeds: &str) -> anyhow::Result<Vec<String>> {
     // A rotation gives every vCPU what it gives the others, whatever the seed.
-    let runs = Compared::by(compare().args(["--policy", "host", "--seed", seed]))?.runs()?;
+    let runs = Compared::by(compare().args(["--policy", "host", "--set", seeds]))?.runs()?;
     ensure!(runs.len() == 2, "{runs:?}");
     Ok(runs.iter().map(|run| run["operations"].to_string()).collect())
 }
 
 fn a_seed_gives_the_same_figures_again() -> anyhow::Result<()> {
-    let first = operations("1")?;
+    let first = operations("seeds=1")?;
     ensure!(first.iter().all(|list| list != "null" && list != "[]"), "{first:?}");
-    ensure!(operations("1")? == first, "the same seed gave other figures");
-    ensure!(operations("2")? != first, "another seed gave the same figures");
+    ensure!(operations("seeds=1")? == first, "the same seed gave other figures");
+    ensure!(operations("seeds=2")? != first, "another seed gave the same figures");
     Ok(())
 }
 
@@ -71,10 +71,14 @@ fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
 /// Each of them is counted in the cells, and named in the table's heading.
 fn the_host_of_a_simulation_does_more_if_it_is_asked_to() -> anyhow::Result<()> {
     for (options, heading, name) in [
-        (&["--policy", "host", "--ple", "8192"][..], "pause-loop exits 8192", "pause_exits"),
+        (&["--policy", "host", "--set", "ple=8192"][..], "pause-loop exits 8192", "pause_exits"),
         // The host polls while no vCPU waits for a CPU.
-        (&["--vcpus", "1x", "--spin-threshold", "4", "--halt-poll"], "halt polling on", "polled"),
-        (&["--noise", "50us+450us"], "background noise 50us+450us", "stolen_ns"),
+        (
+            &["--vcpus", "1x", "--set", "spin-threshold=4", "--set", "halt-poll=on"],
+            "halt polling on",
+            "polled",
+        ),
+        (&["--set", "noise=50us+450us"], "background noise 50us+450us", "stolen_ns"),
     ] {
         let fixed = ["4", "--runs", "1", "--seconds", "0.02", "--locks", "pv-ticket"];
         let mut words = [&MACHINE[..], &fixed, options].concat();
@@ -91,9 +95,9 @@ fn the_host_of_a_simulation_does_more_if_it_is_asked_to() -> anyhow::Result<()> 
 
 fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
     let pv = ["4", "--runs", "1", "--seconds", "0.01", "--vcpus", "2x", "--locks", "pv-ticket"];
-    let words = [&MACHINE[..], &pv, &["--spin-threshold", "4", "--fault"]].concat();
+    let words = [&MACHINE[..], &pv, &["--set", "spin-threshold=4", "--set"]].concat();
     let compare_with = |faults: &str| pvticket(words.iter()).args([faults]);
-    let late = compare_with("kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
+    let late = compare_with("faults=kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
     let compared = Compared::by(late)?;
     compared.ran.shows(&["faults   kick-delay:5us"])?;
     let faults = &compared.run()?["faults"];
@@ -101,7 +105,7 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
         ensure!(count(faults, name)? > 0, "{name}: {faults}");
     }
     // No lock survives that, and the simulation says so.
-    let ran = compare_with("kick-drop:1").run()?.exits(1)?;
+    let ran = compare_with("faults=kick-drop:1").run()?.exits(1)?;
     ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
     Ok(())
 }
@@ -138,7 +142,7 @@ fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
 }
 
 fn the_machines_are_listed() -> anyhow::Result<()> {
-    let ran = pvticket(["sim", "machines"]).run()?.exits(0)?;
+    let ran = pvticket(["sim"]).run()?.exits(0)?;
     ran.shows(&[
         "westmere-80",
         "opteron-48",
@@ -157,7 +161,7 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/westmere-80.toml");
     fs::create_dir(cache.path().join("machines"))?;
     fs::copy(shipped, cache.path().join("machines/this.toml"))?;
-    let validation = &["sim", "validate", "--rung", "2", "--short"][..];
+    let validation = &["sim", "calibrate", "--validate", "--short"][..];
     let sizes = ["--cpus", "80", "--vcpus", "128", "--seconds", "100"];
     let comparison = [&MACHINE[..5], &sizes].concat();
     for words in [validation, &comparison] {
@@ -176,7 +180,7 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
 }
 
 fn a_signal_ends_what_only_simulates() -> anyhow::Result<()> {
-    let running = pvticket(["sim", "validate", "--rung", "4"]).limit(30).start()?;
+    let running = pvticket(["reproduce", "--predict"]).limit(30).start()?;
     thread::sleep(Duration::from_millis(300));
     running.signal(Signal::TERM)?;
     let ran = running.wait()?;
@@ -214,7 +218,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
             |line: &str| line.contains("measure again") && !line.contains("pvticket: noise.");
         expect_usually!(!ran.errors().lines().any(is_doubt), "{}", ran.errors());
     }
-    let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
+    let listed = in_cache(&["sim"]).run()?.exits(0)?;
     listed.shows(&["this "])?;
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];
     let words = [&["compare", "--guest", "sim", "--machine", "this"][..], &options].concat();

@@ -77,7 +77,7 @@ fn note_here() -> anyhow::Result<Noted> {
         "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
          --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
         "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
-         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
+         --locks pv-ticket --set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
         "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
     ];
     for words in commands {

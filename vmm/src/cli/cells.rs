@@ -14,6 +14,6 @@ pub struct CellsArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
-    confinement::choose_by_environment()?;
+    confinement::choose()?;
     worker::run(args.setup.unwrap_or_default())
 }

@@ -58,7 +58,7 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
     // The emulated host has this mode in its environment, for what the program starts there.
-    confinement::choose_by_environment()?;
+    confinement::choose()?;
     let mut inside = Inside::new(args.host_kernel.choice().kernel()?, args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;

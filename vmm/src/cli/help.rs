@@ -29,7 +29,7 @@ const GROUPS: [HelpGroup; 4] = [
     (
         "Simulator",
         &[
-            ("sim", "Calibrate it, validate it, list its machines"),
+            ("sim", "List its machines; calibrate one for this host, validate it"),
             ("search", "Look for schedules and faults that break or starve a lock"),
         ],
     ),
@@ -47,7 +47,10 @@ const GROUPS: [HelpGroup; 4] = [
 const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("boot", ["boot --cpus 8 -- nproc", "boot --policy lhp:20,5ms -- lockbench --seconds 2"]),
     ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
-    ("compare", ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --latency"]),
+    (
+        "compare",
+        ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --set critical=400"],
+    ),
     ("check", ["check --quick", "check --compare old/bzImage new/bzImage"]),
     ("run", ["run league --quick", "run spec.toml --only vcpus=2x --dry-run"]),
     ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
@@ -58,10 +61,8 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
         ["reproduce --simulated-only --short", "reproduce --out figures --html page.html"],
     ),
     ("locks", ["locks", "compare --locks all"]),
-    ("sim", ["sim machines", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
-    ("sim calibrate", ["sim calibrate", "compare --guest sim --machine this"]),
-    ("sim validate", ["sim validate --rung 2", "sim validate --rung 4 --short"]),
-    ("sim machines", ["sim machines", "compare --guest sim --machine westmere-80"]),
+    ("sim", ["sim", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
+    ("sim calibrate", ["sim calibrate", "sim calibrate --validate"]),
     ("search", ["search --locks ticket --seconds 60", "search --cases --locks pv-ticket"]),
     ("doctor", ["doctor", "doctor --calls"]),
     ("setup", ["setup --list", "setup kernel busybox host"]),

@@ -49,7 +49,7 @@ fn about(system: System) -> Vec<String> {
     let mut all = vec![system.about().to_owned(), facts];
     if let Some(after) = let_in_after(system) {
         let bound = format!("{after}*(n-q+s)+n-1 others before a waiter outside");
-        all.push(format!("with --handoff queue:N at most {bound}"));
+        all.push(format!("with the handoff queue:N at most {bound}"));
         all.push("(q = max(N-1, 1); s: vCPUs off their CPUs with a kick unsent)".to_owned());
     }
     all

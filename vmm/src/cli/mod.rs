@@ -10,7 +10,6 @@ mod doctor_command;
 mod drill;
 mod emulate;
 mod export;
-mod fault;
 mod help;
 mod host;
 mod inside;
@@ -225,7 +224,6 @@ mod tests {
         for (words, message) in [
             (&["pvticket"][..], "name a command (see pvticket --help)"),
             (&["pvticket", "bench"], "bench: name a command (see pvticket bench --help)"),
-            (&["pvticket", "sim"], "sim: name a command (see pvticket sim --help)"),
         ] {
             assert_eq!(one_line(&Cli::try_parse_from(words).unwrap_err()), message);
         }

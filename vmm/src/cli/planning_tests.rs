@@ -110,7 +110,7 @@ fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
     }
     let slots = |words: &str, topology: &Topology| {
         let words = ["boot", "--policy", "rr"].into_iter().chain(words.split_whitespace());
-        let plan = Line::try_parse_from(words).unwrap().schedule.plan().unwrap();
+        let plan = Line::try_parse_from(words).unwrap().schedule.plan(1).unwrap();
         plan.spec(VcpuCount::ONE, || topology.clone())
             .map(|spec| spec.cpus.len())
             .map_err(|Usage(error)| error)

@@ -9,7 +9,7 @@ use clap::Args;
 use super::{Usage, print, results::ResultFile, say};
 use experiments::{
     cpus,
-    reproduce::{self, Asked, Options, Reproduced, Saved, list},
+    reproduce::{self, Asked, Options, Reproduced, Saved, list, rung4},
 };
 use lab::host::topology;
 use os::{results, signals};
@@ -41,6 +41,12 @@ pub struct ReproduceArgs {
     #[arg(long, conflicts_with = "resume")]
     simulated_only: bool,
 
+    /// Simulate published tables from their 1x column alone instead, and compare; fails if a row is off, as some are
+    /// (see vmm/sim/docs/VALIDATION.md)
+    #[arg(long, conflicts_with_all = ["rows", "list", "measured_only", "simulated_only", "runs", "seconds", "out", "resume",
+          "html"])]
+    predict: bool,
+
     /// Runs of each measured point; six are the least for intervals
     #[arg(long, value_name = "K", default_value_t = 8, conflicts_with = "resume",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -56,7 +62,7 @@ pub struct ReproduceArgs {
     )]
     seconds: Seconds,
 
-    /// Short simulations and a coarse fit: to try the command, not to believe it
+    /// Short simulations and a coarse fit, with --predict without large machines: to try the command, not to believe it
     #[arg(long, conflicts_with = "resume")]
     short: bool,
 
@@ -81,6 +87,9 @@ const TEXT: &str = "reproduce.txt";
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
+    if args.predict {
+        return rung4::validate(args.short, print);
+    }
     let tables = Table::all()?;
     if args.list {
         print(&list(&tables));

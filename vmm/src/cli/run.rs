@@ -13,8 +13,7 @@ use clap::{
 };
 
 use super::{
-    Usage,
-    confinement::SeccompArgs,
+    Usage, confinement,
     host::{HostKernelArgs, modes},
     print, report_command, say, slurm_script,
 };
@@ -31,10 +30,7 @@ use os::signals;
 use study::{
     findings::RunRecord,
     point::GuestKind,
-    spec::{
-        MOST_PARTS, Only, Part, SpecError,
-        only::{One, OnlyError},
-    },
+    spec::{KeyValues, MOST_PARTS, Only, Part, SpecError},
     store::{Tally, parts::Parts},
 };
 
@@ -55,15 +51,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "GUEST", requires = "spec", value_parser = guests())]
     guest: Option<GuestKind>,
 
-    /// With --guest sim: only cells of this simulated machine
-    #[arg(long, value_name = "NAME", requires = "guest")]
-    machine: Option<String>,
-
     /// Directory for the results [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     dir: Option<PathBuf>,
 
-    /// Resume the run in this directory
+    /// Resume the run in this directory, or the comparison
     #[arg(long, value_name = "DIR", conflicts_with = "host_kernel")]
     resume: Option<PathBuf>,
 
@@ -76,8 +68,8 @@ pub struct RunArgs {
     dry_run: bool,
 
     /// Only cells with one of these values, for example vcpus=2x,4x; several must all hold
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
-    only: Vec<One>,
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume", value_parser = KeyValues::of_matrix)]
+    only: Vec<KeyValues>,
 
     /// Cells to run at the same time, each on its share of the CPUs; they may disturb each other
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "resume",
@@ -93,9 +85,6 @@ pub struct RunArgs {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
-
-    #[command(flatten)]
-    seccomp: SeccompArgs,
 
     /// Write a timeline of each point's first cell to this file, for ui.perfetto.dev and
     /// pvticket trace
@@ -118,7 +107,7 @@ pub struct RunArgs {
 
 /// Cells that are measured again when a run is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Retry {
+enum Retry {
     /// Those that failed.
     Failed,
 }
@@ -126,7 +115,7 @@ pub(super) enum Retry {
 impl Retry {
     /// Are cells measured again? Only a run that is resumed has some. (clap skips `requires` where the required
     /// option conflicts with a given one.)
-    pub(super) fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
+    fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
         match (option, resume) {
             (Some(Self::Failed), None) => Err(Usage("--retry: add --resume DIR".into())),
             (option, _) => Ok(option.is_some()),
@@ -172,13 +161,6 @@ impl RunArgs {
         Ok(Some(form.into()))
     }
 
-    /// Which cells.
-    fn only(&self) -> anyhow::Result<Vec<One>> {
-        let machine = self.machine.as_ref().map(|name| format!("machines={name}").parse());
-        let machine = machine.transpose().map_err(|error: OnlyError| Usage(error.to_string()))?;
-        Ok(self.only.iter().cloned().chain(machine).collect())
-    }
-
     /// The directory for the results, where it is named: of a part, its own one.
     fn store(&self) -> anyhow::Result<Option<PathBuf>> {
         let part = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::own(dir, part));
@@ -198,7 +180,7 @@ impl RunArgs {
             host: self.host,
             host_kernel: self.host_kernel.choice(),
             guest_kernel: self.kernels.files().usual_kernel(),
-            only: Only::new(self.only()?),
+            only: Only::new(self.only.clone()),
             part: self.part,
             ..Request::of_file(&file, self.cpus.as_ref(), topology, usage)?
         };
@@ -212,7 +194,7 @@ impl RunArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
+    confinement::choose()?;
     if let Some((parts, dir)) = args.slurm.zip(args.dir.as_deref()) {
         args.spec()?;
         print(&slurm_script::text(parts, dir)?);

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock},
+    sync::Arc,
 };
 
 use clap::Args;
@@ -23,7 +23,7 @@ use lab::host::allowed_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,
-    policy::{DEFAULT_SLICE, InKernel, POLICIES, SHORTEST_SLICE},
+    policy::{DEFAULT_SLICE, SHORTEST_SLICE},
     recording::Recording,
 };
 
@@ -44,30 +44,11 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The help of `--driver`.
-pub(super) static DRIVER_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "What carries out the schedule: user, this program, with all policies; or bpf, a BPF scheduler \
-         in the host's kernel (sched_ext, Linux 7.x), with {}",
-        InKernel::usages()
-    )
-});
-
-/// The help of `--policy`.
-fn policy_help() -> String {
-    let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
-    format!(
-        "Policy that schedules the vCPUs: {}. host-* are for simulations, where host is {} \
-         [default: host, in simulations rr]",
-        usages.join(", "),
-        PolicySpec::simulated_host(),
-    )
-}
-
 /// Options of a schedule.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    #[arg(long, value_name = "P", help = policy_help(), value_parser = PolicySpec::parse_list)]
+    /// Policy that schedules the vCPUs, as `pvticket compare --help` lists them, but host-* [default: host]
+    #[arg(long, value_name = "P", value_parser = PolicySpec::parse_list)]
     policy: Vec<PolicyList>,
 
     /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all of them]
@@ -77,10 +58,6 @@ pub(super) struct ScheduleArgs {
     /// How long a turn on a slot lasts, for example 500us or 4ms; 50us or more, but in simulations
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
     pub(super) slice: Nanos,
-
-    /// Seed of all that is random: schedules, and in a comparison the order of runs and the resampling
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(super) seed: u64,
 
     /// Machines, all alike, side by side under one schedule
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true,
@@ -143,9 +120,9 @@ impl ScheduleArgs {
         Ok(())
     }
 
-    /// The one schedule that the options describe; a usage error if they describe several, or none
+    /// The one schedule that the options describe, with this seed; a usage error if they describe several, or none
     /// that is possible.
-    pub(super) fn plan(&self) -> Result<SchedulePlan, Usage> {
+    pub(super) fn plan(&self, seed: u64) -> Result<SchedulePlan, Usage> {
         self.check()?;
         let policy = self.policy()?;
         if !policy.is_host() && self.slice < SHORTEST_SLICE {
@@ -158,7 +135,7 @@ impl ScheduleArgs {
             policy,
             slots: self.slots,
             slice: self.slice,
-            seed: self.seed,
+            seed,
             vms: self.vms,
             record: self.record.clone(),
         })

@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString};
 
-use super::{Usage, confinement::SeccompArgs};
+use super::{Usage, confinement};
 use emulated::Supervision;
 use experiments::{host::HostKernelChoice, worker};
 #[cfg(feature = "bpf")]
@@ -26,7 +26,7 @@ pub(super) fn check() -> Result<(), Usage> {
     check_texts(|name| env::var_os(name))?;
     worker::trace_limit()?;
     HostKernelChoice::default().kernel()?;
-    SeccompArgs::by_environment()?;
+    confinement::mode()?;
     Supervision::from_env().map_err(|error| Usage(error.to_string()))?;
     #[cfg(feature = "bpf")]
     bpf_fault().map_err(Usage)?;

@@ -1,4 +1,4 @@
-//! `--driver`: what carries out a schedule, and whether it can.
+//! The driver: what carries out a schedule, and whether it can.
 
 use crate::Usage;
 #[cfg(feature = "bpf")]
@@ -48,14 +48,17 @@ pub fn check_schedule(
     if let Some(obstacle) = driver.obstacle(policy) {
         return Err(Usage(format!("--driver {driver}: {obstacle}")));
     }
-    check_record(&[driver], is_recorded)
+    check_record([driver], is_recorded)
 }
 
 /// Refuses to record what a driver does not tell.
-pub fn check_record(drivers: &[DriverKind], is_recorded: bool) -> Result<(), Usage> {
-    match drivers.iter().find(|driver| !driver.is_user()) {
+pub fn check_record(
+    drivers: impl IntoIterator<Item = DriverKind>,
+    is_recorded: bool,
+) -> Result<(), Usage> {
+    match drivers.into_iter().find(|driver| !driver.is_user()) {
         Some(driver) if is_recorded => {
-            Err(Usage(format!("--record: --driver {driver} records nothing")))
+            Err(Usage(format!("--record: driver {driver} records nothing")))
         }
         _ => Ok(()),
     }

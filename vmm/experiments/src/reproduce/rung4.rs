@@ -1,4 +1,4 @@
-//! Rung 4 of `sim validate`: the simulated rows of published tables, which nobody can measure again, and the orders of
+//! Rung 4 of the validation, `reproduce --predict`: the simulated rows of published tables, which nobody can measure again, and the orders of
 //! their groups.
 
 use std::{fmt, time::Instant};

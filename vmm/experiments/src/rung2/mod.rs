@@ -1,4 +1,4 @@
-//! Rung 2 of `sim validate`: cells that are measured on this host, beside their simulation by the
+//! Rung 2 of the validation, `sim calibrate --validate`: cells that are measured on this host, beside their simulation by the
 //! costs of `sim calibrate`. None of them was used to calibrate.
 
 mod here;

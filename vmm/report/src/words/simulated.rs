@@ -27,8 +27,8 @@ pub const fn validation(file: &MachineFile) -> &'static str {
             "tests of the simulator hold for it; they do not show that its costs are right"
         }
         MachineOrigin::Calibrated => {
-            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \
-             --rung 2` says on that host"
+            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim calibrate \
+             --validate` says on that host"
         }
         MachineOrigin::File => "a file that does not come with pvticket, not validated",
     }
@@ -57,7 +57,7 @@ pub fn frozen(study: &Study) -> Option<String> {
     (!locks.is_empty()).then(|| {
         format!(
             "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the order of the start: machine \
-             {} has no noise, so that waiters and run queue keep their order; give --noise 20us+980us",
+             {} has no noise, so that waiters and run queue keep their order; set noise=20us+980us",
             locks.join(", "),
             machines.join(", ")
         )

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Common, keep, option, run_inside};
-use crate::cli::{Usage, print, say};
+use crate::cli::{Usage, confinement, print, say};
 use base::units::{ByteSize, VcpuCount};
 use experiments::{
     host::{self, GuestClass, with_note_of_quota},
@@ -38,7 +38,7 @@ pub(super) struct BootBenchArgs {
 }
 
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
-    args.common.seccomp.choose()?;
+    confinement::choose()?;
     let kind = KvmKind::detect();
     let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.choice().check(place == HostKind::Emulated)?;

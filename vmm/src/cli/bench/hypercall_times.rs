@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{Common, keep, option, run_inside};
-use crate::cli::{Usage, print, say};
+use crate::cli::{Usage, confinement, print, say};
 use base::{
     backend::PvBackend,
     units::{ByteSize, CpuList},
@@ -64,7 +64,7 @@ pub(super) struct HyperBenchArgs {
 }
 
 pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
-    args.common.seccomp.choose()?;
+    confinement::choose()?;
     let kind = KvmKind::detect();
     let asked = args.pv_backends.as_deref().unwrap_or_default();
     if asked.contains(&PvBackend::Off) {

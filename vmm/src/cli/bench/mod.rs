@@ -11,7 +11,6 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    confinement::SeccompArgs,
     host::{HostKernelArgs, modes},
     results::ResultFile,
 };
@@ -51,9 +50,6 @@ struct Common {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
-
-    #[command(flatten)]
-    seccomp: SeccompArgs,
 }
 
 /// Runs a bench in the emulated host with these words as its options, and returns its exit status.

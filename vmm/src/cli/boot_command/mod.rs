@@ -3,6 +3,7 @@
 mod check;
 mod direct;
 mod dry_run;
+mod fault;
 mod in_emulator;
 mod plan;
 mod schedule;
@@ -12,11 +13,10 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 
 use super::{
-    confinement::SeccompArgs,
-    fault::FaultArgs,
+    confinement,
     host::{HostKernelArgs, modes},
     print,
-    schedule::{DRIVER_HELP, ScheduleArgs},
+    schedule::ScheduleArgs,
 };
 use base::{
     backend::PvBackend,
@@ -29,8 +29,9 @@ use experiments::{
     host::{self, GuestClass, HostMode},
     prepare::driver,
 };
+use fault::FaultArgs;
 use kvm::KvmKind;
-use sched::driver::DriverKind;
+use sched::{driver::DriverKind, policy::InKernel};
 use study::{plan::Seconds, point::HostKind};
 
 pub(super) use direct::run as direct;
@@ -82,9 +83,6 @@ pub struct BootArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
-    #[command(flatten)]
-    seccomp: SeccompArgs,
-
     /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit is then observed
     /// from outside [default: as our init finds in the guest's /proc/kallsyms]
     #[arg(long, value_name = "F")]
@@ -93,7 +91,11 @@ pub struct BootArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    #[arg(long, value_name = "user|bpf", default_value = "user", help = DRIVER_HELP.as_str())]
+    /// Seed of all that is random: schedule and faults
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    #[arg(long, value_name = "user|bpf", default_value = "user", help = driver_help())]
     driver: DriverKind,
 
     #[command(flatten)]
@@ -126,9 +128,18 @@ pub struct BootArgs {
     command: Vec<OsString>,
 }
 
+/// The help of `--driver`.
+fn driver_help() -> String {
+    format!(
+        "What carries out the schedule: user, this program, with all policies; or bpf, a BPF scheduler \
+         in the host's kernel (sched_ext, Linux 7.x), with {}",
+        InKernel::usages()
+    )
+}
+
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
+    confinement::choose()?;
     let choice = host::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.choice().kernel()?;
     args.host_kernel.choice().check(choice.place == HostKind::Emulated)?;

@@ -114,8 +114,8 @@ impl Plan {
             (InitMode::Command | InitMode::Shell, None) => Some(artifacts::busybox()?),
             _ => None,
         };
-        let schedule = args.schedule.plan()?;
-        args.faults.check(&[args.pv], "--pv")?;
+        let schedule = args.schedule.plan(args.seed)?;
+        let faults = args.faults.spec(args.pv)?;
         if schedule.vms > 1 && mode != InitMode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
@@ -127,7 +127,7 @@ impl Plan {
             symbols: args.system_map.as_deref().map(kernel_symbols).transpose()?,
             schedule,
             driver: args.driver,
-            faults: args.faults.spec()?,
+            faults,
             kernel,
             initrd,
             busybox,

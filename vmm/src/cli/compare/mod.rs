@@ -9,25 +9,17 @@ use std::path::PathBuf;
 use clap::{Arg, Args};
 
 use super::{
-    confinement::SeccompArgs,
-    fault::FaultArgs,
+    confinement,
     host::{HostKernelArgs, modes},
     print,
     report_command::columns,
     results::ResultFile,
-    run::{KernelArgs, Retry, guests},
+    run::{KernelArgs, guests},
     say,
-    schedule::{DRIVER_HELP, ScheduleArgs, write_record},
+    schedule::{ScheduleArgs, write_record},
     trace,
 };
-use base::{
-    backend::PvBackend,
-    guest_kernel::GuestKernel,
-    handoff::HandoffSpec,
-    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
-    shown::quoted,
-    units::CpuList,
-};
+use base::{backend::PvBackend, guest_kernel::GuestKernel, shown::quoted, units::CpuList};
 use experiments::{
     host::HostMode,
     measure::{Folder, Measured, finish, measure},
@@ -39,13 +31,13 @@ use report::{
     document::Document,
     words::text::{self, Form},
 };
-use sched::{driver::DriverKind, recording::Recording};
+use sched::{PolicySpec, policy::POLICIES, recording::Recording};
 use study::{
     findings::Study,
     guest::systems::Systems,
     plan::{Level, Seconds},
     point::GuestKind,
-    spec::defaults,
+    spec::KeyValues,
     store,
 };
 use workload::workloads;
@@ -53,26 +45,20 @@ use workload::workloads;
 /// Compare native with PV ticketlocks, or any other locks: all vCPUs take one lock again and again,
 /// on fewer CPUs. Runs of the locks alternate, each on a fresh machine.
 #[derive(Debug, Clone, Args)]
-#[command(mut_args(of_a_new_comparison))]
+#[command(mut_args(of_a_new_comparison), mut_arg("policy", list_policies))]
 pub struct CompareArgs {
     #[command(flatten)]
     what: ComparisonArgs,
-
-    #[command(flatten)]
-    seccomp: SeccompArgs,
 
     /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
     /// if the comparison fails or is interrupted]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Resume the comparison in this directory
+    /// Resume the comparison in this directory (`pvticket run --resume DIR --retry failed` measures its failed cells
+    /// again)
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
-
-    /// With --resume: measure cells again that failed. A BROKEN one stays
-    #[arg(long, value_name = "WHAT")]
-    retry: Option<Retry>,
 
     /// Write the results to this file, as `pvticket export --json` does
     #[arg(long, value_name = "F")]
@@ -87,10 +73,9 @@ pub struct CompareArgs {
     kernels: KernelArgs,
 }
 
-/// The store of a comparison determines its cells: `--resume` takes only options of outputs, kernel files and confinement.
+/// The store of a comparison determines its cells: `--resume` takes only options of outputs and kernel files.
 fn of_a_new_comparison(option: Arg) -> Arg {
-    const OF_ANY: [&str; 7] =
-        ["seccomp", "resume", "retry", "json", "trace", "kernel", "stock_kernel"];
+    const OF_ANY: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
     if OF_ANY.contains(&option.get_id().as_str()) {
         option
     } else {
@@ -126,7 +111,7 @@ struct ComparisonArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     guest_kernel: Vec<GuestKernel>,
 
-    /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
+    /// For --guest sim: the machine to simulate, one that `pvticket sim` lists or a file (see
     /// vmm/sim/README.md). Figures are then of the simulator and of that file
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
@@ -145,34 +130,11 @@ struct ComparisonArgs {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: Option<u32>,
 
-    /// Spinlocks in use: each acquisition is of any of them (payload and simulated guests; at most 16)
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    lock_count: u32,
-
-    /// Increments of shared words in turn with the lock held, the unit of work (doctor says what
-    /// one takes); the addend of a per-CPU counter
-    #[arg(long, value_name = "N", default_value_t = defaults::CRITICAL)]
-    critical: u32,
-
-    /// Increments of the vCPU's own words between two acquisitions
-    #[arg(long, value_name = "N", default_value_t = defaults::THINK)]
-    think: u32,
-
-    /// Payload: adds of each vCPU between two sums of a per-CPU counter; 0: no sums
-    /// [default: 1000]
-    #[arg(long, value_name = "N")]
-    sum_every: Option<u32>,
-
     /// Payload: measure the latency of every operation: the wait for a spinlock or a mutex, the add
     /// to a counter, the get and put of a lockref. Sim: the wait for a spinlock or a mutex. Prints
     /// percentiles, writes them with --json
     #[arg(long)]
     latency: bool,
-
-    /// Looks at the lock before a PV waiter halts [default: 2048 for the payload, 32768 for Linux,
-    /// 512 for Linux in the emulated host, where a look takes long]
-    #[arg(long, value_name = "N")]
-    spin_threshold: Option<u32>,
 
     /// Backends to compare with native locks: vmm, doorbell, kvm. The payload needs ring 0 for
     /// doorbell and kvm, which software KVMs emulate slowly: then it runs in the emulated host
@@ -187,12 +149,6 @@ struct ComparisonArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// How PV ticketlocks make handoffs cheaper: none, or several of predecessor, adapt, claim,
-    /// ahead, fuse, far:N and queue:N joined by '+'; or restrict:N, a limit on the vCPUs that want
-    /// a spinlock of any kind at once, or restrict:auto, for which the lock finds it (see hypercalls/README.md)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
-    handoff: Vec<HandoffSpec>,
-
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
@@ -203,27 +159,28 @@ struct ComparisonArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user",
-          help = DRIVER_HELP.as_str())]
-    driver: Vec<DriverKind>,
+    #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::of_spec, help = set_help())]
+    set: Vec<KeyValues>,
+}
 
-    #[command(flatten)]
-    faults: FaultArgs,
+/// `--policy` with all policies, for the help of this command and of those that refer to it.
+fn list_policies(option: Arg) -> Arg {
+    let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
+    option.help(format!(
+        "Policies that schedule the vCPUs: {}. host-* are for simulations, where host is {} [default: host, in \
+         simulations rr]",
+        usages.join(", "),
+        PolicySpec::simulated_host(),
+    ))
+}
 
-    /// For --guest sim: pause-loop exits, as KVM has them, after this window in cycles [without a
-    /// value: 4096]
-    #[arg(long, value_name = "CYCLES", num_args = 0..=1, default_missing_value = "on")]
-    ple: Option<PleWindow>,
-
-    /// For --guest sim: vCPUs poll before they give up a CPU in a halt, as KVM's do, for this long at
-    /// most [without a value: 200us]
-    #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "on")]
-    halt_poll: Option<HaltPollMost>,
-
-    /// For --guest sim: on each CPU a thread of the host that goes before all vCPUs, busy and idle for
-    /// exponential times with these means, for example 50us+950us
-    #[arg(long, value_name = "BUSY+IDLE")]
-    noise: Option<NoiseTimes>,
+/// The help of `--set`.
+fn set_help() -> String {
+    format!(
+        "Set another key of a spec, for example critical=400, drivers=user,bpf or ple=on; may be repeated, also for \
+         more values of a key (one of faults or cgroups is a list itself). Keys (see vmm/specs/README.md): {}",
+        KeyValues::keys().join(", ")
+    )
 }
 
 /// Files for the results.
@@ -261,10 +218,9 @@ impl OutputFiles {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
-    let retry = Retry::of(args.retry, args.resume.as_deref())?;
+    confinement::choose()?;
     let plan = match &args.resume {
-        Some(dir) => plan::resumed(dir, retry)?,
+        Some(dir) => plan::resumed(dir, false)?,
         None => options::plan(args, &lab::host::topology())?,
     };
     let files = OutputFiles::new(args)?;

@@ -20,7 +20,7 @@ use study::{
 /// The comparison that the options describe on this host, to run from its beginning.
 pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::Result<Plan> {
     let what = &args.what;
-    what.check()?;
+    what.schedule.check()?;
     let cpus = match what.guest {
         GuestKind::Sim => what.simulated_cpus()?,
         GuestKind::Payload | GuestKind::Linux => {
@@ -33,16 +33,13 @@ pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::R
         guest_kernel: args.kernels.files().usual_kernel(),
         ..Request::new("compare", what.spec(&cpus)?, cpus)
     };
-    Plan::new(request, |error| Usage(error.fault.to_string()))
+    let plan = Plan::new(request, |error| Usage(error.fault.to_string()))?;
+    let drivers = plan.experiment.points.iter().map(|point| point.driver);
+    check_record(drivers, what.schedule.record.is_some())?;
+    Ok(plan)
 }
 
 impl ComparisonArgs {
-    /// Checks `--record`, which is no key of a spec.
-    fn check(&self) -> Result<(), Usage> {
-        self.schedule.check()?;
-        check_record(&self.driver, self.schedule.record.is_some())
-    }
-
     /// The machine's CPUs, or the first N of them: `--cpus N`, or a list.
     fn simulated_cpus(&self) -> Result<CpuList, Usage> {
         let Some(name) = &self.machine else {
@@ -80,32 +77,23 @@ impl ComparisonArgs {
         let schedule = &self.schedule;
         let mut spec = Form::default();
         spec.set("repetitions", "--runs", [self.runs.unwrap_or(runs)])
-            .set("warm-up", "warm-up", [warm_up.as_secs_f64()])
             .set("latency", "--latency", self.latency.then_some(true))
-            .set("sum-every", "--sum-every", self.sum_every)
             .set("guests", "--guest", [self.guest.name()])
             .set("guest-kernels", "--guest-kernel", &self.guest_kernel)
             .set("machines", "--machine", &self.machine)
             .set("workloads", "--workload", [&self.workload])
             .set("policies", "--policy", self.policies())
-            .set("drivers", "--driver", &self.driver)
             .set("slots", "--slots", [schedule.slots(cpus)?])
             .set("vms", "--vms", [schedule.vms])
             .set("slice", "--slice", [schedule.slice])
-            .set("seeds", "--seed", [schedule.seed])
-            .set("faults", "--fault", self.faults.spec()?)
-            .set("ple", "--ple", self.ple)
-            .set("halt-poll", "--halt-poll", self.halt_poll)
-            .set("noise", "--noise", self.noise)
-            .set("lock-count", "--lock-count", [self.lock_count])
-            .set("critical", "--critical", [self.critical])
-            .set("think", "--think", [self.think])
-            .set("spin-threshold", "--spin-threshold", self.spin_threshold)
             .set("seconds", "--seconds", [seconds])
             .set("vcpus", "--vcpus", &self.vcpus)
             .set("locks", "--locks", self.locks.iter().copied().map(Systems::name))
-            .set("backends", "--pv-backends", &self.pv_backends)
-            .set("handoffs", "--handoff", &self.handoff);
+            .set("backends", "--pv-backends", &self.pv_backends);
+        spec.assign(&self.set).map_err(|error| Usage(error.fault.to_string()))?;
+        if !spec.has("warm-up") {
+            spec.set("warm-up", "warm-up", [warm_up.as_secs_f64()]);
+        }
         Ok(spec)
     }
 }

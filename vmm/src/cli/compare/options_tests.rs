@@ -17,7 +17,6 @@ struct Line {
 fn parsed(words: &str) -> Result<Experiment, Usage> {
     let words = ["compare"].into_iter().chain(words.split_whitespace());
     let what = Line::try_parse_from(words).unwrap().args.what;
-    what.check()?;
     let cpus = "0-1".parse().unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Direct);
     let setting = Setting::new(&cpus, &place);
@@ -46,14 +45,14 @@ fn latency_is_of_guests_that_time_their_waits() {
     let is_refused = |words: &str| parsed(words).is_err();
     assert!(!is_refused("--guest payload --latency") && is_refused("--guest linux --latency"));
     assert!(!is_refused("--guest sim --machine westmere-80 --latency"));
-    assert!(is_refused("--guest sim --machine westmere-80 --sum-every 3"));
+    assert!(is_refused("--guest sim --machine westmere-80 --set sum-every=3"));
 }
 
 #[test]
 fn every_option_reaches_the_points() {
-    let words = "--vcpus 3 --seconds 0.25 --runs 7 --critical 1 --think 2 --sum-every 3 --latency \
-                 --spin-threshold 4 --policy rr,fair:1,2 --policy lhp:10,20ms --driver user --slots 1 --vms 2 \
-                 --slice 500us --seed 9 --fault kick-dup:0.5,kick-delay:5us --workload mixed";
+    let words = "--vcpus 3 --seconds 0.25 --runs 7 --set critical=1 --set think=2 --set sum-every=3 --latency \
+                 --set spin-threshold=4 --policy rr,fair:1,2 --policy lhp:10,20ms --set drivers=user --slots 1 \
+                 --vms 2 --slice 500us --set seeds=9 --set faults=kick-dup:0.5,kick-delay:5us --workload mixed";
     let experiment = parsed(words).unwrap();
     assert_eq!((experiment.repetitions, experiment.method.sum_every), (7, 3));
     assert!(experiment.method.timed && experiment.method.warm_up == defaults::PAYLOAD_WARM_UP);
@@ -70,6 +69,8 @@ fn every_option_reaches_the_points() {
     let linux = parsed("--guest linux --workload mmap --vcpus 2").unwrap();
     assert_eq!(linux.method.warm_up, defaults::LINUX_WARM_UP);
     assert_eq!((linux.repetitions, linux.points[0].duration.as_millis()), (6, 800));
+    let warmed = parsed("--vcpus 2 --set warm-up=0.3").unwrap();
+    assert_eq!(warmed.method.warm_up.as_millis(), 300);
 }
 
 #[test]
@@ -88,8 +89,8 @@ fn a_simulation_has_a_machine_and_a_schedule_and_may_have_more_vcpus() {
 
 #[test]
 fn a_simulated_host_can_be_given_more_than_a_schedule() {
-    let words = "--guest sim --machine m --vcpus 2 --locks pv-ticket --fault kick-dup:0.1 --ple \
-                 --halt-poll 50us --noise 5us+1ms";
+    let words = "--guest sim --machine m --vcpus 2 --locks pv-ticket --set faults=kick-dup:0.1 \
+                 --set ple=on --set halt-poll=50us --set noise=5us+1ms";
     let point = &parsed(words).unwrap().points[0];
     assert_eq!(point.fault.unwrap().to_string(), "kick-dup:0.1");
     assert_eq!(
@@ -122,6 +123,31 @@ fn the_cpus_of_a_simulation_are_those_of_its_machine() {
     assert_eq!(cpus("--machine opteron-48 --cpus 0-11"), 12);
 }
 
+#[test]
+fn several_values_of_a_set_key_are_compared() {
+    let words = "--vcpus 2 --locks pv-ticket --policy rr --set handoffs=none,far:2 --set faults=none \
+                 --set faults=kick-dup:0.1,spurious:0.1";
+    let points = parsed(words).unwrap().points;
+    let values = |point: &study::point::Point| {
+        (point.handoff.to_string(), point.fault.map_or(String::new(), |fault| fault.to_string()))
+    };
+    let found: Vec<_> = points.iter().map(values).collect();
+    let faults = ["", "kick-dup:0.1,spurious:0.1"].map(str::to_owned);
+    let expected = faults.map(|fault| ["none", "far:2"].map(|words| (words.into(), fault.clone())));
+    assert_eq!(found, expected.concat());
+}
+
+#[test]
+fn an_error_of_a_set_key_names_the_key() {
+    let error = |words: &str| parsed(words).unwrap_err().0;
+    assert!(error("--vcpus 2 --set ple=0").starts_with("--set ple: '0'"));
+    let refused = "--set ple=on with --guest payload: only a simulated host can be given it";
+    assert!(error("--vcpus 2 --set ple=on").starts_with(refused));
+    assert_eq!(error("--set vcpus=2"), "--set vcpus: it has an option of its own, --vcpus");
+    let twice = "--set warm-up=0 --set warm-up=1";
+    assert_eq!(error(twice), "--set warm-up: it has one value");
+}
+
 /// A store says what was run, so nothing else may be given.
 #[test]
 fn a_resumed_comparison_takes_no_new_options() {
@@ -129,9 +155,7 @@ fn a_resumed_comparison_takes_no_new_options() {
         Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
     };
     assert!(parses("--resume d --json f --trace t --kernel k"));
-    for words in
-        ["--vcpus 2", "--runs 3", "--policy rr", "--fault kick-dup:0.1", "--dir e", "--ple"]
-    {
+    for words in ["--vcpus 2", "--runs 3", "--policy rr", "--set faults=kick-dup:0.1", "--dir e"] {
         assert!(!parses(&format!("--resume d {words}")), "{words}");
     }
 }

@@ -53,7 +53,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// Machine: one of pvticket sim machines, or a file
+    /// Machine: one that `pvticket sim` lists, or a file
     #[arg(long, value_name = "M", default_value = "westmere-80")]
     machine: String,
 
@@ -65,7 +65,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     vcpus: usize,
 
-    /// Policies to draw from, as for compare [default: all that can be simulated]
+    /// Policies to draw from, as `pvticket compare --help` lists them [default: all that can be simulated]
     #[arg(long, value_name = "LIST", value_parser = PolicySpec::parse_list)]
     policy: Vec<PolicyList>,
 

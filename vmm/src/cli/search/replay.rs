@@ -41,17 +41,17 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
 fn on_real_vcpus(scenario: &Scenario, recording: &Path) -> String {
     let Scenario { system, handoff, cpus, vcpus, critical, think, spin_threshold, .. } = scenario;
     let mut line = format!(
-        "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} \
-         --critical {critical} --think {think} --spin-threshold {spin_threshold} --runs 1 \
-         --policy replay:{}",
+        "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} --runs 1 \
+         --policy replay:{} --set critical={critical} --set think={think} \
+         --set spin-threshold={spin_threshold}",
         quoted(&recording.display().to_string())
     );
     if *handoff != HandoffSpec::NONE {
-        line += &format!(" --handoff {handoff}");
+        line += &format!(" --set handoffs={handoff}");
     }
     match scenario.faults.to_string().as_str() {
         "" => {}
-        faults => line += &format!(" --fault {faults}"),
+        faults => line += &format!(" --set faults={faults}"),
     }
     line
 }

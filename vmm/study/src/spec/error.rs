@@ -41,7 +41,7 @@ pub enum SpecFault {
     #[error("{name}: {why}")]
     Value {
         /// The key or option whose value is invalid.
-        name: &'static str,
+        name: String,
         /// What is wrong with it.
         why: String,
     },

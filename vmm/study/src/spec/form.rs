@@ -10,6 +10,7 @@ use toml::{
 use super::{
     charts::{self, Charts},
     error::{SpecError, SpecFault},
+    key_values::KeyValues,
 };
 use crate::{
     axis::{KEYS, key_named},
@@ -21,17 +22,28 @@ use base::text_lines::TextLines;
 pub(super) const UNWRITTEN: usize = 0;
 
 /// Keys that apply to the whole run.
-const SETTINGS: [&str; 7] =
+pub(super) const SETTINGS: [&str; 7] =
     ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host"];
+
+/// The option that sets any key, which follows it.
+const SET: &str = "--set ";
 
 /// A value as it is written, without TOML's quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The name by which the user knows it: its key, or its option.
-    pub name: &'static str,
+    /// The name by which the user knows it: its key, or its option, of `--set` with the key.
+    pub name: String,
     pub text: String,
     /// From 1; 1 for all options.
     pub line: usize,
+}
+
+impl Value {
+    /// The value with its name, as the user wrote them.
+    pub(super) fn written(&self) -> String {
+        let joint = if self.name.starts_with(SET) { '=' } else { ' ' };
+        format!("{}{joint}{}", self.name, self.text)
+    }
 }
 
 /// A key of the matrix with its values.
@@ -95,7 +107,7 @@ impl Form {
     pub fn set<T: ToString>(
         &mut self,
         key: &'static str,
-        name: &'static str,
+        name: &str,
         values: impl IntoIterator<Item = T>,
     ) -> &mut Self {
         let mut texts: Vec<String> = Vec::new();
@@ -110,13 +122,47 @@ impl Form {
             [text] => writeln!(self.text, "{key} = {}", serde_json::json!(text)),
             texts => writeln!(self.text, "{key} = {}", serde_json::json!(texts)),
         };
-        let mut values = texts.into_iter().map(|text| Value { name, text, line: 1 });
+        let mut values =
+            texts.into_iter().map(|text| Value { name: name.to_owned(), text, line: 1 });
         if SETTINGS.contains(&key) {
             self.settings.extend(values.next().map(|value| (key, value)));
         } else {
             self.axes.push(Axis { key, values: values.collect() });
         }
         self
+    }
+
+    /// Adds keys by `--set`, which may name a key again for more values. Refuses keys that the form has already, from
+    /// an option of their own.
+    pub fn assign(&mut self, all: &[KeyValues]) -> Result<(), SpecError> {
+        for key in KeyValues::keys() {
+            let named = all.iter().filter(|one| one.key == key);
+            let values: Vec<&str> = named.flat_map(|one| one.listed()).collect();
+            let name = format!("{SET}{key}");
+            let why = match self.name(key) {
+                Some(option) if !values.is_empty() => {
+                    format!("it has an option of its own, {option}")
+                }
+                _ if SETTINGS.contains(&key) && values.len() > 1 => "it has one value".to_owned(),
+                _ => {
+                    self.set(key, &name, values);
+                    continue;
+                }
+            };
+            return Err(SpecFault::Value { name, why }.at(1));
+        }
+        Ok(())
+    }
+
+    /// The name by which the user knows the values of a key; None if the form does not have it.
+    fn name(&self, key: &str) -> Option<&str> {
+        let of_axis = self.axis(key).and_then(|axis| axis.values.first());
+        of_axis.or_else(|| self.setting(key)).map(|value| value.name.as_str())
+    }
+
+    /// Has the form this key?
+    pub fn has(&self, key: &str) -> bool {
+        self.name(key).is_some()
     }
 
     /// The spec as TOML, as it was written or as [`parse`](Self::parse) reads it.
@@ -222,7 +268,7 @@ fn scalar(
             return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));
         }
     };
-    Ok(Value { name: key, text, line })
+    Ok(Value { name: key.to_owned(), text, line })
 }
 
 #[cfg(test)]
@@ -234,7 +280,10 @@ mod tests {
         let text = "name = \"x\"\nlocks = [\n  \"ticket\",\n  \"pv-ticket\",\n]\nvcpus = 4\n\n[[exclude]]\nvcpus = [4]\nlocks = \"ticket\"\n";
         let form = Form::parse(text).unwrap();
         let locks = form.axis("locks").unwrap();
-        assert_eq!(locks.values[1], Value { name: "locks", text: "pv-ticket".into(), line: 4 });
+        assert_eq!(
+            locks.values[1],
+            Value { name: "locks".into(), text: "pv-ticket".into(), line: 4 }
+        );
         assert_eq!(form.axis("vcpus").unwrap().values[0].text, "4");
         assert_eq!(form.setting("name").unwrap().text, "x");
         assert_eq!((form.excludes.len(), form.excludes[0].line), (1, 9));

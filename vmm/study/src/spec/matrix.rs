@@ -83,7 +83,7 @@ fn place(
     }
     let written = form.setting("host");
     let host = written.map_or("auto", |value| value.text.as_str());
-    let (name, line) = written.map_or(("--host", 1), |value| (value.name, value.line));
+    let (name, line) = written.map_or(("--host", 1), |value| (value.name.as_str(), value.line));
     let mut places = HashMap::new();
     points
         .into_iter()
@@ -97,7 +97,9 @@ fn place(
                     GuestKind::Sim => Ok(HostKind::Direct),
                     guest => (setting.place)(host, guest, needs_ring_0),
                 });
-            let wrong = |reason: &String| SpecFault::Value { name, why: reason.clone() }.at(line);
+            let wrong = |reason: &String| {
+                SpecFault::Value { name: name.to_owned(), why: reason.clone() }.at(line)
+            };
             point.host = *place.as_ref().map_err(wrong)?;
             if point.guest == GuestKind::Linux && point.spin_threshold == defaults::BY_HOST {
                 let is_emulated = setting.is_emulated || point.host == HostKind::Emulated;
@@ -114,7 +116,8 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     for key in KEYS {
         let Some(axis) = form.axis(key) else {
             let values = axis::default_of(key, setting).into_iter();
-            let values = values.map(|text| Value { name: key, text, line: UNWRITTEN }).collect();
+            let values =
+                values.map(|text| Value { name: key.into(), text, line: UNWRITTEN }).collect();
             axes.push(Axis { key, values });
             continue;
         };
@@ -137,7 +140,7 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
         for system in systems {
             let text = system.name().to_owned();
             if values.iter().all(|other| other.text != text) {
-                values.push(Value { text, ..*value });
+                values.push(Value { text, ..value.clone() });
             }
         }
     }

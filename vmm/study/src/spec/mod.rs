@@ -12,8 +12,9 @@ pub mod defaults;
 mod error;
 mod exclude;
 mod form;
+mod key_values;
 mod matrix;
-pub mod only;
+mod only;
 mod order;
 mod part;
 mod possible;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use charts::Charts;
 pub use error::{SpecError, SpecFault};
 pub use form::Form;
+pub use key_values::{KeyError, KeyValues};
 pub(crate) use matrix::Combination;
 pub use matrix::MOST_VMS;
 pub use only::Only;
@@ -220,7 +222,7 @@ fn number(value: &Value, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
 
 /// The error for an invalid value.
 fn wrong(value: &Value, why: impl ToString) -> SpecError {
-    SpecFault::Value { name: value.name, why: why.to_string() }.at(value.line)
+    SpecFault::Value { name: value.name.clone(), why: why.to_string() }.at(value.line)
 }
 
 #[cfg(test)]
