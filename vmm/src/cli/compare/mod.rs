@@ -28,8 +28,8 @@ use base::{
     shown::quoted,
     units::CpuList,
 };
-use experiments::{
-    host::HostMode,
+use experiment::{
+    host_choice::HostMode,
     measure::{Folder, Measured, finish, measure},
     plan::{self, Plan},
     run::Outlets,
@@ -265,7 +265,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     let retry = Retry::of(args.retry, args.resume.as_deref())?;
     let plan = match &args.resume {
         Some(dir) => plan::resumed(dir, retry)?,
-        None => options::plan(args, &lab::host::topology())?,
+        None => options::plan(args, &experiment::host::topology())?,
     };
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;

@@ -7,10 +7,10 @@ use clap::Args;
 
 use crate::cli::{Usage, print, say};
 use base::units::CpuList;
-use kvm::KvmKind;
-use lab::{
+use experiment::{
     Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
 };
+use kvm::KvmKind;
 use os::{results, signals};
 use study::plan::check_cpus;
 

@@ -7,8 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::print;
 use calibrate::CalibrateArgs;
-use experiments::{reproduce::rung4, rung2};
-use lab::{self, cell::simulated};
+use experiment::{self, cell::simulated, reproduce::rung4, rung2};
 use report::columns::Columns;
 
 /// Everything about the simulator of machines with many CPUs (see vmm/sim/README.md).
@@ -68,7 +67,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<u8> {
 fn machines() {
     let mut columns = Columns::new(0..0);
     let shipped = sim::machine::SHIPPED.iter().map(|(name, _)| *name);
-    for name in shipped.chain([lab::calibrate::NAME]) {
+    for name in shipped.chain([experiment::calibrate::NAME]) {
         if let Ok(machine) = simulated::machine(name) {
             let (assumed, all) = machine.assumed();
             let costs = format!("{assumed} of {} assumed", count(all, "cost"));
