@@ -43,9 +43,15 @@ fn no_other_source_of_specs_and_reports_names_an_axis() {
     }
 }
 
-/// Crates that read integers from guests, stores and other peers: an overflowing sum of them ends the program.
-const READERS: [&str; 8] =
-    ["base", "check", "doctor", "emulated", "experiments", "lab", "report", "study"];
+/// Folders of sources that read integers from guests, stores and other peers: an overflowing sum of them ends the program.
+const READERS: [&str; 6] = [
+    "vmm/base/src",
+    "vmm/emulated/src",
+    "vmm/experiment/src",
+    "vmm/report/src",
+    "vmm/src/check",
+    "vmm/study/src",
+];
 /// Integers that peers send; lengths are `usize`.
 const TYPES: [&str; 4] = ["u32", "u64", "i32", "i64"];
 
@@ -80,7 +86,7 @@ fn sums_without_a_bound_are_found() {
 #[test]
 fn counts_of_peers_are_added_up_with_a_bound() {
     for reader in READERS {
-        let mut files = sources(&format!("vmm/{reader}/src")).collect::<Vec<_>>();
+        let mut files = sources(reader).collect::<Vec<_>>();
         assert!(!files.is_empty(), "no sources of {reader}");
         files.retain(|file| !file.name.contains("test"));
         for file in files {

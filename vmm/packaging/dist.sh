@@ -42,7 +42,7 @@ remap="'--remap-path-prefix=$root/=', '--remap-path-prefix=$cargo_home/=/cargo/'
 
 say "building version $version"
 PVTICKET_ROOT=$root RUSTC_WRAPPER=$root/vmm/packaging/rustc.sh cargo build --locked --quiet --release \
-    --package pvticket --package pvticket-manual --target-dir "$target" \
+    --package pvticket --target-dir "$target" \
     --config "target.x86_64-unknown-linux-gnu.rustflags = [$remap]"
 built=$target/x86_64-unknown-linux-gnu/release
 

@@ -6,4 +6,5 @@
 // console.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod check;
 pub mod cli;

@@ -4,7 +4,7 @@
 //! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one
 //! file; [`accounting`] sums up what preemptions cost; [`log`] keeps the decisions, which
 //! [`recording`] reads and writes. Threads, clocks and signals belong to the driver, in
-//! `vmm/machine/src/driver`.
+//! `vmm/machine/src/driver`. [`halts`] is the protocol between the threads that halt and those that kick them.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod deferred_tests;
 pub mod driver;
 pub mod event;
 pub mod extensions;
+pub mod halts;
 #[cfg(test)]
 mod hlt_tests;
 pub mod log;

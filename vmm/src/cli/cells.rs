@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::confinement;
-use experiments::worker::{self, Setup};
+use experiment::worker::{self, Setup};
 
 /// Run the cells of an experiment that come on stdin, one line of JSON per cell.
 #[derive(Debug, Args)]

@@ -11,8 +11,7 @@ use super::{
     results::ResultFile,
     say,
 };
-use base::units::{ByteSize, CpuList};
-use check::{
+use crate::check::{
     CANNOT_TELL, CannotTell, FAILED,
     guests::Guests,
     pairs::Pairs,
@@ -22,14 +21,15 @@ use check::{
     subject::{self, Kernel},
     suite::{Load, TestName},
 };
-use experiments::{
+use base::units::{ByteSize, CpuList};
+use experiment::{
     Usage, cpus,
-    host::{self, GuestClass, HostMode},
+    host::{gather_facts, kernel_facts, topology},
+    host_choice::{self, GuestClass, HostMode},
     inside::Inside,
     kernel,
 };
 use kvm::KvmKind;
-use lab::host::{gather_facts, kernel_facts, topology};
 use os::{artifacts, signals};
 use study::{host::FileFacts, point::HostKind};
 
@@ -128,7 +128,7 @@ fn is_stopped(error: &anyhow::Error) -> bool {
 
 fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
-    let place = host::choose_here(args.host, GuestClass::Ring0, kind).place;
+    let place = host_choice::choose_here(args.host, GuestClass::Ring0, kind).place;
     args.host_kernel.choice().check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
     let json = ResultFile::named("--json", args.json.as_deref())?;
@@ -146,7 +146,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     if place == HostKind::Emulated {
         return emulated(args, &kernels);
     }
-    host::check_direct(GuestClass::Ring0, kind)?;
+    host_choice::check_direct(GuestClass::Ring0, kind)?;
     let cpus = cpus::choose_without_option(&topology(), Some(SLOTS))?;
     let slots = cpus.cpus().len() as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };

@@ -5,9 +5,9 @@ use clap::Args;
 
 use super::{FAILURE, print};
 use base::chain::chain;
-use doctor::{DoctorReport, Facts, GuestRuns, advice, brief::brief, calls};
 use emulated::Pieces;
-use experiments::host::{self, GuestClass, HostKernelChoice, HostMode};
+use experiment::doctor::{DoctorReport, Facts, GuestRuns, advice, brief::brief, calls};
+use experiment::host_choice::{self, GuestClass, HostKernelChoice, HostMode};
 use kvm::KvmKind;
 use os::{artifacts, streams::print_json};
 use study::point::{HostKernel, HostKind};
@@ -54,7 +54,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
 
 /// Where a guest of this class will run, and what is missing for it.
 fn runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestRuns {
-    let choice = host::choose(HostMode::Auto, class, kind);
+    let choice = host_choice::choose(HostMode::Auto, class, kind);
     let mut missing = Vec::new();
     if choice.place == HostKind::Emulated
         && let Err(error) = Pieces::find(host_kernel)

@@ -14,7 +14,7 @@ use clap::Args;
 use super::{Usage, confinement, host::HostKernelArgs};
 use base::{program, units::ByteSize};
 use emulated::StdinMode;
-use experiments::inside::Inside;
+use experiment::inside::Inside;
 use os::artifacts::{self, ArtifactError};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The

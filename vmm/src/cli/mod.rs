@@ -40,7 +40,7 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use emulated::agent;
-use experiments::{FAILURE, Usage};
+use experiment::{FAILURE, Usage};
 pub use kvm::sys::heap::Heap;
 use kvm::{
     signal,

@@ -4,8 +4,8 @@ use clap::Parser;
 
 use super::*;
 use base::units::{CpuList, VcpuCount};
-use doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
-use experiments::plan::{Plan, built_in::READY};
+use experiment::doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
+use experiment::plan::{Plan, built_in::READY};
 use study::point::Point;
 
 /// As many CPUs as are named: cores of one socket, or what is named.

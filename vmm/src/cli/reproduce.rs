@@ -7,11 +7,11 @@ use base::plural::count;
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
-use experiments::{
+use experiment::{
     cpus,
+    host::topology,
     reproduce::{self, Asked, Options, Reproduced, Saved, list, rung4},
 };
-use lab::host::topology;
 use os::{results, signals};
 use report::{
     document::Document,

@@ -17,15 +17,15 @@ use super::{
     host::{HostKernelArgs, modes},
     print, report_command, say, slurm_script,
 };
-use doctor::topology::Topology;
-use experiments::{
+use experiment::doctor::topology::Topology;
+use experiment::{
     cpus,
-    host::HostMode,
+    host::topology,
+    host_choice::HostMode,
     plan::{self, MOST_JOBS, Plan, Request, built_in},
     run::{self, Outlets},
     workers::KernelFiles,
 };
-use lab::host::topology;
 use os::signals;
 use study::{
     findings::RunRecord,

@@ -13,13 +13,13 @@ use base::{
     text,
     units::{CpuList, Nanos, VcpuCount},
 };
-use doctor::topology::Topology;
-use experiments::{
+use experiment::doctor::topology::Topology;
+use experiment::{
     cpus,
+    host::allowed_cpus,
     inside::Inside,
     recording::{self, RECORDING_INSIDE},
 };
-use lab::host::allowed_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,

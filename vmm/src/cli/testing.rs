@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use experiments::plan;
+use experiment::plan;
 
 /// Resumes the run in `dir`, up to its dry run. An error is one line.
 pub fn resume(dir: &Path) -> Result<String, String> {

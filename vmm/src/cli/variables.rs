@@ -4,7 +4,7 @@ use std::{env, ffi::OsString};
 
 use super::{Usage, confinement};
 use emulated::Supervision;
-use experiments::{host::HostKernelChoice, worker};
+use experiment::{host_choice::HostKernelChoice, worker};
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 

@@ -1,7 +1,7 @@
 //! Experiments: what to run, in which order, how it is kept, and what the figures say.
 //!
 //! ```text
-//! text of a spec ── [`spec`] ── [`point`]s in an order ── (measured by `lab`) ── [`store`]
+//! text of a spec ── [`spec`] ── [`point`]s in an order ── (measured by `experiment`) ── [`store`]
 //!                ── [`findings`] with [`stats`] ── (shown by `report`)
 //! ```
 //!

@@ -25,10 +25,11 @@ type Named = (String, String);
 pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
     let root = fs::read_to_string("../src/lib.rs")?;
     let library: Vec<_> = rewrite::modules(&root).chain(["lib"]).map(in_library).collect();
-    let (latch, halts) = ("../../../hypercalls/src/latch.rs", "../../../vmm/halts/src");
+    let (latch, halts) = ("../../../hypercalls/src/latch.rs", "../../../vmm/sched/src/halts");
     let latch = ("latch".to_owned(), latch.to_owned());
     let spin = ["ticket", "handoff", "spin", "literature", "schedule"];
-    let of_halts = ["lib", "protocol", "delayed"].map(|name| file(name, halts));
+    let root = ("lib".to_owned(), format!("{halts}/mod.rs"));
+    let of_halts = ["protocol", "delayed"].map(|name| file(name, halts));
     let checked = ["machine", "halts_checks"].map(|name| file(name, "src/halts"));
     Ok(vec![
         System {
@@ -41,7 +42,7 @@ pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
         sleeping("lockref", &library, &["word"])?,
         System {
             name: "halts",
-            sources: read(of_halts.into_iter().chain([latch]).chain(checked))?,
+            sources: read([root].into_iter().chain(of_halts).chain([latch]).chain(checked))?,
             mutants: mutants::read(&["halts"])?,
         },
     ])

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use halts::{HaltScheduler, Halts, Host, Kicked};
+use sched::halts::{HaltScheduler, Halts, Host, Kicked};
 
 use super::{schedule::LOCKED_IN_BACKGROUND, *};
 use crate::vcpu::{Stopped, VcpuScheduler};

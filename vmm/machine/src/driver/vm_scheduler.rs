@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
+use sched::halts::HaltScheduler;
 
 use super::{
     idle_watcher,

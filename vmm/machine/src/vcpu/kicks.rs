@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
+use sched::halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
 
 use super::{
     fault::{Dice, HaltFate, KickFate},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use halts::{Courier, HaltScheduler};
+use sched::halts::{Courier, HaltScheduler};
 
 use super::*;
 use crate::vcpu::fault::FaultPlan;

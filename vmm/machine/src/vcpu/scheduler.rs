@@ -2,8 +2,8 @@
 
 use std::{fmt, io};
 
-use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
+use sched::halts::HaltScheduler;
 
 use base::units::VcpuId;
 use sched::event::LockActivity;

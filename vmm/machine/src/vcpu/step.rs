@@ -6,11 +6,11 @@ use std::{
     thread,
 };
 
-use halts::KickPath;
 use hypercalls::{
     kernel_facts::{self, KernelFacts},
     ports::{self, GuestEvent},
 };
+use sched::halts::KickPath;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{Board, Cause, End, MachineHost, VcpuScheduler};

@@ -7,17 +7,15 @@ use clap::Args;
 use super::{Common, keep, option, run_inside};
 use crate::cli::{Usage, confinement, print, say};
 use base::units::{ByteSize, VcpuCount};
-use experiments::{
-    host::{self, GuestClass, with_note_of_quota},
-    inside::Inside,
-    kernel,
-};
-use kvm::{KvmKind, host::is_emulated};
-use lab::{
+use experiment::{
     bench::boot_times::{self, BenchPlan},
     host::{allowed_cpus, gather_facts},
+    host_choice::{self, GuestClass, with_note_of_quota},
+    inside::Inside,
+    kernel,
     tables::boot_times::{self as tables, MeasurementHost},
 };
+use kvm::{KvmKind, host::is_emulated};
 use os::artifacts;
 use study::point::{HostKernel, HostKind};
 
@@ -40,7 +38,7 @@ pub(super) struct BootBenchArgs {
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     confinement::choose()?;
     let kind = KvmKind::detect();
-    let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
+    let place = host_choice::choose_here(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
     let kernel = if place == HostKind::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)

@@ -11,18 +11,16 @@ use base::{
 };
 use confine::Files;
 use emulated::OutputMode;
-use experiments::{
-    cpus,
-    host::{self, GuestClass, with_note_of_quota},
-    inside::Inside,
-};
-use kvm::KvmKind;
-use lab::{
+use experiment::{
     Interrupt,
     bench::hypercall_times::{self, HyperCase, HyperPlan},
+    cpus,
     host::{gather_facts, topology},
+    host_choice::{self, GuestClass, with_note_of_quota},
+    inside::Inside,
     tables::hypercall_times as tables,
 };
+use kvm::KvmKind;
 use os::signals;
 use study::{
     plan::Seconds,
@@ -30,7 +28,7 @@ use study::{
 };
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
-/// between them, within a second (`lab::host::hop`), and cases that are compared should meet the same place.
+/// between them, within a second (`experiment::host::hop`), and cases that are compared should meet the same place.
 const PARTS: u32 = 4;
 
 /// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first
@@ -72,12 +70,12 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     }
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
-    let place = host::choose_here(args.common.host, class, kind).place;
+    let place = host_choice::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
     match place {
         HostKind::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
         HostKind::Direct => {
-            host::check_direct(class, kind)?;
+            host_choice::check_direct(class, kind)?;
             direct(&args)
         }
     }

@@ -14,7 +14,7 @@ use super::{
     host::{HostKernelArgs, modes},
     results::ResultFile,
 };
-use experiments::{host::HostMode, inside::Inside};
+use experiment::{host_choice::HostMode, inside::Inside};
 
 /// Measure the costs of the VMM itself: boots and hypercalls
 #[derive(Debug, Args)]

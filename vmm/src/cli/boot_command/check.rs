@@ -2,9 +2,9 @@
 
 use super::plan::Plan;
 use crate::cli::results::ResultFile;
-use doctor::topology::Wanted;
 use emulated;
-use lab::host::{resolve_cpus, topology};
+use experiment::doctor::topology::Wanted;
+use experiment::host::{resolve_cpus, topology};
 use machine::vm::check_guest;
 use study::point::HostKind;
 

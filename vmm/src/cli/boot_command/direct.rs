@@ -12,13 +12,13 @@ use super::{
 use crate::cli::{confinement, results::ResultFile, say};
 use base::{counters::sum, plural::count};
 use confine::{Class, Files, Needs};
-use experiments::{
-    host::{self, GuestClass},
+use experiment::{
+    host::topology,
+    host_choice::{self, GuestClass},
     measure::show_events,
     prepare::driver,
 };
 use kvm::KvmKind;
-use lab::host::topology;
 use machine::{
     devices::channel::Closing,
     vcpu::{Cause, End},
@@ -40,7 +40,7 @@ const TIMED_OUT: u8 = 124;
 
 /// Boots, waits for the end and returns the exit status.
 pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
-    host::check_direct(GuestClass::Ring0, KvmKind::detect())?;
+    host_choice::check_direct(GuestClass::Ring0, KvmKind::detect())?;
     let spec = plan.machine()?;
     let schedule = plan.schedule.spec(plan.cpus, topology)?;
     let record = plan.schedule.record_file()?;

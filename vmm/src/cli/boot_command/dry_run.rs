@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::plan::{InitMode, Plan};
-use experiments::host::ChosenPlace;
+use experiment::host_choice::ChosenPlace;
 use study::point::{HostKernel, HostKind};
 
 /// A plan and where it would run, a row for each property.

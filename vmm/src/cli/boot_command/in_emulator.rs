@@ -6,7 +6,7 @@ use super::plan::Plan;
 use crate::cli::Usage;
 use base::units::ByteSize;
 use emulated::StdinMode;
-use experiments::inside::Inside;
+use experiment::inside::Inside;
 use os::terminal::{Hold, RawTerminal};
 use study::point::HostKernel;
 

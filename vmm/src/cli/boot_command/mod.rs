@@ -25,8 +25,8 @@ use base::{
     units::{ByteSize, VcpuCount},
 };
 use dry_run::DryRun;
-use experiments::{
-    host::{self, GuestClass, HostMode},
+use experiment::{
+    host_choice::{self, GuestClass, HostMode},
     prepare::driver,
 };
 use fault::FaultArgs;
@@ -140,7 +140,7 @@ fn driver_help() -> String {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     confinement::choose()?;
-    let choice = host::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
+    let choice = host_choice::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.choice().kernel()?;
     args.host_kernel.choice().check(choice.place == HostKind::Emulated)?;
     let is_dry = args.dry_run;

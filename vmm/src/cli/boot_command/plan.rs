@@ -25,7 +25,7 @@ use base::{
     text,
     units::{ByteSize, VcpuCount},
 };
-use experiments::{kernel, prepare::driver};
+use experiment::{kernel, prepare::driver};
 use machine::{
     guest::{
         initrd,

@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::cli::{results::ResultFile, schedule::write_record};
-use lab::tables::schedule::in_a_line;
+use experiment::{tables::schedule::in_a_line, tables::schedule::in_kernel};
 #[cfg(feature = "bpf")]
-use lab::tables::schedule::in_kernel;
 use machine::vm::{Schedule, ScheduleResult};
 
 /// What a schedule did.

@@ -20,8 +20,8 @@ use super::{
     trace,
 };
 use base::{backend::PvBackend, guest_kernel::GuestKernel, shown::quoted, units::CpuList};
-use experiments::{
-    host::HostMode,
+use experiment::{
+    host_choice::HostMode,
     measure::{Folder, Measured, finish, measure},
     plan::{self, Plan},
     run::Outlets,
@@ -221,7 +221,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     confinement::choose()?;
     let plan = match &args.resume {
         Some(dir) => plan::resumed(dir, false)?,
-        None => options::plan(args, &lab::host::topology())?,
+        None => options::plan(args, &experiment::host::topology())?,
     };
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;

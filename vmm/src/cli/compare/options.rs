@@ -3,13 +3,13 @@
 use super::{CompareArgs, ComparisonArgs};
 use crate::cli::Usage;
 use base::{chain::chain, plural::one_to, units::CpuList};
-use doctor::topology::Topology;
-use experiments::{
+use experiment::doctor::topology::Topology;
+use experiment::{
+    cell::simulated::machine,
     cpus,
     plan::{Plan, Request},
     prepare::driver::check_record,
 };
-use lab::cell::simulated::machine;
 use sched::PolicySpec;
 use study::{
     guest::systems::Systems,

@@ -28,8 +28,10 @@ use base::{
     shown::quoted,
     units::ByteSize,
 };
-use experiments::bar;
-use lab::cell::simulated::{SimCellError, machine, machine_text};
+use experiment::{
+    bar,
+    cell::simulated::{SimCellError, machine, machine_text},
+};
 use os::{
     results,
     signals::{self, Interrupt},

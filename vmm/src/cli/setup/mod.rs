@@ -17,7 +17,7 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 
 use super::{FAILURE, print, say};
-use experiments::bar;
+use experiment::bar;
 use os::{
     artifacts,
     owners::{Stranger, stranger, stranger_within},

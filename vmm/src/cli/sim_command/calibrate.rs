@@ -7,11 +7,11 @@ use clap::Args;
 
 use crate::cli::{Usage, print, say};
 use base::units::CpuList;
-use experiments::rung2;
-use kvm::KvmKind;
-use lab::{
+use experiment::{
     Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
+    rung2,
 };
+use kvm::KvmKind;
 use os::{results, signals};
 use study::plan::check_cpus;
 

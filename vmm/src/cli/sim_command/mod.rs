@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::print;
 use calibrate::CalibrateArgs;
-use lab::{self, cell::simulated};
+use experiment::{self, cell::simulated};
 use report::columns::Columns;
 
 /// List the machines that can be simulated (--machine NAME): those that come with the program, and this host if it is
@@ -38,7 +38,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<u8> {
 fn machines() {
     let mut columns = Columns::new(0..0);
     let shipped = sim::machine::SHIPPED.iter().map(|(name, _)| *name);
-    for name in shipped.chain([lab::calibrate::NAME]) {
+    for name in shipped.chain([experiment::calibrate::NAME]) {
         if let Ok(machine) = simulated::machine(name) {
             let (assumed, all) = machine.assumed();
             let costs = format!("{assumed} of {} assumed", count(all, "cost"));

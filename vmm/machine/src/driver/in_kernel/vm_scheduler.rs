@@ -3,8 +3,8 @@
 use std::{io, sync::Arc, thread};
 
 use bpf::Scheduler;
-use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
+use sched::halts::HaltScheduler;
 
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::{CpuList, VcpuId};
