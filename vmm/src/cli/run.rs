@@ -39,7 +39,7 @@ use study::{
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// A spec: a file, or a built-in one: collapse, preemption, schedules, handoffs, seeds, league,
-    /// pgbench
+    /// pgbench, soak
     #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
     spec: Option<PathBuf>,
 

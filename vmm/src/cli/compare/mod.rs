@@ -178,7 +178,7 @@ fn list_policies(option: Arg) -> Arg {
 fn set_help() -> String {
     format!(
         "Set another key of a spec, for example critical=400, drivers=user,bpf or ple=on; may be repeated, also for \
-         more values of a key (one of faults or cgroups is a list itself). Keys (see vmm/specs/README.md): {}",
+         more values of a key (needed where a value has a comma). Keys (see vmm/specs/README.md): {}",
         KeyValues::keys().join(", ")
     )
 }

@@ -25,6 +25,8 @@ pub(super) struct Entry {
     /// The first of its values is the baseline of the others. Other axes change the work itself, and a ratio along them
     /// says nothing.
     pub(super) has_baseline: bool,
+    /// A value may have commas, which separate the values of other keys in an option.
+    pub(super) has_commas: bool,
     /// Its columns in exported tables.
     pub(super) columns: &'static [Column],
 }
@@ -62,6 +64,7 @@ impl Entry {
         text: |_| String::new(),
         numbers: Numbers::No,
         has_baseline: false,
+        has_commas: false,
         columns: &[],
     };
 }

@@ -58,6 +58,11 @@ pub(crate) fn key_named(name: &str) -> Option<&'static str> {
     KEYS.into_iter().find(|key| *key == name)
 }
 
+/// May a value of this key have commas?
+pub(crate) fn has_commas(key: &str) -> bool {
+    of_key(key).is_some_and(|axis| axis.entry().has_commas)
+}
+
 /// The axis with this key.
 fn of_key(key: &str) -> Option<Axis> {
     Axis::ALL.into_iter().find(|axis| axis.key() == Some(key))

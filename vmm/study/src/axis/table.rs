@@ -191,6 +191,7 @@ axes! {
         name: "policy",
         default: Defaults::Words(&["host"]),
         has_baseline: true,
+        has_commas: true,
         text: |point| point.policy.to_string(),
         columns: &[text("policy", |row| Some(row.cell.point.policy.to_string()))],
         ..Entry::PLAIN
@@ -212,6 +213,7 @@ axes! {
         name: "fault",
         default: Defaults::NONE,
         has_baseline: true,
+        has_commas: true,
         text: |point| or_none(point.fault.as_ref()),
         columns: &[text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string()))],
         ..Entry::PLAIN
@@ -250,6 +252,7 @@ axes! {
         name: "cgroups",
         default: Defaults::NONE,
         has_baseline: true,
+        has_commas: true,
         text: |point| or_none(point.cgroups.as_ref()),
         columns: &[text("cgroups", |row| row.cell.point.cgroups.as_ref().map(ToString::to_string))],
         ..Entry::PLAIN
@@ -308,6 +311,7 @@ axes! {
         text: |point| point.slice.to_string(),
         numbers: Numbers::Nanos(|point| point.slice.0 as f64),
         columns: &[count("slice_ns", |row| Some(row.cell.point.slice.0))],
+        ..Entry::PLAIN
     };
     /// Looks at the lock before a waiter halts.
     SpinThreshold(spin_threshold) = |from, _, point| {

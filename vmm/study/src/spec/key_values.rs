@@ -4,7 +4,7 @@ use base::shown;
 use thiserror::Error;
 
 use super::form::SETTINGS;
-use crate::axis::KEYS;
+use crate::axis::{KEYS, has_commas};
 
 /// Why a text is no key with values, in one line whatever the text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -37,9 +37,7 @@ impl KeyValues {
 
     /// The values for a spec.
     pub(super) fn listed(&self) -> Vec<&str> {
-        /// A value of theirs is a list itself.
-        const OF_LISTS: [&str; 3] = ["policies", "faults", "cgroups"];
-        if KEYS.contains(&self.key) && !OF_LISTS.contains(&self.key) {
+        if KEYS.contains(&self.key) && !has_commas(self.key) {
             self.values.split(',').map(str::trim).collect()
         } else {
             vec![&self.values]

@@ -144,9 +144,7 @@ fn a_value_that_selects_nothing_is_known() {
 
 #[test]
 fn a_selection_that_is_wrong_is_said_in_one_line() {
-    for (text, begins) in
-        [("lo\nck=ticket", "unknown key 'lo?ck=ticket'; "), ("vc\npus", "'vc?pus': ")]
-    {
+    for (text, begins) in [("lo\nck=ticket", "unknown key 'lo?ck'; "), ("vc\npus", "'vc?pus': ")] {
         let error = Only::parse(&[text.into()]).unwrap_err().to_string();
         assert!(error.starts_with(begins) && !error.contains('\n'), "{error}");
     }
