@@ -6,9 +6,9 @@
 //! which any thread of the process waited does not count.
 //!
 //! A process that ends waits for threads of the kernel too: KVM destroys a machine by `synchronize_srcu` and
-//! `flush_workqueue`, and beside 16 busy threads the kworkers of both were ready without a CPU for up to 6 s. While a
-//! thread of the process sleeps without being interruptible, a moment at which any thread of the kernel waited
-//! does not count either.
+//! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were ready without a CPU for up
+//! to 6 s. While a thread of the process sleeps without being interruptible, a moment at which any thread of the
+//! kernel waited does not count either.
 
 use std::{
     collections::HashMap,
@@ -20,11 +20,13 @@ use std::{
 
 use rustix::process::Pid;
 
+use super::children;
+
 /// The observing thread: while it waits, it does not see that the process has done it.
 const OWN: &str = "/proc/thread-self";
 
-/// All threads of the kernel are children of this thread (`kthreadd`), which is not there in a PID namespace.
-const KERNEL: &str = "/proc/2/task/2";
+/// The parent of all threads of the kernel (`kthreadd`), which is not there in a PID namespace.
+const KERNEL: i32 = 2;
 
 /// How long each thread has waited, in nanoseconds.
 type Accounts = HashMap<PathBuf, u64>;
@@ -134,10 +136,10 @@ fn longest(before: &Accounts, now: &Accounts) -> Duration {
 /// the caller.
 fn accounts(process: Pid) -> Accounts {
     let mut found = HashMap::new();
-    let mut processes = vec![process.as_raw_nonzero().to_string()];
+    let mut processes = vec![process];
     while let Some(process) = processes.pop() {
-        for thread in threads(&process) {
-            processes.extend(children(&thread));
+        processes.extend(children(process));
+        for thread in threads(process.as_raw_nonzero()) {
             found.extend(waited(&thread).map(|waited| (thread, waited)));
         }
     }
@@ -148,14 +150,9 @@ fn accounts(process: Pid) -> Accounts {
 
 /// How long each thread of the kernel has waited so far.
 fn kernel_accounts() -> Accounts {
-    let threads = children(Path::new(KERNEL)).into_iter().map(|id| Path::new("/proc").join(id));
-    threads.filter_map(|thread| waited(&thread).map(|waited| (thread, waited))).collect()
-}
-
-/// The ids of the processes that this thread has created.
-fn children(thread: &Path) -> Vec<String> {
-    let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
-    children.split_whitespace().map(str::to_owned).collect()
+    let threads = Pid::from_raw(KERNEL).map(children).unwrap_or_default();
+    let folders = threads.iter().map(|id| PathBuf::from(format!("/proc/{}", id.as_raw_nonzero())));
+    folders.filter_map(|thread| waited(&thread).map(|waited| (thread, waited))).collect()
 }
 
 /// Does it sleep without being interruptible (state D, proc_pid_stat(5))?
