@@ -61,7 +61,7 @@ pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Res
     loop {
         match try_it() {
             Err(error) if error.is::<Chance>() => {
-                ensure!(missed < MISSED, "{name}: missed {} times: {error}", MISSED + 1);
+                ensure!(missed < MISSED, "missed {} times: {error}", MISSED + 1);
                 eprintln!("{name}: again: {error}");
                 missed += 1;
             }

@@ -6,9 +6,9 @@
 //! which any thread of the process waited does not count.
 //!
 //! A process that ends waits for threads of the kernel too: KVM destroys a machine by `synchronize_srcu` and
-//! `flush_workqueue`, and beside 16 busy threads the kworkers of both were ready without a CPU for up to 6 s. While a
-//! thread of the process sleeps without being interruptible, a moment at which any thread of the kernel waited
-//! does not count either.
+//! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were ready without a CPU for up
+//! to 6 s. While a thread of the process sleeps without being interruptible, a moment at which any thread of the
+//! kernel waited does not count either.
 
 use std::{collections::HashMap, time::Instant};
 

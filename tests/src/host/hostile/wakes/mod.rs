@@ -218,7 +218,7 @@ fn check(cases: impl IntoIterator<Item = Case<'static>>) -> anyhow::Result<()> {
         let kernel = files.kernel(&guest::kernel(case.backend))?;
         let name = case.to_string();
         retry::row(&name, || judge(case.backend, &disturbed(case.boot(&kernel, &files.initrd))?))
-            .context(name.clone())?;
+            .context(name)?;
     }
     Ok(())
 }
