@@ -58,7 +58,7 @@ fn what_the_scripts_make_is_summed() -> anyhow::Result<()> {
     let listed = setup(&folder, &["--list", "busybox", "kernel"]).run()?.exits(0)?;
     let lines: Vec<_> = listed.text()?.lines().collect();
     ensure!(lines.len() == 2, "{lines:?}");
-    ensure!(lines[0].starts_with("busybox           there ") && lines[1].contains("not there"));
+    ensure!(lines[0].starts_with("busybox  there ") && lines[1].contains("not there"));
     Ok(())
 }
 
