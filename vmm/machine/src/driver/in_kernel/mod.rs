@@ -12,7 +12,6 @@ mod vm_scheduler;
 
 use std::{
     env, fmt, io,
-    os::fd::BorrowedFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -159,8 +158,7 @@ impl BpfDriver {
 
     /// The memory for the telemetry lines of machine `vm`.
     pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
-        let file: BorrowedFd<'_> = self.scheduler.pages()?;
-        Ok(FileRegion { file, offset: vm as u64 * PAGES })
+        Ok(FileRegion { file: self.scheduler.pages(), offset: vm as u64 * PAGES })
     }
 
     /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
