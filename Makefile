@@ -67,7 +67,7 @@ all-code: setup
 	$(call UNIT_TESTS,,-- --include-ignored)
 	$(call MODEL_TESTS,--features all-mutants)
 	$(CARGO) build --locked --quiet --release --workspace --bins --examples --test e2e
-	$(CARGO) clippy --locked --quiet --package pvticket-fuzz --features libfuzzer --bin pvticket-fuzz -- -D warnings
+	$(CARGO) clippy --locked --quiet --package fuzz --features libfuzzer --bin pvticket-fuzz -- -D warnings
 	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
 
 all-machines: setup

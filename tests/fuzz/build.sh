@@ -20,6 +20,6 @@ fi
 # The profile has the checks of overflows and assertions: a value that would wrap is a finding.
 export CARGO_PROFILE_DEV_OPT_LEVEL=$level CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_DEV_STRIP=none \
     CARGO_PROFILE_DEV_PANIC=abort CARGO_PROFILE_DEV_INCREMENTAL=false
-RUSTFLAGS=$(echo $flags) CARGO_TARGET_DIR=$target $CARGO build --locked --quiet --package pvticket-fuzz \
+RUSTFLAGS=$(echo $flags) CARGO_TARGET_DIR=$target $CARGO build --locked --quiet --package fuzz \
     --features libfuzzer --bin pvticket-fuzz --target x86_64-unknown-linux-gnu
 echo "$target/x86_64-unknown-linux-gnu/debug/pvticket-fuzz"
