@@ -147,13 +147,3 @@ impl Ticketless for ClhLock {
         awaited::releases(self.node.load(Ordering::Relaxed) == awaited.name, is_released)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<ClhLock>(), align_of::<ClhLock>()), (8, 8));
-    }
-}

@@ -158,11 +158,6 @@ mod tests {
     use crate::MAX_CPUS;
     use crate::test_stage::Stage;
 
-    #[test]
-    fn the_lock_is_sixteen_bytes() {
-        assert_eq!((size_of::<CnaLock>(), align_of::<CnaLock>()), (16, 8));
-    }
-
     impl Stage<CnaLock> {
         /// CPU 0 holds the lock.
         fn held() -> Self {

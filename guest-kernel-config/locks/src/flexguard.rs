@@ -121,11 +121,6 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<FlexGuardLock>(), align_of::<FlexGuardLock>()), (4, 4));
-    }
-
     /// CPU 0 is preempted after 3000 pauses of a waiter. It gets a CPU again when the waiter halts, and releases.
     fn stage() -> Stage<FlexGuardLock> {
         Stage::new(FlexGuardLock::new(), |stage, step| {

@@ -59,13 +59,3 @@ impl Ticketless for McsLock {
 
     crate::handed::waiters_of_handed_queue!(0);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<McsLock>(), align_of::<McsLock>()), (8, 8));
-    }
-}

@@ -166,11 +166,6 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    #[test]
-    fn the_lock_is_sixteen_bytes() {
-        assert_eq!((size_of::<McsTpLock>(), align_of::<McsTpLock>()), (16, 8));
-    }
-
     /// The CPU joins the queue, and does not look yet.
     fn join(stage: &Stage<McsTpLock>, id: usize) -> NodeId {
         let nodes = &stage.waiters.nodes;

@@ -128,11 +128,6 @@ mod tests {
     use crate::test_stage::{Stage, Step};
 
     #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<OwnerConferLock>(), align_of::<OwnerConferLock>()), (8, 8));
-    }
-
-    #[test]
     fn a_waiter_gives_its_turn_to_a_preempted_holder_at_once() {
         let stage = Stage::new(OwnerConferLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {

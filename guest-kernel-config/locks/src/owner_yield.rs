@@ -157,11 +157,6 @@ mod tests {
     use crate::test_stage::{Stage, Step};
 
     #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<OwnerYieldLock>(), align_of::<OwnerYieldLock>()), (8, 8));
-    }
-
-    #[test]
     fn a_newcomer_gives_its_turn_to_a_preempted_holder() {
         let stage = Stage::new(OwnerYieldLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {

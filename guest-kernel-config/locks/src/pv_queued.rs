@@ -187,11 +187,6 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<PvQueuedLock>(), align_of::<PvQueuedLock>()), (4, 4));
-    }
-
     /// The others act while CPU 1 halts.
     fn others(stage: &Stage<PvQueuedLock>, step: Step) {
         assert_eq!(step, Step::Halt, "with no threshold it halts at once");

@@ -71,13 +71,3 @@ impl Ticketless for QueuedLock {
 
     crate::queue::waiters_of_queue!(held);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<QueuedLock>(), align_of::<QueuedLock>()), (4, 4));
-    }
-}

@@ -145,13 +145,3 @@ impl Ticketless for ReciprocatingLock {
         waiters.nodes.releases_before_gate(awaited, self.successor.load(Ordering::Relaxed))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<ReciprocatingLock>(), align_of::<ReciprocatingLock>()), (8, 8));
-    }
-}

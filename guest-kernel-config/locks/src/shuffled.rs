@@ -114,11 +114,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<ShuffledLock>(), align_of::<ShuffledLock>()), (4, 4));
-    }
-
     /// A queue of these CPUs on these sockets.
     fn queue(nodes: &Nodes, waiters: &[(usize, u16)]) -> Queue {
         let queue = Queue::new();

@@ -228,11 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<Large>(), align_of::<Large>()), (4, 4));
-    }
-
-    #[test]
     fn the_full_queue_of_small_tickets_is_served_in_order_over_the_wrap() {
         let word = Small::starting_at(0x80);
         let tickets: [u16; 127] = core::array::from_fn(|_| word.take_ticket());

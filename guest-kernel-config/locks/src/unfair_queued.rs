@@ -103,11 +103,6 @@ mod tests {
     use crate::test_stage::Stage;
 
     #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<UnfairQueuedLock>(), align_of::<UnfairQueuedLock>()), (4, 4));
-    }
-
-    #[test]
     fn a_waiter_takes_a_free_lock_from_behind_a_preempted_head() {
         let stage = Stage::new(UnfairQueuedLock::new(), |stage, _| {
             if stage.pauses.get() == 1 {

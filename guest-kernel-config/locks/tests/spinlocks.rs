@@ -4,25 +4,22 @@ mod common;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 
-use common::Off;
-use common::bench::Bench;
+use common::Bench;
 use common::grammar::Grammar;
 use locks::{
-    Awaited, Bypass, ClhLock, CnaLock, Cpu, FlexGuardLock, Handoff, McsLock, McsTpLock,
-    NativeTicketLock, OwnerConferLock, OwnerYieldLock, PreemptableTicketLock,
-    PvPreemptableTicketLock, PvQueuedLock, PvTicketLock, QueuedLock, RawLock, ReciprocatingLock,
-    RestrictedTicketLock, ShuffledLock, SliceAwareLock, SmallNativeTicketLock, SmallPvTicketLock,
-    TestAndSetLock, TooManyCpus, TwaLock, UnfairQueuedLock, Unwatched,
+    Awaited, Bypass, ClhLock, CnaLock, FlexGuardLock, McsLock, McsTpLock, NativeTicketLock,
+    OwnerConferLock, OwnerYieldLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
+    PvTicketLock, QueuedLock, RawLock, ReciprocatingLock, RestrictedTicketLock, ShuffledLock,
+    SliceAwareLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus, TwaLock,
+    UnfairQueuedLock, Unwatched,
 };
 
 /// With PV off a lock still excludes, and there are no halts or kicks.
 fn spins<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(3);
-    common::run(&bench.pv, 3, |id| {
-        let (waiters, handoff) = (&bench.waiters, Handoff::default());
-        let cpu = Cpu { id, spin_threshold: 0, pv: &Off, waiters, watch: Unwatched, handoff };
+    let bench = Bench::<L, false>::new(3);
+    bench.run(|id| {
+        let cpu = bench.cpu(id, 0, Unwatched);
         for _ in 0..1_000 {
             let taken = bench.lock.lock(&cpu);
             assert_eq!(taken.halts, 0);
@@ -35,18 +32,12 @@ fn spins<L: RawLock + Default + Sync>() {
 /// What a CPU waits for that has joined a queue.
 type Awaiting = Mutex<Vec<(usize, Awaited)>>;
 
-fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        thread::yield_now();
-    }
-}
-
 /// CPUs join one after the other while CPU 0 holds the lock: all are served, and in that order if
 /// the lock claims to be FIFO. If it tells places, then each time that of one waiter: the one that is
 /// served next. A watcher sees the steps of each CPU in an order that makes sense.
 fn serves<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
-    let bench = Bench::<L>::new(COUNT);
+    let bench = Bench::<L, true>::new(COUNT);
     let (waiting, awaiting) = (AtomicUsize::new(0), Awaiting::default());
     let order = Mutex::new(Vec::new());
     // Waiters that are next, and all whose place the lock tells.
@@ -59,7 +50,7 @@ fn serves<L: RawLock + Default + Sync>() {
     };
     let expected = Mutex::new(Vec::new());
     let is_held = AtomicBool::new(false);
-    common::run(&bench.pv, COUNT, |id| {
+    bench.run(|id| {
         let watch = Grammar::new(|awaited| {
             let queued = awaited.map(|awaited| (id, awaited));
             awaiting.lock().expect("no CPU panics").extend(queued);
@@ -70,13 +61,15 @@ fn serves<L: RawLock + Default + Sync>() {
             let taken = bench.lock.lock(cpu);
             assert!(!bench.lock.is_contended());
             is_held.store(true, Ordering::SeqCst);
-            until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
+            bench.pv.wait_until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
             // A test-and-set lock does not know.
             assert!(bench.lock.is_contended() || L::CPUS == u32::MAX);
             bench.work(cpu, &taken);
             return;
         }
-        until(|| is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == id - 1);
+        bench.pv.wait_until(|| {
+            is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == id - 1
+        });
         let taken = bench.lock.lock(cpu);
         let mut order = order.lock().expect("no CPU panics");
         order.push(id);
@@ -99,7 +92,7 @@ fn serves<L: RawLock + Default + Sync>() {
 
 /// `try_lock` takes a free lock at once, and no other.
 fn tries<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(2);
+    let bench = Bench::<L, true>::new(2);
     let [one, other] = [0, 1].map(|id| bench.cpu(id, 10, Unwatched));
     for _ in 0..2 {
         let taken = bench.lock.try_lock(&one).expect("it is free");
@@ -123,7 +116,7 @@ fn refuses<L: RawLock>() {
 }
 
 macro_rules! suite {
-    ($($module:ident: $lock:ty, $fifo:expr, $cpus:expr;)*) => { $(
+    ($($module:ident: $lock:ty, $layout:expr, $fifo:expr, $cpus:expr;)*) => { $(
         mod $module {
             use super::*;
 
@@ -143,36 +136,36 @@ macro_rules! suite {
             }
 
             #[test]
-            fn refuses_too_many_cpus() {
+            fn has_its_size_and_refuses_too_many_cpus() {
+                assert_eq!((size_of::<$lock>(), align_of::<$lock>()), $layout);
                 assert_eq!((<$lock>::FIFO, <$lock>::CPUS), ($fifo, $cpus));
                 super::refuses::<$lock>();
             }
-
         }
     )* };
 }
 
 suite! {
-    native: NativeTicketLock, true, 32767;
-    small_native: SmallNativeTicketLock, true, 127;
-    pv: PvTicketLock, true, 128;
-    small_pv: SmallPvTicketLock, true, 127;
-    preemptable: PreemptableTicketLock, false, 128;
-    pv_preemptable: PvPreemptableTicketLock, false, 128;
-    test_and_set: TestAndSetLock, false, u32::MAX;
-    queued: QueuedLock, true, 128;
-    pv_queued: PvQueuedLock, false, 128;
-    unfair_queued: UnfairQueuedLock, false, 128;
-    mcs: McsLock, true, 128;
-    mcs_tp: McsTpLock, false, 128;
-    cna: CnaLock, false, 128;
-    shuffled: ShuffledLock, false, 128;
-    clh: ClhLock, true, 128;
-    twa: TwaLock, true, 32767;
-    reciprocating: ReciprocatingLock, false, 128;
-    restricted: RestrictedTicketLock, false, 128;
-    i_spinlock: SliceAwareLock, true, 32767;
-    flexguard: FlexGuardLock, false, 128;
-    owner_confer: OwnerConferLock, false, 128;
-    owner_yield: OwnerYieldLock, false, 128;
+    native: NativeTicketLock, (4, 4), true, 32767;
+    small_native: SmallNativeTicketLock, (4, 4), true, 127;
+    pv: PvTicketLock, (4, 4), true, 128;
+    small_pv: SmallPvTicketLock, (4, 4), true, 127;
+    preemptable: PreemptableTicketLock, (6, 2), false, 128;
+    pv_preemptable: PvPreemptableTicketLock, (6, 2), false, 128;
+    test_and_set: TestAndSetLock, (2, 2), false, u32::MAX;
+    queued: QueuedLock, (4, 4), true, 128;
+    pv_queued: PvQueuedLock, (4, 4), false, 128;
+    unfair_queued: UnfairQueuedLock, (4, 4), false, 128;
+    mcs: McsLock, (8, 8), true, 128;
+    mcs_tp: McsTpLock, (16, 8), false, 128;
+    cna: CnaLock, (16, 8), false, 128;
+    shuffled: ShuffledLock, (4, 4), false, 128;
+    clh: ClhLock, (8, 8), true, 128;
+    twa: TwaLock, (4, 4), true, 32767;
+    reciprocating: ReciprocatingLock, (8, 8), false, 128;
+    restricted: RestrictedTicketLock, (32, 8), false, 128;
+    i_spinlock: SliceAwareLock, (4, 4), true, 32767;
+    flexguard: FlexGuardLock, (4, 4), false, 128;
+    owner_confer: OwnerConferLock, (8, 8), false, 128;
+    owner_yield: OwnerYieldLock, (8, 8), false, 128;
 }

@@ -76,3 +76,22 @@ pub fn newc_file(name: &str, content: &[u8]) -> Vec<u8> {
     }
     bytes
 }
+
+/// The names in an uncompressed newc archive, up to its trailer.
+pub fn newc_names(archive: &[u8]) -> Vec<String> {
+    let (mut at, mut names) = (0, Vec::new());
+    loop {
+        assert_eq!((at % 4, &archive[at..at + 6]), (0, &b"070701"[..]), "at {at}");
+        let field = |index: usize| {
+            let digits = &archive[at + 6 + index * 8..][..8];
+            usize::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap()
+        };
+        let (size, name_size) = (field(6), field(11));
+        let name = String::from_utf8(archive[at + 110..][..name_size - 1].to_vec()).unwrap();
+        if name == "TRAILER!!!" {
+            return names;
+        }
+        names.push(name);
+        at = ((at + 110 + name_size).next_multiple_of(4) + size).next_multiple_of(4);
+    }
+}

@@ -251,32 +251,3 @@ impl Accounting {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sums_and_differences_are_of_the_same_counts() {
-        let counts = |first: u64| Totals {
-            grants: first,
-            preemptions: first * 2,
-            lhp: first * 3,
-            lwp: first * 5,
-            queued: first * 7,
-            entering: first * 11,
-            guarded: first * 13,
-            unknown: first * 17,
-            forced: first * 19,
-            injected: first * 23,
-            yields: first * 29,
-            wasted_spin_ns: first * 31,
-            holders_off_ns: first * 37,
-            next_off_ns: first * 41,
-        };
-        let mut sum = counts(1);
-        sum += counts(4);
-        assert_eq!(sum, counts(5));
-        assert_eq!(sum - counts(2), counts(3));
-    }
-}

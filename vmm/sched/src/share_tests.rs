@@ -41,18 +41,10 @@ enum Lie {
     Dozes,
 }
 
-const LIES: [Lie; 10] = [
-    Lie::Holds,
-    Lie::Waits,
-    Lie::Kicks,
-    Lie::Nothing,
-    Lie::Yields,
-    Lie::Gives,
-    Lie::SpinsOut,
-    Lie::HandsOver,
-    Lie::Wakes,
-    Lie::Dozes,
-];
+const LIES: [Lie; 10] = {
+    use Lie::*;
+    [Holds, Waits, Kicks, Nothing, Yields, Gives, SpinsOut, HandsOver, Wakes, Dozes]
+};
 
 /// vCPUs of VM 0 and of VM 1, and slots.
 const LOADS: [((usize, usize), usize); 9] = [

@@ -332,15 +332,7 @@ fn noise_takes_its_share_of_every_cpu() {
 }
 
 #[test]
-fn noise_of_the_same_seed_is_the_same_and_breaks_no_lock() {
-    for system in System::ALL {
-        for policy in ["rr", "host-eevdf:150us", "kick-boost", "lhp:1000,50us"] {
-            let spec = with_noise(spec(*system, 6, policy));
-            let figures = run(&spec, Picos(3 * MILLI.0));
-            assert_eq!((figures.violations, figures.disorder), (0, 0), "{system} {policy}");
-            assert!(figures.all() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
-        }
-    }
+fn noise_of_the_same_seed_is_the_same() {
     let spec = with_noise(spec(System::PvTicket, 8, "host-cfs:1200us,150us,200us"));
     assert_eq!(run(&spec, MILLI), run(&spec, MILLI));
     assert_ne!(run(&spec, MILLI), run(&Spec { seed: 12, ..spec }, MILLI));
@@ -363,27 +355,24 @@ fn halts_that_are_short_end_in_a_poll() {
     assert!(long.halts > 30 && long.polled * 10 < long.halts, "{long:?}");
 }
 
-/// A vCPU that polls takes no CPU from one that wants it, and no kick is lost.
+/// A vCPU that polls takes no CPU from one that wants it, and no kick is lost. Noise breaks no lock.
 #[test]
 fn polls_end_where_others_want_the_cpu() {
-    let host = HostModel { halt_poll: Some(HaltPoll::default()), ..with_noise_and_ple() };
     let mut polled = 0;
     for system in System::ALL {
         for policy in ["rr", "host-eevdf:150us", "kick-boost", "gang", "random", "lhp:1000,50us"] {
             for vcpus in [3, 6] {
-                let spec = Spec { host, spin_threshold: 8, ..spec(*system, vcpus, policy) };
+                let mut spec = with_ple(with_noise(spec(*system, vcpus, policy)));
+                spec.host.halt_poll = Some(HaltPoll::default());
+                spec.spin_threshold = 8;
                 let figures = run(&spec, Picos(3 * MILLI.0));
                 polled += figures.polled;
                 assert_eq!((figures.violations, figures.disorder), (0, 0), "{system} {policy}");
-                assert!(figures.all() > 20, "{system} {policy}: {figures:?}");
+                assert!(figures.all() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
             }
         }
     }
     assert!(polled > 1_000, "{polled}");
-}
-
-fn with_noise_and_ple() -> HostModel {
-    with_ple(with_noise(spec(System::PvTicket, 1, "rr"))).host
 }
 
 /// Regression: the host took a CPU from a holder for longer than a slice and a grace. The waiters

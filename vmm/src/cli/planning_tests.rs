@@ -9,28 +9,15 @@ use experiment::plan::{Plan, built_in::READY};
 use study::point::Point;
 
 /// As many CPUs as are named: cores of one socket, or what is named.
-fn machines() -> Vec<(&'static str, Topology)> {
+fn machines() -> Vec<(String, Topology)> {
     let machine =
         |sockets, cores, threads| Machine { sockets, cores, threads, cores_of_cache: 8.min(cores) };
     let all = |machine: Machine| machine.topology(0..CpuList::LIMIT);
     let (small, large) = (machine(1, 1024, 1), machine(2, 64, 2));
-    let mut machines = [
-        ("1", 1),
-        ("2", 2),
-        ("3", 3),
-        ("16", 16),
-        ("17", 17),
-        ("33", 33),
-        ("64", 64),
-        ("65", 65),
-        ("96", 96),
-        ("129", 129),
-        ("256", 256),
-        ("1024", 1024),
-    ]
-    .map(|(name, cpus)| (name, small.topology(0..cpus)))
-    .to_vec();
-    machines.extend([
+    let counts = [1, 2, 3, 16, 17, 33, 64, 65, 96, 129, 256, 1024];
+    let mut machines: Vec<_> =
+        counts.into_iter().map(|cpus| (cpus.to_string(), small.topology(0..cpus))).collect();
+    let others = [
         ("two sockets", all(machine(2, 48, 1))),
         ("two sockets, SMT", all(large)),
         ("holes in the mask", large.topology((3..256).step_by(5))),
@@ -38,7 +25,8 @@ fn machines() -> Vec<(&'static str, Topology)> {
         ("a cpuset of two hardware threads", large.topology([7, 135])),
         ("CPUs above 1023", machine(8, 256, 1).topology(1024..1300)),
         ("a VM with a socket for each CPU", all(machine(40, 1, 1))),
-    ]);
+    ];
+    machines.extend(others.map(|(name, topology)| (name.to_owned(), topology)));
     machines
 }
 

@@ -47,7 +47,13 @@ pub fn parse(text: &str) -> Result<RunRecord, StoreError> {
 /// An experiment of four cells.
 pub fn experiment() -> Experiment {
     let text = "locks = [\"ticket\", \"pv-ticket\"]\nvcpus = 2\nrepetitions = 2\nseconds = 0.5\n";
-    let cpus = "0-1".parse().unwrap();
-    let place = |_: &str, _, _| Ok(HostKind::Direct);
-    Experiment::parse(text, "four", &Setting::new(&cpus, &place)).unwrap()
+    parse_spec(text, "0-1", HostKind::Direct)
+}
+
+/// The experiment of a spec on these CPUs, whose cells run at one place.
+pub fn parse_spec(text: &str, cpus: &str, place: HostKind) -> Experiment {
+    let cpus = cpus.parse().unwrap();
+    let experiment =
+        Experiment::parse(text, "test", &Setting::new(&cpus, &|_: &str, _, _| Ok(place)));
+    experiment.unwrap_or_else(|error| panic!("{text}: {error}"))
 }

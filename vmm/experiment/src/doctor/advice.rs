@@ -148,7 +148,7 @@ fn measuring(facts: &Facts) -> Vec<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use super::*;
     use crate::doctor::{
@@ -157,7 +157,6 @@ pub(super) mod tests {
         sched_ext::SchedExtFacts,
         system::SystemFacts,
         tools::{Artifact, CacheFacts},
-        topology::Choice,
         virtualization::KvmFacts,
     };
 
@@ -170,20 +169,11 @@ pub(super) mod tests {
         Facts {
             kvm,
             cpu: CpuFacts {
-                vendor: None,
-                model: None,
-                microcode: None,
                 flags: flags.iter().map(|flag| (*flag, true)).collect::<BTreeMap<_, _>>(),
-                flags_of_cpuid: false,
                 online: Some(4),
-                spared: 0,
-                allowed: vec![0, 1, 2, 3],
                 smt: Some(false),
-                one_per_core: vec![0, 1, 2, 3],
-                by_default: Some(Choice { cpus: "0-3".parse().unwrap(), note: None }),
                 unknown: Vec::new(),
-                governors: BTreeSet::new(),
-                hypervisor: None,
+                ..CpuFacts::read(&none, &[0, 1, 2, 3])
             },
             cpu_quota: None,
             increment: Default::default(),

@@ -127,69 +127,49 @@ mod tests {
 
     const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");
     const BTF: (&str, &str) = ("sys/kernel/btf/vmlinux", "\u{1}");
-    const ROOT: (&str, &str) =
-        ("proc/self/status", "Name:\tpvticket\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n");
+    const ALL: &str = "000001ffffffffff";
     const USERS: (&str, &str) = ("proc/self/uid_map", "         0          0 4294967295\n");
 
-    fn obstacles(name: &str, files: &[(&str, &str)]) -> Vec<Obstacle> {
-        SchedExtFacts::read(&made_up::host(name, files)).obstacles()
-    }
-
     #[test]
-    fn a_kernel_7_can() {
-        assert_eq!(obstacles("scx-7", &[STATE, BTF, ROOT, USERS]), []);
-    }
-
-    #[test]
-    fn a_kernel_6_1_cannot() {
-        let found = obstacles("scx-6.1", &[BTF, ROOT, USERS]);
-        assert_eq!(found, [Obstacle::NoKernelSupport]);
-        let what = found[0].to_string();
-        assert!(what.contains("6.12") && what.contains("--host-kernel 7"), "{what}");
-    }
-
-    #[test]
-    fn a_kernel_without_btf_cannot() {
-        let found = obstacles("scx-no-btf", &[STATE, ROOT, USERS]);
-        assert_eq!(found, [Obstacle::NoBtf]);
-        assert!(found[0].to_string().contains("CONFIG_DEBUG_INFO_BTF"));
-    }
-
-    #[test]
-    fn rights_are_needed() {
-        let found = |name: &str, capabilities: &str, users: &str| {
-            let status = format!("CapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n");
-            let files = [STATE, BTF, ("proc/self/status", &status), ("proc/self/uid_map", users)];
-            obstacles(name, &files)
+    fn each_thing_that_is_lacking_is_an_obstacle() {
+        const CONTAINER: (&str, &str) = ("proc/self/uid_map", "         0     100000      65536\n");
+        const NONE: &str = "0000000000000000";
+        let status = |capabilities: &str| {
+            format!("Name:\tpvticket\nCapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n")
         };
-        assert_eq!(found("scx-none", "0000000000000000", USERS.1), [Obstacle::NotAllowed]);
-        assert_eq!(found("scx-bpf", "0000008000000000", USERS.1), [Obstacle::NotAllowed]);
-        assert_eq!(found("scx-both", "000000c000000000", USERS.1), []);
-        assert_eq!(found("scx-admin", "0000000000200000", USERS.1), []);
-        let container = "         0     100000      65536\n";
-        assert_eq!(found("scx-container", "000001ffffffffff", container), [Obstacle::NotAllowed]);
-    }
-
-    #[test]
-    fn there_is_one_scheduler_at_a_time() {
-        let enabled = ("sys/kernel/sched_ext/state", "enabled\n");
+        let state = |state| [("sys/kernel/sched_ext/state", state), BTF];
         let other = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
-        let found = obstacles("scx-other", &[enabled, other, BTF, ROOT, USERS]);
-        assert_eq!(found, [Obstacle::Taken(Some("lavd_1.0".into()))]);
-        assert_eq!(found[0].to_string(), "end the scheduler lavd_1.0, which is loaded");
-        let enabling = ("sys/kernel/sched_ext/state", "enabling\n");
-        let found = obstacles("scx-enabling", &[enabling, BTF, ROOT, USERS]);
-        assert_eq!(found, [Obstacle::Taken(None)]);
-    }
-
-    #[test]
-    fn every_obstacle_is_told() {
-        let none = ("proc/self/status", "CapEff:\t0000000000000000\n");
-        let kernel = ("sys/kernel/fscaps", "1\n");
-        assert_eq!(
-            obstacles("scx-nothing", &[none, USERS, kernel]),
-            [Obstacle::NoKernelSupport, Obstacle::NoBtf, Obstacle::NotAllowed]
-        );
-        assert_eq!(obstacles("scx-unknown", &[]), [Obstacle::Unknown]);
+        let loaded = [&state("enabled\n")[..], &[other]].concat();
+        for (name, files, capabilities, users, expected) in [
+            ("7", &[STATE, BTF][..], ALL, USERS, vec![]),
+            ("6.1", &[BTF], ALL, USERS, vec![Obstacle::NoKernelSupport]),
+            ("no-btf", &[STATE], ALL, USERS, vec![Obstacle::NoBtf]),
+            ("none", &[STATE, BTF], NONE, USERS, vec![Obstacle::NotAllowed]),
+            ("bpf", &[STATE, BTF], "0000008000000000", USERS, vec![Obstacle::NotAllowed]),
+            ("both", &[STATE, BTF], "000000c000000000", USERS, vec![]),
+            ("admin", &[STATE, BTF], "0000000000200000", USERS, vec![]),
+            ("container", &[STATE, BTF], ALL, CONTAINER, vec![Obstacle::NotAllowed]),
+            ("other", &loaded, ALL, USERS, vec![Obstacle::Taken(Some("lavd_1.0".into()))]),
+            ("enabling", &state("enabling\n"), ALL, USERS, vec![Obstacle::Taken(None)]),
+            (
+                "nothing",
+                &[("sys/kernel/fscaps", "1\n")],
+                NONE,
+                USERS,
+                vec![Obstacle::NoKernelSupport, Obstacle::NoBtf, Obstacle::NotAllowed],
+            ),
+        ] {
+            let status = status(capabilities);
+            let files = [files, &[("proc/self/status", &status), users]].concat();
+            let facts = SchedExtFacts::read(&made_up::host(&format!("scx-{name}"), &files));
+            assert_eq!(facts.obstacles(), expected, "{name}");
+        }
+        let unknown = SchedExtFacts::read(&made_up::host("scx-unknown", &[]));
+        assert_eq!(unknown.obstacles(), [Obstacle::Unknown]);
+        let what = Obstacle::NoKernelSupport.to_string();
+        assert!(what.contains("6.12") && what.contains("--host-kernel 7"), "{what}");
+        assert!(Obstacle::NoBtf.to_string().contains("CONFIG_DEBUG_INFO_BTF"));
+        let taken = Obstacle::Taken(Some("lavd_1.0".into())).to_string();
+        assert_eq!(taken, "end the scheduler lavd_1.0, which is loaded");
     }
 }

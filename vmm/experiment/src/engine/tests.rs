@@ -1,12 +1,12 @@
 use super::*;
 use os::signals::Interrupt;
 use study::{
-    spec::{Experiment, Setting},
+    spec::Experiment,
     store::{
         Store,
         record::{Figures, Outcome, RunLine},
     },
-    testing::{Fixture, record},
+    testing::{Fixture, parse_spec, record},
 };
 
 /// Workers that are shell scripts.
@@ -80,10 +80,7 @@ impl Watcher for Log {
 }
 
 fn experiment(host: HostKind) -> Experiment {
-    let cpus = "0-1".parse().unwrap();
-    let place = |_: &str, _, _| Ok(host);
-    let setting = Setting::new(&cpus, &place);
-    Experiment::parse("vcpus = [2, 3]\nrepetitions = 2", "test", &setting).unwrap()
+    parse_spec("vcpus = [2, 3]\nrepetitions = 2", "0-1", host)
 }
 
 struct Ran {

@@ -72,16 +72,18 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     Ok(plan)
 }
 
+/// Resumes a store of this first line only.
+fn resume_run(run: RunLine) -> Plan {
+    let line = serde_json::to_value(Line::Run(Box::new(run))).unwrap();
+    resume(&text(&[line])).unwrap()
+}
+
+/// The store has the kernel of the emulated host: later options and variables do not count.
 #[test]
 fn a_store_is_gone_on_with() {
     let plan = resume(&text(&lines())).unwrap();
     assert_eq!(plan.finished(), HashSet::from([0]));
-}
-
-/// The store has it: later options and variables do not count.
-#[test]
-fn the_emulated_host_keeps_its_kernel() {
-    assert_eq!(resume(&text(&lines())).unwrap().run.host_kernel, HostKernel::Linux7);
+    assert_eq!(plan.run.host_kernel, HostKernel::Linux7);
 }
 
 /// A spec without a guest kernel has the default at the time of its store.
@@ -90,9 +92,7 @@ fn guests_of_a_stored_spec_keep_their_kernel() {
     let mut run = first();
     run.spec = format!("guests = \"linux\"\n{}", run.spec);
     run.guest_kernel = GuestKernel::Linux7;
-    let lines = [serde_json::to_value(Line::Run(Box::new(run))).unwrap()];
-    let plan = resume(&text(&lines)).unwrap();
-    assert_eq!(plan.experiment.points[0].guest_kernel, GuestKernel::Linux7);
+    assert_eq!(resume_run(run).experiment.points[0].guest_kernel, GuestKernel::Linux7);
 }
 
 /// Regression (D3): its store listed 1024 CPUs for a machine of 80.
@@ -103,8 +103,7 @@ fn a_simulated_run_has_the_cpus_of_its_slots() {
     let request = Request { jobs: 8, ..Request::new("test", form, simulated_cpus().unwrap()) };
     let run = Plan::new(request, Usage::from).unwrap().run;
     assert_eq!(run.cpus, [0, 1, 2, 3]);
-    let plan =
-        resume(&text(&[serde_json::to_value(Line::Run(Box::new(run.clone()))).unwrap()])).unwrap();
+    let plan = resume_run(run.clone());
     assert_eq!((plan.run, plan.experiment.points.len()), (run, 2));
 }
 

@@ -162,10 +162,7 @@ fn only(table: &Table, rows: &[&Row]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use study::{
-        point::HostKind,
-        spec::{Experiment, Setting},
-    };
+    use study::{point::HostKind, testing::parse_spec};
 
     fn options() -> Options {
         let (runs, seconds) = (6, 0.25);
@@ -176,15 +173,11 @@ mod tests {
     #[test]
     fn every_measured_row_has_its_points() {
         for cpus in ["0-1", "0-7", "0-63"] {
-            let cpus: CpuList = cpus.parse().expect("CPUs");
-            let place = |_: &str, _, _| Ok(HostKind::Direct);
-            let setting = Setting::new(&cpus, &place);
-            let host = Measured { tables: Vec::new(), cpus: cpus.cpus().len() };
+            let list: CpuList = cpus.parse().expect("CPUs");
+            let host = Measured { tables: Vec::new(), cpus: list.cpus().len() };
             for table in Table::all().expect("they can be read") {
                 let Some(spec) = &table.measured else { continue };
-                let text = whole_spec(spec, &options());
-                let parsed = Experiment::parse(&text, &table.name, &setting);
-                let whole = parsed.unwrap_or_else(|error| panic!("{}: {error}", table.name));
+                let whole = parse_spec(&whole_spec(spec, &options()), cpus, HostKind::Direct);
                 assert_eq!(whole.repetitions, 6 * u32::from(spec.more_rounds));
                 for row in &table.rows {
                     let Ok(stand_in) = table.stand_in(row) else { continue };

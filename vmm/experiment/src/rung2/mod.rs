@@ -270,10 +270,11 @@ fn is_model_of(model: &Point, real: &Point) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use study::{
-        point::HostKind,
-        spec::{Experiment, Setting},
-    };
+    use study::{point::HostKind, spec::Experiment, testing::parse_spec};
+
+    fn parse(spec: &String) -> Experiment {
+        parse_spec(spec, "0-1", HostKind::Direct)
+    }
 
     fn cells(extent: Extent) -> Cells {
         Cells { extent, work: Work { critical: 340, think: 1360 }, slots: 2 }
@@ -309,10 +310,7 @@ mod tests {
 
     #[test]
     fn every_cell_has_its_simulation() {
-        let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
-        let setting = Setting::new(&cpus, &place);
         for extent in [FULL, SHORT] {
-            let parse = |spec: &String| Experiment::parse(spec, "rung 2", &setting).unwrap();
             let real = parse(&cells(extent).measured()).points;
             let parts: Vec<Experiment> = cells(extent).simulated().iter().map(parse).collect();
             let models: Vec<&Point> = parts.iter().flat_map(|part| &part.points).collect();
@@ -329,10 +327,8 @@ mod tests {
     /// Regression: two simulations of half a second each are two samples of an order that lasts.
     #[test]
     fn native_locks_under_the_host_are_simulated_for_longer() {
-        let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
-        let setting = Setting::new(&cpus, &place);
         for spec in cells(FULL).simulated() {
-            let part = Experiment::parse(&spec, "rung 2", &setting).unwrap();
+            let part = parse(&spec);
             for point in &part.points {
                 let is_native = NATIVE.contains(&point.lock_name().as_str());
                 let is_overcommitted = point.vcpus.get() > point.slots;

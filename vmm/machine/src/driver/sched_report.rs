@@ -140,12 +140,8 @@ mod tests {
         live: impl FnOnce(&dyn VcpuScheduler) + Send,
         meanwhile: impl FnOnce(&Driver, &dyn VcpuScheduler),
     ) -> SchedReport {
-        let spec = ScheduleSpec::new(
-            "rr".parse().unwrap(),
-            vec![signal::allowed_cpus()[0]],
-            Nanos::millis(500),
-            1,
-        );
+        let (policy, cpus) = ("rr".parse().unwrap(), vec![signal::allowed_cpus()[0]]);
+        let spec = ScheduleSpec::new(policy, cpus, Nanos::millis(500), 1);
         let driver = Driver::traced(&spec, &[1]).unwrap();
         let scheduler: Arc<dyn VcpuScheduler> = driver.vm_scheduler(0, None, None);
         thread::scope(|scope| {

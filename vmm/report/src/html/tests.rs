@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     brief::Brief,
     words::{
-        answer, sentences,
+        answer,
         text::{Form, render},
     },
 };
@@ -157,20 +157,6 @@ fn lines_of_a_text_keep_to_the_width() {
 }
 
 #[test]
-fn the_findings_say_what_won_and_by_how_much() {
-    let study = Study::new(&[record(&Fixture::default())]);
-    let findings = sentences::findings(&study);
-    assert_eq!(findings[0].tone, Tone::More);
-    let text = &findings[0].text;
-    let begin = "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ";
-    assert!(
-        text.starts_with(begin) && text.contains("95 %") && text.contains("(p = 0.00"),
-        "{text}"
-    );
-    assert!(text.contains("no significant difference at 1x"), "{text}");
-}
-
-#[test]
 fn the_answer_follows_the_question() {
     let run = record(&Fixture::default());
     let (page, text) = shown(std::slice::from_ref(&run));
@@ -260,19 +246,12 @@ fn two_runs_are_one_page() {
 
 /// A number that replaces one in a store.
 fn number() -> impl Strategy<Value = Value> {
+    let odd = [0, 1, u64::MAX, u32::MAX.into()].map(Value::from);
+    let others = [json!(1e308), json!(1e-308), json!(-1), json!(null), json!([]), json!("")];
     prop_oneof![
-        Just(json!(0)),
-        Just(json!(1)),
-        Just(json!(u64::MAX)),
-        Just(json!(u32::MAX)),
-        Just(json!(1e308)),
-        Just(json!(1e-308)),
-        Just(json!(-1)),
-        Just(json!(null)),
-        Just(json!([])),
-        Just(json!("")),
-        any::<u64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
+        10 => prop::sample::select([&odd[..], &others].concat()),
+        1 => any::<u64>().prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
     ]
 }
 

@@ -129,7 +129,7 @@ fn packets(bytes: &[u8]) -> Vec<TracePacket> {
 fn what_a_vcpu_was_at_follows_from_its_turns() {
     let timeline = timeline();
     let stretches = Stretches::of(&timeline).unwrap();
-    let told = |vcpu| -> Vec<String> {
+    let told = |vcpu| -> String {
         let tell = |Stretch { span, what }: Stretch<'_>| {
             let what = match what {
                 StretchState::Running { spinning, kick, .. } => {
@@ -145,26 +145,12 @@ fn what_a_vcpu_was_at_follows_from_its_turns() {
             };
             format!("{}-{} {what}", span.from.0, span.to.0)
         };
-        stretches.of_vcpu(VcpuIndex(vcpu)).into_iter().map(tell).collect()
+        let all = stretches.of_vcpu(VcpuIndex(vcpu)).into_iter().map(tell);
+        all.collect::<Vec<_>>().join(", ")
     };
-    assert_eq!(
-        told(0),
-        [
-            "1000-1100 runs [] None",
-            "1100-1300 off Some(200)",
-            "1300-1500 runs [] None",
-            "1500-2000 off None"
-        ]
-    );
-    assert_eq!(
-        told(1),
-        [
-            "1100-1200 runs [(1150, 1200)] None",
-            "1200-1400 Halted",
-            "1400-1500 woken",
-            "1500-2000 runs [] Some(0)"
-        ]
-    );
+    let first = "1000-1100 runs [] None, 1100-1300 off Some(200), 1300-1500 runs [] None, 1500-2000 off None";
+    let second = "1100-1200 runs [(1150, 1200)] None, 1200-1400 Halted, 1400-1500 woken, 1500-2000 runs [] Some(0)";
+    assert_eq!([told(0), told(1)], [first, second]);
     // A vCPU counts as a waiter while it halts, until it has a slot again.
     assert_eq!(stretches.waiters(&timeline, 0), [(Nanos(1_150), 1), (Nanos(1_500), 0)]);
 }
@@ -250,10 +236,8 @@ fn an_invalid_trace_is_reported() {
     }
     assert!(error(&whole[..whole.len() - 1]).starts_with("it ends too early, at byte"));
     let last = packets(&whole).pop().unwrap().encoded_len() + 2;
-    assert!(
-        error(&whole[..whole.len() - last]).starts_with("it ends too early"),
-        "between packets"
-    );
+    let between_packets = error(&whole[..whole.len() - last]);
+    assert!(between_packets.starts_with("it ends too early"), "{between_packets}");
     let mut twice = whole.clone();
     twice.extend_from_slice(&whole);
     assert!(error(&twice).starts_with("it is damaged at byte"), "tracks that are there already");

@@ -265,4 +265,4 @@ fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 #[path = "text_tests.rs"]
-mod tests;
+pub(crate) mod tests;

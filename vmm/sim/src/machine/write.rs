@@ -84,20 +84,3 @@ fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::SHIPPED;
-
-    #[test]
-    fn what_is_written_is_read_again() {
-        for (name, text) in SHIPPED {
-            let machine = Machine::parse(text).expect("it can be read");
-            let about = "a \"quoted\" \\ text".to_owned();
-            let machine = Machine { about, ..machine };
-            let again = Machine::parse(&machine.to_toml()).expect("what was written can be read");
-            assert_eq!(again, machine, "{name}");
-        }
-    }
-}

@@ -88,36 +88,27 @@ const LATE: [&str; 3] = [
     "outsiders wait for a release that finds no waiter",
 ];
 
+fn are_found_and_shrink(mutants: impl Iterator<Item = &'static Mutant>) {
+    let mutants: Vec<_> = mutants.collect();
+    assert!(mutants.len() >= LATE.len(), "names of mutants");
+    each_of(&mutants, |mutant| is_found_and_shrinks(mutant, seed(mutant), &Brake::default()));
+}
+
 /// Those that are found late, or the others.
-fn are_found_and_shrink(is_late: bool) {
-    let mutants = MUTANTS.iter().filter(|mutant| LATE.contains(&mutant.name) == is_late);
-    let mutants: Vec<_> = mutants.map(|mutant| (mutant, seed(mutant))).collect();
-    assert_eq!(mutants.len() == LATE.len(), is_late, "names of mutants");
-    each_of(&mutants, |(mutant, seed)| is_found_and_shrinks(mutant, *seed, &Brake::default()));
+fn mutants(is_late: bool) -> impl Iterator<Item = &'static Mutant> {
+    MUTANTS.iter().filter(move |mutant| LATE.contains(&mutant.name) == is_late)
 }
 
 #[test]
-fn every_mutant_is_found_soon_and_stays_what_it_is_when_it_shrinks() {
-    are_found_and_shrink(false);
+fn every_broken_lock_is_found_soon_and_shrinks_to_itself() {
+    assert_eq!(WRONG_LOCKS.len(), 11);
+    are_found_and_shrink(mutants(false).chain(WRONG_LOCKS.iter()));
 }
 
 #[test]
 #[ignore = "a minute of CPU time: those that are found late"]
 fn late_mutants_are_found_and_stay_what_they_are_when_they_shrink() {
-    are_found_and_shrink(true);
-}
-
-/// The wrong locks, with some seeds.
-fn wrong_locks(seeds: std::ops::RangeInclusive<u64>) -> Vec<(&'static Mutant, u64)> {
-    let of_seeds = |wrong| seeds.clone().map(move |seed| (wrong, seed));
-    WRONG_LOCKS.iter().flat_map(of_seeds).collect()
-}
-
-#[test]
-fn every_wrong_lock_is_found_soon() {
-    let wrong = wrong_locks(2..=2);
-    assert_eq!(wrong.len(), 11);
-    each_of(&wrong, |(wrong, seed)| is_found_and_shrinks(wrong, *seed, &Brake::default()));
+    are_found_and_shrink(mutants(true));
 }
 
 /// The time for which this thread has had a CPU (scheduler/sched-stats.rst).
@@ -131,7 +122,8 @@ fn on_cpu() -> Duration {
 #[test]
 #[ignore = "some minutes: each wrong lock with six seeds, within a minute of CPU time each"]
 fn every_wrong_lock_is_found_within_a_minute_with_any_seed() {
-    each_of(&wrong_locks(1..=6), |(wrong, seed)| {
+    let wrong = WRONG_LOCKS.iter().flat_map(|wrong| (1..=6).map(move |seed| (wrong, seed)));
+    each_of(&wrong.collect::<Vec<_>>(), |(wrong, seed)| {
         let end = on_cpu() + Duration::from_secs(60);
         is_found_and_shrinks(wrong, *seed, &Brake::when(move || on_cpu() > end));
     });

@@ -122,13 +122,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_workload_has_a_name() {
-        for workload in GuestWorkload::ALL {
-            assert_eq!(GuestWorkload::named(workload.name()), Some(workload));
-        }
-    }
-
-    #[test]
     fn pgbench_has_clients_and_a_scale() {
         let sized = |clients, scale| Some(GuestWorkload::Pgbench { clients: Some(clients), scale });
         assert_eq!(GuestWorkload::named("pgbench:64/10"), sized(64, 10));

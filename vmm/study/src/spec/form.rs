@@ -315,37 +315,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
-        for (text, line, what) in [
-            (
-                "name = \"x\"\nlock = \"ticket\"\n",
-                2,
-                "unknown key 'lock'; there are name, question",
-            ),
-            ("vcpus = 4\nvcpus = 5\n", 2, "duplicate key"),
-            ("\n\nlocks = [\"ticket\"\n", 3, "unclosed array"),
-            ("locks = []\n", 1, "locks is empty"),
-            ("seconds = [0.5,\n 0.5]\n", 2, "seconds names 0.5 twice"),
-            ("locks = { a = 1 }\n", 1, "locks wants a text"),
-            ("vcpus = 0x10\n", 1, "vcpus wants a text or a decimal number"),
-            ("exclude = 3\n", 1, "exclude wants tables"),
-            ("[[exclude]]\nname = \"x\"\n", 2, "unknown key 'name'"),
-            (
-                "\nx = \"policy\"",
-                2,
-                "x: unknown axis 'policy'; there are guests, guest-kernels, machines",
-            ),
-            ("facets = [\"locks\",\n\"seeds\"]", 2, "facets: unknown axis 'seeds'"),
-            ("x = [\"locks\", \"vcpus\"]", 1, "x: 2 axes: a chart has one"),
-            ("x = []", 1, "x: 0 axes"),
-            ("x = 3", 1, "x: unknown axis '3'"),
-            ("facets = {}", 1, "facets wants a text"),
-            ("facets = [\"vcpus\", \"locks\"]\nx = \"locks\"", 2, "'locks' is in both"),
-            ("facets = [\"vcpus\",\n\"vcpus\"]", 2, "facets: 'vcpus' is named twice"),
-        ] {
+        let rows = include_str!("form_tests.txt").lines().filter(|line| !line.starts_with('#'));
+        for row in rows {
+            let [line, text, what] = row.split(" | ").collect::<Vec<_>>()[..] else {
+                panic!("{row}")
+            };
+            let text = &text.replace('⏎', "\n");
             let error = Form::parse(text).unwrap_err();
             let message = error.to_string();
             assert!(message.contains(what) && !message.contains('\n'), "{text:?}: {message}");
-            assert_eq!(error.line, line, "{text:?}: {message}");
+            assert_eq!(error.line.to_string(), line, "{text:?}: {message}");
         }
     }
 }

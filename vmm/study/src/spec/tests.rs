@@ -12,17 +12,15 @@ fn parse(text: &str) -> Result<Experiment, SpecError> {
     Experiment::parse(text, "test", &Setting::new(&cpus, &place))
 }
 
-fn names(text: &str) -> Vec<String> {
+fn names(text: &str) -> String {
     let points = parse(text).unwrap().points;
-    points.iter().map(|point| format!("{} {}", point.lock_name(), point.vcpus)).collect()
+    let name = |point: &Point| format!("{} {}", point.lock_name(), point.vcpus);
+    points.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
 fn lists_make_a_matrix() {
-    assert_eq!(
-        names("vcpus = [\"1x\", 3]"),
-        ["ticket 2", "pv-ticket 2", "ticket 3", "pv-ticket 3"]
-    );
+    assert_eq!(names("vcpus = [\"1x\", 3]"), "ticket 2, pv-ticket 2, ticket 3, pv-ticket 3");
     let experiment = parse("").unwrap();
     assert_eq!((experiment.points.len(), experiment.repetitions), (8, 10));
     assert_eq!(experiment.cells().len(), 80);
@@ -53,19 +51,12 @@ fn vms_of_other_sizes_count_for_the_ratio() {
 #[test]
 fn what_a_lock_has_not_makes_no_more_points_of_it() {
     let text = "vcpus = 2\nbackends = [\"vmm\", \"doorbell\"]\nhandoffs = [\"none\", \"fuse\"]";
-    assert_eq!(
-        names(text),
-        [
-            "ticket 2",
-            "pv-ticket 2",
-            "pv-ticket fuse 2",
-            "pv-ticket-doorbell 2",
-            "pv-ticket-doorbell fuse 2"
-        ]
-    );
+    let all =
+        "ticket 2, pv-ticket 2, pv-ticket fuse 2, pv-ticket-doorbell 2, pv-ticket-doorbell fuse 2";
+    assert_eq!(names(text), all);
     let restricted =
         "vcpus = 2\nlocks = [\"ticket\", \"mutex\"]\nhandoffs = [\"none\", \"restrict:2\"]";
-    assert_eq!(names(restricted), ["ticket 2", "ticket restrict:2 2", "mutex 2"]);
+    assert_eq!(names(restricted), "ticket 2, ticket restrict:2 2, mutex 2");
     let backends: Vec<_> = parse(restricted).unwrap().points.iter().map(|p| p.backend).collect();
     assert_eq!(backends[..2], [PvBackend::Off, PvBackend::Vmm], "those outside halt");
     let points = parse(text).unwrap().points;
@@ -108,7 +99,7 @@ fn drivers_are_of_schedules_and_the_hosts_own_has_none() {
 #[test]
 fn excludes_take_cells_out() {
     let text = "vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nlocks = \"ticket\"\nvcpus = 4\n";
-    assert_eq!(names(text), ["ticket 2", "pv-ticket 2", "pv-ticket 4"]);
+    assert_eq!(names(text), "ticket 2, pv-ticket 2, pv-ticket 4");
     let text = "guests = [\"payload\", \"linux\"]\nlocks = [\"ticket\", \"preemptable-ticket\"]\n\
                 vcpus = 2\n[[exclude]]\nguests = \"linux\"\nlocks = \"preemptable-ticket\"\n";
     assert_eq!(parse(text).unwrap().points.len(), 3);
@@ -125,9 +116,7 @@ fn only_keeps_a_part() {
     assert_eq!([kept(&[]), kept(&["vcpus=2x,2"]), kept(&["vcpus=4x", "locks=ticket"])], [16, 8, 2]);
     assert_eq!(kept(&["policies=fair:1,2"]), 8);
     assert_eq!(kept(&["policies=host,fair:1,2"]), 16, "a value with a comma, in a list");
-    assert!(
-        Only::parse(&["lock=ticket".into()]).is_err() && Only::parse(&["vcpus".into()]).is_err()
-    );
+    assert!(["lock=ticket", "vcpus"].iter().all(|text| Only::parse(&[(*text).into()]).is_err()));
 }
 
 /// Regression: `policies=host,critical=5` is a value of `policies` that no cell has, and was taken without a word.

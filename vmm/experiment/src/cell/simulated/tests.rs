@@ -2,12 +2,10 @@
 
 use super::*;
 use base::units::Nanos;
-use study::spec::{Experiment, Setting};
+use study::{point::HostKind, spec::Experiment, testing::parse_spec};
 
 fn experiment(spec: &str) -> Experiment {
-    let cpus = "0-7".parse().unwrap();
-    let place = |_: &str, _, _| Err("not asked".to_owned());
-    Experiment::parse(spec, "test", &Setting::new(&cpus, &place)).unwrap()
+    parse_spec(spec, "0-7", HostKind::Direct)
 }
 
 #[test]
