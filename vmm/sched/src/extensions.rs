@@ -64,7 +64,7 @@ impl Extensions {
     /// These and the others.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
-        self.counts = self.counts + other.counts;
+        self.counts += other.counts;
         self.needed.iter_mut().zip(&other.needed).for_each(|(one, more)| *one += more);
         self
     }

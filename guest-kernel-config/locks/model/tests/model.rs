@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pvticket_lock_model::{Check, Engine, Expectation, VARIANTS, Variant};
+use model::{Check, Engine, Expectation, VARIANTS, Variant};
 
 /// Checks that run in parallel.
 const WORKERS: usize = 2;
