@@ -44,7 +44,7 @@ fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
 fn boot_with(archive: &[u8]) -> anyhow::Result<(TempDir, Boot)> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", archive)?;
-    Ok((folder, Boot::direct().initrd(initrd)))
+    Ok((folder, Boot::direct().option("--initrd", initrd)))
 }
 
 fn own_init_runs_without_a_command() -> anyhow::Result<()> {
@@ -100,7 +100,7 @@ fn the_end_of_an_own_init_is_a_failure() -> anyhow::Result<()> {
 /// Our kernel tells the VMM by a port.
 fn a_panic_is_told_though_no_console_shows_it() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&leaving())?;
-    let ran = boot.append("loglevel=0").run()?;
+    let ran = boot.with("--append loglevel=0").run()?;
     ran.fails(1, &["the guest's kernel panicked, and said no reason"]).map(drop)
 }
 

@@ -1,10 +1,9 @@
 //! The two drivers of a schedule beside each other, in an emulated host with a 7.x kernel: what a switch of
 //! vCPUs costs the guest.
 
-use super::emulated::need_kernel_7;
 use crate::prelude::*;
 
-tests![
+kernel_7::tests![
     a_guest_times_the_switches_of_both_drivers,
     both_drivers_preempt_the_next_in_line_of_a_queue,
 ];
@@ -34,7 +33,6 @@ pub(super) fn run_by<'a>(
 
 /// Each switch that the guest sees is a turn of the account, and takes as long as the driver's own part of it.
 fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let ran = compare(
@@ -79,7 +77,6 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
 /// Of two vCPUs that both run the one that waits is next, which the words of these locks say. (On one slot the other one
 /// mostly has been handed the lock and not noticed it yet: then it counts as queued.)
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
                  --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms";
     let runs = Compared::by(pvticket(words.split_whitespace()).limit(400))?.runs()?;

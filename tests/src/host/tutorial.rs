@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
+kvm::tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
 
 /// Units of time, which change with the figures before them.
 const UNITS: [&str; 4] = ["s", "ms", "us", "ns"];
@@ -50,7 +50,6 @@ fn prints(output: &str, shown: &str) -> bool {
 }
 
 fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
-    need_kvm()?;
     let text = fs::read_to_string(files::repository("vmm/specs/TUTORIAL.md")?)?;
     let folder = files::scratch()?;
     let specs = blocks(&text, "toml");
