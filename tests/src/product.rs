@@ -103,7 +103,7 @@ fn run(line: &Value) -> Value {
         };
         run["schedule"] = json!({
             "measured": sums(&schedule), "whole": sums(&schedule["since_start"]),
-            "divergence": schedule["divergence"]
+            "divergence": schedule["divergence"], "handover": schedule["handover"]
         });
     }
     run

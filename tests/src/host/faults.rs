@@ -65,9 +65,8 @@ fn fails_for_a_lost_kick(options: &str) -> anyhow::Result<()> {
     let ran = compare.args(options.split(' ')).run()?.exits(1)?;
     let errors = ran.errors();
     let last = errors.lines().last().unwrap_or_default();
-    for part in ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"] {
-        ensure!(last.contains(part), "no '{part}' in the last line: {}", ran.show());
-    }
+    let parts = ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"];
+    ensure!(parts.iter().all(|part| last.contains(part)), "the last line: {}", ran.show());
     let after = last.rsplit_once(" for ").and_then(|(_, after)| after.split_once(" s: "));
     let seconds = after.and_then(|(seconds, _)| seconds.parse::<f64>().ok());
     ensure!(seconds.is_some_and(|seconds| seconds <= BOUND), "after {seconds:?} s: {}", ran.show());

@@ -39,10 +39,10 @@ fn doctor_is_brief() -> anyhow::Result<()> {
     let ran = pvticket(["doctor", "--brief"]).run()?;
     ensure!(matches!(ran.status()?, 0 | 1) && ran.stderr.is_empty(), "{}", ran.show());
     let lines: Vec<&str> = ran.text()?.lines().collect();
-    let begins = ["host:   ", "guests: ", "next:   "];
-    let all_begin = begins.iter().zip(&lines).all(|(begin, line)| line.starts_with(begin));
-    ensure!(lines.len() == 3 && all_begin, "{}", ran.show());
-    ensure!(lines[2].contains("pvticket doctor"), "{}", ran.show());
+    let [host, guests, next] = lines[..] else { bail!("{}", ran.show()) };
+    let begins = host.starts_with("host:   ") && guests.starts_with("guests: ");
+    let ends = next.starts_with("next:   ") && next.contains("pvticket doctor");
+    ensure!(begins && ends, "{}", ran.show());
     Ok(())
 }
 

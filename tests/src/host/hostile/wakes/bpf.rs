@@ -3,18 +3,19 @@
 use super::{BACKENDS, Counted, Files, LATE, LATE_BACKENDS, guest, has_missed_none, is_complete};
 use crate::{
     host::{
-        emulated::{need_kernel_7, shell_with, take_along},
+        emulated::{shell_with, take_along},
         first_cpu::BUSYBOX,
     },
     prelude::*,
 };
 
+kernel_7::tests![every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own")];
+
 /// The policies that the host's kernel carries out.
 const POLICIES: [&str; 6] = ["rr", "fair", "kick-boost", "deferred", "lhp:10,5ms", "lwp:10,5ms"];
 
 /// Two machines would have slots of their own pace: each case is a boot of its own in one host.
-pub fn check() -> anyhow::Result<()> {
-    need_kernel_7()?;
+fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     let files = Files::new()?;
     let mut options = vec!["--host-kernel=7".to_owned(), take_along(&files.initrd, "initrd")];
     for backend in BACKENDS {

@@ -7,7 +7,7 @@
 //! has those that end it, [`bpf`] the scheduler in the host's kernel. KVM's own call for kicks is not among the events: a software KVM
 //! does not come to the end of it (`registers::CALLS`).
 
-mod bpf;
+pub mod bpf;
 mod guest;
 mod signals;
 
@@ -16,10 +16,9 @@ use std::fmt;
 use self::guest::Counted;
 use crate::{facts::is_emulated, host::schedule::has_all_policies, prelude::*, retry};
 
-tests![
+kvm::tests![
     every_event_reaches_a_vcpu_wherever_it_waits,
     every_event_under_every_policy_and_backend => Long("3 min: each policy with each backend"),
-    every_event_under_a_scheduler_in_the_hosts_kernel: bpf::check() => Long("2 min: an emulated host of its own"),
     a_signal_ends_a_process_wherever_a_vcpu_waits,
     every_signal_ends_a_process_wherever_a_vcpu_waits => Long("20 s: 192 boots"),
 ];
@@ -178,7 +177,6 @@ impl Files {
 }
 
 fn every_event_reaches_a_vcpu_wherever_it_waits() -> anyhow::Result<()> {
-    need_kvm()?;
     check(FEW)?;
     replays(["rr"])
 }
@@ -193,7 +191,6 @@ fn every_event_reaches_a_vcpu_wherever_it_waits_there() -> anyhow::Result<()> {
 }
 
 fn every_event_under_every_policy_and_backend() -> anyhow::Result<()> {
-    need_kvm()?;
     has_all_policies(&POLICIES)?;
     let late = all().filter(|case| LATE_BACKENDS.contains(&case.backend));
     check(all().chain(late.map(|case| Case { is_late: true, ..case })))?;
@@ -201,13 +198,11 @@ fn every_event_under_every_policy_and_backend() -> anyhow::Result<()> {
 }
 
 fn a_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
-    need_kvm()?;
     let places = Place::ALL.into_iter().cycle();
     signals::check(FEW.into_iter().zip(places))
 }
 
 fn every_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
-    need_kvm()?;
     signals::check(all().flat_map(|case| Place::ALL.map(|place| (case, place))))
 }
 
