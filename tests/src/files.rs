@@ -32,6 +32,19 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     Ok(file)
 }
 
+/// The names of what is in a folder, sorted; none if there is no folder.
+pub fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        Ok(entry?.file_name().to_string_lossy().into_owned())
+    };
+    let mut names: Vec<String> = fs::read_dir(folder)?.map(name).collect::<anyhow::Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
 /// A file or folder of the repository; skips a test where there is none.
 pub fn repository(name: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
@@ -305,37 +318,4 @@ pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
     ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());
     all.truncate(bytes);
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
-        thread,
-    };
-
-    use super::*;
-
-    /// Regression: a test copied a program and could not execute it, for another test had started a child meanwhile.
-    #[test]
-    fn programs_are_executed_while_others_are_started() {
-        let (folder, ended) = (scratch().unwrap(), AtomicBool::new(false));
-        let (script, copy) = (folder.path().join("script"), folder.path().join("copy"));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !ended.load(Relaxed) {
-                    Program::new("true").run().unwrap();
-                }
-            });
-            for _ in 0..100 {
-                super::script(&script, "exit 3").unwrap();
-                install(Path::new("/bin/true"), &copy).unwrap();
-                let ran = [&script, &copy].map(|file| Program::new(file).run());
-                let [script, copy] = ran.map(|ran| ran.unwrap());
-                script.exits(3).unwrap();
-                copy.exits(0).unwrap();
-            }
-            ended.store(true, Relaxed);
-        });
-    }
 }

@@ -4,15 +4,8 @@ use crate::references::{
     File, Found, end_to_end, files, folder, has_none, in_folder, quoted, rows,
 };
 
-/// The crate or the kind of test that the next names of a row belong to.
-#[derive(Debug, Clone, Copy)]
-enum Context {
-    None,
-    /// Unit tests below this folder.
-    Crate(&'static str),
-    /// Checks and mutants of the model checkers.
-    Model,
-}
+/// The folder of the model checkers, whose checks and mutants have names in words.
+const MODEL: &str = "guest-kernel-config/locks/model";
 
 /// Why the rows of this text do not name what finds their bugs again; empty if they do.
 fn faults(text: &str) -> Vec<String> {
@@ -37,15 +30,15 @@ fn faults(text: &str) -> Vec<String> {
 
 /// The best place in which a test of this cell runs.
 fn names(cell: &str) -> Result<Option<Found>, String> {
-    let mut context = Context::None;
+    let mut context = None;
     let mut found = Vec::new();
     for name in quoted(cell) {
         if name == "model" {
-            context = Context::Model;
+            context = Some(MODEL);
             // A row may name what is checked in words.
             found.push(Found::Short);
         } else if let Some(folder) = folder(name) {
-            context = Context::Crate(folder);
+            context = Some(folder);
         } else {
             found.extend(find(name, &mut context)?);
         }
@@ -54,27 +47,28 @@ fn names(cell: &str) -> Result<Option<Found>, String> {
 }
 
 /// Where the named test runs; None if no test has this name.
-fn find(name: &str, context: &mut Context) -> Result<Option<Found>, String> {
+/// `context` is the folder of the crate that the names of a row belong to.
+fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Found>, String> {
     let missing = || format!("there is no test {name}");
     if name.starts_with("host::") || name.starts_with("guest::") {
-        *context = Context::None;
+        *context = None;
         return end_to_end(|test| is_like(test, name)).map(Some).ok_or_else(missing);
     }
     let (first, rest) = name.split_once("::").unwrap_or(("", name));
     let rest = match folder(first) {
         Some(folder) => {
-            *context = Context::Crate(folder);
+            *context = Some(folder);
             rest
         }
         None => name,
     };
     match *context {
-        Context::Model => {
-            let of_model = |file: &&File| file.name.starts_with("guest-kernel-config/locks/model/");
+        Some(MODEL) => {
+            let of_model = |file: &&File| file.name.starts_with(MODEL);
             let is_written = files().iter().filter(of_model).any(|file| file.text.contains(name));
             if is_written { Ok(Some(Found::Short)) } else { Err(missing()) }
         }
-        Context::Crate(folder) if rest.contains("::") || rest.contains('_') => {
+        Some(folder) if rest.contains("::") || rest.contains('_') => {
             let (modules, function) = rest.rsplit_once("::").unwrap_or(("", rest));
             let module = modules.rsplit("::").find(|part| *part != "tests").unwrap_or("");
             let found = in_folder(folder, module, |test| is_like(test, function));

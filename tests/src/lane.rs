@@ -24,14 +24,12 @@ struct Outcomes {
 }
 
 impl Lane {
-    /// Starts a thread that runs these tests.
-    pub fn start(tests: Vec<Test>, run: impl Fn(&Test) -> Outcome + Send + 'static) -> Self {
+    /// Starts a thread that runs tests, and passes each outcome on.
+    pub fn start(run: impl FnOnce(&dyn Fn(&Test, Outcome)) + Send + 'static) -> Self {
         let (sender, coming) = channel();
         thread::spawn(move || {
-            for test in &tests {
-                // Nobody waits any more if it fails.
-                let _ = sender.send((test.name(), run(test)));
-            }
+            // Nobody waits any more if it fails.
+            run(&|test, outcome| drop(sender.send((test.name(), outcome))));
         });
         Self(Mutex::new(Outcomes { coming, come: BTreeMap::new() }))
     }
@@ -62,15 +60,20 @@ mod tests {
         Test { name, tier: Tier::Short, run: || Ok(()) }
     }
 
-    fn passed(test: &Test) -> Outcome {
-        assert_ne!(test.name(), "panics");
-        Outcome { verdict: Verdict::Passed, log: test.name().into(), took: Duration::ZERO }
+    fn lane(tests: [Test; 3]) -> Lane {
+        Lane::start(move |pass| {
+            for test in &tests {
+                assert_ne!(test.name(), "panics");
+                let (verdict, log) = (Verdict::Passed, test.name().into());
+                pass(test, Outcome { verdict, log, took: Duration::ZERO });
+            }
+        })
     }
 
     #[test]
     fn outcomes_are_waited_for_in_any_order() {
         let tests = ["crate::a", "crate::b", "crate::c"].map(test);
-        let lane = Lane::start(tests.to_vec(), passed);
+        let lane = lane(tests);
         for test in tests.iter().rev() {
             let outcome = lane.outcome(test);
             assert_eq!((outcome.verdict, outcome.log.as_str()), (Verdict::Passed, test.name()));
@@ -80,7 +83,7 @@ mod tests {
     #[test]
     fn what_a_panic_leaves_out_has_failed() {
         let tests = ["crate::a", "crate::panics", "crate::c"].map(test);
-        let lane = Lane::start(tests.to_vec(), passed);
+        let lane = lane(tests);
         let outcomes = tests.map(|test| lane.outcome(&test).verdict);
         assert_eq!(outcomes[0], Verdict::Passed);
         assert!(outcomes[1..].iter().all(|verdict| matches!(verdict, Verdict::Failed(_))));

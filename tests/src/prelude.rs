@@ -21,7 +21,7 @@ pub(crate) use crate::{
     process::{Input, Program, Running, Stopwatch, children, wait_until},
     product::{Boot, Compared, binary, count, each_operations, operations, pvticket},
     ran::Ran,
-    suite::skip,
+    suite::{kernel_7, kvm, skip},
     terminal::Terminal,
     tests,
 };

@@ -103,7 +103,7 @@ fn run(line: &Value) -> Value {
         };
         run["schedule"] = json!({
             "measured": sums(&schedule), "whole": sums(&schedule["since_start"]),
-            "divergence": schedule["divergence"]
+            "divergence": schedule["divergence"], "handover": schedule["handover"]
         });
     }
     run
@@ -141,9 +141,9 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// `pvticket compare` with these options.
-    pub fn with(options: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow::Result<Self> {
-        Self::by(pvticket(["compare"]).args(options))
+    /// `pvticket compare` with these options, with a space between words.
+    pub fn with(options: &str) -> anyhow::Result<Self> {
+        Self::by(pvticket(["compare"]).args(options.split_whitespace()))
     }
 
     /// Runs a comparison, which must succeed.
@@ -218,106 +218,23 @@ impl Boot {
         Self { options, command: Vec::new(), input: Input::Null }
     }
 
-    fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+    /// An option with its value.
+    pub fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.options.extend([name.into(), value.as_ref().into()]);
         self
     }
 
-    /// `--cpus`.
-    pub fn cpus(self, count: u32) -> Self {
-        self.option("--cpus", count.to_string())
-    }
-
-    /// `--mem`.
-    pub fn mem(self, size: &str) -> Self {
-        self.option("--mem", size)
-    }
-
-    /// `--pv`.
-    pub fn pv(self, backend: &str) -> Self {
-        self.option("--pv", backend)
-    }
-
-    /// `--handoff`.
-    pub fn handoff(self, words: &str) -> Self {
-        self.option("--handoff", words)
-    }
-
-    /// `--host-kernel`.
-    pub fn host_kernel(self, kernel: &str) -> Self {
-        self.option("--host-kernel", kernel)
-    }
-
-    /// `--driver`.
-    pub fn driver(self, driver: &str) -> Self {
-        self.option("--driver", driver)
-    }
-
-    /// `--policy`.
-    pub fn policy(self, policy: &str) -> Self {
-        self.option("--policy", policy)
-    }
-
-    /// `--fault`.
-    pub fn fault(self, faults: &str) -> Self {
-        self.option("--fault", faults)
-    }
-
-    /// `--slots`.
-    pub fn slots(self, count: u32) -> Self {
-        self.option("--slots", count.to_string())
-    }
-
-    /// `--slice`.
-    pub fn slice(self, time: &str) -> Self {
-        self.option("--slice", time)
-    }
-
-    /// `--vms`.
-    pub fn vms(self, count: u32) -> Self {
-        self.option("--vms", count.to_string())
-    }
-
-    /// `--system-map`.
-    pub fn system_map(self, file: impl AsRef<Path>) -> Self {
-        self.option("--system-map", file.as_ref())
-    }
-
-    /// `--record`.
-    pub fn record(self, file: impl AsRef<Path>) -> Self {
-        self.option("--record", file.as_ref())
-    }
-
-    /// `--timeout`.
-    pub fn timeout(self, seconds: &str) -> Self {
-        self.option("--timeout", seconds)
-    }
-
-    /// `--append`.
-    pub fn append(self, parameters: &str) -> Self {
-        self.option("--append", parameters)
-    }
-
-    /// `--kernel`.
-    pub fn kernel(self, file: impl AsRef<Path>) -> Self {
-        self.option("--kernel", file.as_ref())
-    }
-
-    /// `--initrd`.
-    pub fn initrd(self, file: impl AsRef<Path>) -> Self {
-        self.option("--initrd", file.as_ref())
-    }
-
-    /// `--stats`.
-    pub fn stats(self, file: impl AsRef<Path>) -> Self {
-        self.option("--stats", file.as_ref())
+    /// Options as on a command line, with a space between words.
+    pub fn with(mut self, words: impl AsRef<str>) -> Self {
+        self.options.extend(words.as_ref().split(' ').map(OsString::from));
+        self
     }
 
     /// A kernel of this code alone, and an empty RAM disk, as files in the folder.
     pub fn of_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
         let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
         let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-        Ok(self.kernel(kernel).initrd(initrd))
+        Ok(self.option("--kernel", kernel).option("--initrd", initrd))
     }
 
     /// `-- COMMAND`.
@@ -363,7 +280,7 @@ impl Boot {
     ) -> anyhow::Result<(Ran, Value)> {
         let folder = files::scratch()?;
         let file = folder.path().join("stats");
-        let ran = run(self.stats(&file))?;
+        let ran = run(self.option("--stats", &file))?;
         let stats = files::json(&file).with_context(|| ran.show())?;
         Ok((ran, stats))
     }

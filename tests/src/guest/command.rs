@@ -67,7 +67,8 @@ fn input_is_left_to_others() -> anyhow::Result<()> {
     let ran = shell.input(Input::Bytes(b"1\n2\n3\n".into())).run()?.exits(0)?;
     ran.says("got 1\ngot 2\ngot 3\n")?;
     // The second of several machines has no input either.
-    let boot = Boot::direct().vms(2).command(["cat"]).input(Input::Bytes(b"line\n".into()));
+    let boot =
+        Boot::direct().with("--vms 2").command(["cat"]).input(Input::Bytes(b"line\n".into()));
     boot.run()?.exits(0)?.says("line\n").map(drop)
 }
 

@@ -4,8 +4,8 @@ use super::locks;
 use crate::prelude::*;
 
 tests![
-    torture_with_faults: locks::torture_of(Boot::direct().fault(HARMLESS)),
-    torture_with_faults_under_random: locks::torture_of(Boot::direct().fault(HARMLESS).policy("random").slots(2)),
+    torture_with_faults: locks::torture_of(Boot::direct().option("--fault", HARMLESS)),
+    torture_with_faults_under_random: locks::torture_of(Boot::direct().option("--fault", HARMLESS).with("--policy random --slots 2")),
     faults_are_in_the_stats,
     kicks_of_cpus_that_stay_down_make_no_thread_spin,
 ];
@@ -14,7 +14,7 @@ tests![
 const HARMLESS: &str = "kick-delay:200us,kick-dup:0.1,spurious:0.1,halt-delay:200us";
 
 fn faults_are_in_the_stats() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(4).policy("rr").slots(2).fault("spurious:0.3");
+    let boot = Boot::direct().with("--cpus 4 --policy rr --slots 2 --fault spurious:0.3");
     let (ran, stats) = boot.measured(["lockbench", "--seconds", "2"])?;
     ran.complains(&["pvticket: faults: 0 kicks dropped"])?;
     expect_usually!(count(&stats, "faults/spurious")? > 0, "no faults: {stats:#}");
@@ -24,7 +24,10 @@ fn faults_are_in_the_stats() -> anyhow::Result<()> {
 /// Two of four CPUs run and kick. Each kick also wakes another vCPU, sometimes one of the two that
 /// are never started. Those must rest: once they entered KVM again and again, 10^5 times a second.
 fn kicks_of_cpus_that_stay_down_make_no_thread_spin() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(4).append("maxcpus=2 pvticket_spin=1").fault("spurious:1");
+    let boot = Boot::direct()
+        .with("--cpus 4")
+        .option("--append", "maxcpus=2 pvticket_spin=1")
+        .with("--fault spurious:1");
     let (_, stats) = boot.measured(["lockbench", "--seconds", "2"])?;
     let exits = |vcpu: usize| count(&stats, &format!("vmm/vcpus/{vcpu}/exits"));
     let seconds = count(&stats, "ran_ns")? / 1_000_000_000 + 1;

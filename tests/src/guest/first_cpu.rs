@@ -15,8 +15,8 @@ use crate::{
 };
 
 tests![
-    vcpus_stay_off_the_first_cpu_under_the_hosts_policy,
-    vcpus_stay_off_the_first_cpu_under_a_schedule => Long("24 s of samples"),
+    vcpus_stay_off_the_first_cpu_under_the_hosts_policy: stay_off_the_first_cpu("host"),
+    vcpus_stay_off_the_first_cpu_under_a_schedule: stay_off_the_first_cpu("rr") => Long("24 s of samples"),
     vcpus_of_a_comparison_stay_off_the_first_cpu,
     no_thread_can_be_pinned_to_the_first_cpu,
     the_other_cpus_are_numbered_from_0,
@@ -67,7 +67,10 @@ impl Seen {
 
 /// Samples the threads of a guest's process until each of its four vCPUs has been seen [`looks`] times; none may
 /// use the first CPU.
-fn stays_off_the_first_cpu(mut running: Running) -> anyhow::Result<()> {
+fn stay_off_the_first_cpu(policy: &str) -> anyhow::Result<()> {
+    need_emulated()?;
+    let boot = Boot::direct().with(format!("--cpus 4 --policy {policy}"));
+    let mut running = boot.script("while :; do :; done").start()?;
     let process = running.pid();
     let seen = RefCell::new(Seen::default());
     let enough = || {
@@ -76,20 +79,6 @@ fn stays_off_the_first_cpu(mut running: Running) -> anyhow::Result<()> {
     };
     running.wait_until("threads of vCPUs", enough)?;
     seen.into_inner().none_on_the_first_cpu()
-}
-
-fn boot() -> Boot {
-    Boot::direct().cpus(4).script("while :; do :; done")
-}
-
-fn vcpus_stay_off_the_first_cpu_under_the_hosts_policy() -> anyhow::Result<()> {
-    need_emulated()?;
-    stays_off_the_first_cpu(boot().policy("host").start()?)
-}
-
-fn vcpus_stay_off_the_first_cpu_under_a_schedule() -> anyhow::Result<()> {
-    need_emulated()?;
-    stays_off_the_first_cpu(boot().policy("rr").start()?)
 }
 
 /// Sampled to its end, so that each policy has had its turn. How many samples that gives depends on the

@@ -20,13 +20,8 @@ tests![
 /// The mode of a symbolic link.
 const LINK: u32 = 0o120_777;
 
-/// A RAM disk with busybox as its shell, an init that prints a line, a file, and a program that ends the machine.
-fn own() -> anyhow::Result<Vec<u8>> {
-    own_with("echo own init runs")
-}
-
-/// The RAM disk of [`own`] with this line in its init.
-fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
+/// A RAM disk with busybox as its shell, an init with this line, a file, and a program that ends the machine.
+fn own(line: &str) -> anyhow::Result<Vec<u8>> {
     let init = format!("#!/bin/sh\n{line}\nexec /bin/busybox reboot -f\n");
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
     let exit = files::program(&[code::out(code::port::EXIT, 7).as_slice(), code::SPIN].concat());
@@ -44,30 +39,30 @@ fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
 fn boot_with(archive: &[u8]) -> anyhow::Result<(TempDir, Boot)> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", archive)?;
-    Ok((folder, Boot::direct().initrd(initrd)))
+    Ok((folder, Boot::direct().option("--initrd", initrd)))
 }
 
 fn own_init_runs_without_a_command() -> anyhow::Result<()> {
-    let (_folder, boot) = boot_with(&own()?)?;
+    let (_folder, boot) = boot_with(&own("echo own init runs")?)?;
     let ran = boot.run()?.exits(0)?;
     ran.shows(&["own init runs"])
 }
 
 fn the_end_of_the_input_ends_the_shell_of_an_own_init() -> anyhow::Result<()> {
-    let (_folder, boot) = boot_with(&own_with("/bin/sh; echo left $((40+2))")?)?;
+    let (_folder, boot) = boot_with(&own("/bin/sh; echo left $((40+2))")?)?;
     let ran = boot.input(Input::Null).run()?.exits(0)?;
     ran.shows(&["left 42"])
 }
 
 fn a_command_runs_beside_the_own_files() -> anyhow::Result<()> {
-    let (_folder, boot) = boot_with(&own()?)?;
+    let (_folder, boot) = boot_with(&own("")?)?;
     let ran = boot.script("busybox cat /own; exit 5").run()?;
     ran.exits(5)?.says("the file\n").map(drop)
 }
 
 /// Init has them open, by which it talks to the VMM: a command could end the machine, or claim what it has measured.
 fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
-    let (_folder, boot) = boot_with(&own()?)?;
+    let (_folder, boot) = boot_with(&own("")?)?;
     let ran = boot.script("/exit; echo $?; exit 5").run()?;
     // SIGSEGV, which is the general protection fault of the instruction.
     ran.exits(5)?.says("139\n").map(drop)
@@ -75,7 +70,7 @@ fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
 
 /// One boot, with an archive of each.
 fn every_compression_is_unpacked() -> anyhow::Result<()> {
-    let (_folder, boot) = boot_with(&[own()?, packed::archives()].concat())?;
+    let (_folder, boot) = boot_with(&[own("")?, packed::archives()].concat())?;
     let names = packed::names();
     let script =
         format!("busybox cat {}", names.iter().map(|name| format!("/{name} ")).collect::<String>());
@@ -100,7 +95,7 @@ fn the_end_of_an_own_init_is_a_failure() -> anyhow::Result<()> {
 /// Our kernel tells the VMM by a port.
 fn a_panic_is_told_though_no_console_shows_it() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&leaving())?;
-    let ran = boot.append("loglevel=0").run()?;
+    let ran = boot.with("--append loglevel=0").run()?;
     ran.fails(1, &["the guest's kernel panicked, and said no reason"]).map(drop)
 }
 

@@ -26,7 +26,8 @@ tests![
 /// What the guest's kernel reports about its locks, and its count of its CPUs.
 fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     let script = "nproc; grep -c ^processor /proc/cpuinfo; dmesg | grep 'pvticket:'";
-    let ran = Boot::direct().cpus(cpus).pv(pv).script(script).run()?.exits(0)?;
+    let ran =
+        Boot::direct().with(format!("--cpus {cpus} --pv {pv}")).script(script).run()?.exits(0)?;
     let mut lines = ran.text()?.lines();
     for what in ["nproc", "/proc/cpuinfo"] {
         let count = lines.next().and_then(|line| line.parse().ok());
@@ -41,7 +42,8 @@ fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
 /// GiB.
 fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     let kernel_mib = if mib > 3 << 10 { 24 + 64 } else { 24 };
-    let boot = Boot::direct().cpus(1).mem(option).command(["cat", "/proc/meminfo"]);
+    let boot =
+        Boot::direct().with("--cpus 1").option("--mem", option).command(["cat", "/proc/meminfo"]);
     let ran = boot.run()?.exits(0)?;
     let total = ran
         .text()?
@@ -57,26 +59,33 @@ fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
 
 /// Without an I/O APIC serial ports have no interrupts, and the first one once killed the machine.
 fn without_an_io_apic() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(2).append("noapic").command(["cat"]);
+    let boot = Boot::direct().with("--cpus 2 --append noapic").command(["cat"]);
     boot.input(Input::Bytes(b"through\n".to_vec())).run()?.exits(0)?.says("through\n").map(drop)
 }
 
 /// These turn it off, too.
 fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
-    let ran = Boot::direct().cpus(2).append(parameter).command(["nproc"]).run()?;
+    let ran =
+        Boot::direct().with("--cpus 2").option("--append", parameter).command(["nproc"]).run()?;
     ran.exits(0)?.says("1\n").map(drop)
 }
 
 /// There is no other clock to calibrate by: such a kernel printed nothing, for ever.
 fn boots_with(parameter: &str) -> anyhow::Result<()> {
     let script = "grep -o tsc_early_khz= /proc/cmdline";
-    let ran = Boot::direct().cpus(1).append(parameter).script(script).run()?.exits(0)?;
+    let ran = Boot::direct()
+        .with("--cpus 1")
+        .option("--append", parameter)
+        .script(script)
+        .run()?
+        .exits(0)?;
     ran.says("tsc_early_khz=\n").map(drop)
 }
 
 /// Without ACPI our kernel finds one CPU; a line names it.
 fn without_acpi() -> anyhow::Result<()> {
-    let ran = Boot::direct().cpus(2).append("acpi=off").command(["nproc"]).run()?.exits(0)?;
+    let ran =
+        Boot::direct().with("--cpus 2 --append acpi=off").command(["nproc"]).run()?.exits(0)?;
     ran.says("1\n")?.one_line(&["the guest started 1 of 2 vCPUs"]).map(drop)
 }
 
@@ -85,6 +94,6 @@ fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
     // The emulated CPU kills most machines with 64 while their CPUs start (10 of 11, "triple fault"
     // of an AP; 0 of 4 with 32).
     let cpus = if facts::is_emulated() { 32 } else { 128 };
-    let ran = Boot::direct().cpus(cpus).mem("1G").command(["nproc"]).run()?;
+    let ran = Boot::direct().with(format!("--cpus {cpus} --mem 1G")).command(["nproc"]).run()?;
     ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)
 }

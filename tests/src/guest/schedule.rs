@@ -14,7 +14,6 @@ tests![
     a_halted_vcpu_gives_up_its_slot_with_backend_vmm: a_halted_vcpu_gives_up_its_slot("vmm") => Long("10 s; with another backend in make test"),
     a_halted_vcpu_gives_up_its_slot_with_backend_doorbell: a_halted_vcpu_gives_up_its_slot("doorbell"),
     a_halted_vcpu_gives_up_its_slot_with_backend_kvm: a_halted_vcpu_gives_up_its_slot("kvm") => Long("10 s; with another backend in make test"),
-    both_sides_count_alike_with_backend_doorbell => Long("16 s; under another policy in make test"),
     torture_under_random_with_backend_vmm: torture("random", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
     torture_under_kick_boost_with_backend_vmm: torture("kick-boost", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
     torture_under_deferred_with_backend_kvm: torture("deferred", "kvm"),
@@ -29,20 +28,16 @@ tests![
 
 /// Two vCPUs per slot, on two slots.
 fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
-    locks::torture_of(Boot::direct().pv(pv).policy(policy).slots(2))
-}
-
-/// The schedule's account of a benchmark of locks.
-fn account(boot: Boot) -> anyhow::Result<Value> {
-    let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "2"])?;
-    ran.complains(&["schedule: "])?;
-    Ok(stats["schedule"].take())
+    locks::torture_of(Boot::direct().with(format!("--pv {pv} --policy {policy} --slots 2")))
 }
 
 /// In short with one of the locks.
 fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     for pv in by_form(&[short][..], &["off", "vmm"]) {
-        let schedule = account(Boot::direct().cpus(2).pv(pv).slots(2).policy(policy))?;
+        let boot = Boot::direct().with(format!("--cpus 2 --pv {pv} --slots 2 --policy {policy}"));
+        let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "2"])?;
+        ran.complains(&["schedule: "])?;
+        let schedule = stats["schedule"].take();
         let count = |name: &str| count(&schedule, name);
         let (hits, injected) = (count("hits/hits")?, count("injected")?);
         ensure!(hits == injected, "{injected}: {schedule:#}");
@@ -54,21 +49,24 @@ fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How each turn of a recording ended.
-fn ends(file: &Path) -> anyhow::Result<Vec<u8>> {
-    Ok(files::turns(file)?.into_iter().map(|turn| turn.end).collect())
+/// Runs a boot that records its schedule: returns what came of it, and how each turn ended.
+fn record_turns<T>(
+    boot: Boot,
+    run: impl FnOnce(Boot) -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Vec<u8>)> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("recording");
+    let ran = run(boot.option("--record", &file))?;
+    Ok((ran, files::turns(&file)?.into_iter().map(|turn| turn.end).collect()))
 }
 
 /// A waiter that halts gives up its slot, and a kicked vCPU gets one: turns end early (6: halted in
 /// the VMM; 7: in HLT), and all vCPUs make progress.
 fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("recording");
-    let boot = Boot::direct().pv(pv).policy("rr").slots(2).record(&file);
-    let counted = Counted::of(boot.append("pvticket_spin=256"))?;
+    let options = format!("--pv {pv} --policy rr --slots 2 --append pvticket_spin=256");
+    let (counted, ends) = record_turns(Boot::direct().with(options), Counted::of)?;
     expect_usually!(counted.fewest() > 0, "a vCPU never got the lock");
     let halts = counted.halts()?;
-    let ends = ends(&file)?;
     let early = ends.iter().filter(|end| matches!(end, 6 | 7)).count();
     expect_usually!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", ends.len());
     Ok(())
@@ -110,40 +108,23 @@ fn deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then() -> anyhow::
 
 /// KVM delivers the kick, and yet the schedule knows the kicker (9: made way).
 fn a_kick_through_the_doorbell_has_the_kicker_make_way() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("recording");
-    let boot = Boot::direct().pv("doorbell").policy("kick-boost").slots(2).record(&file);
-    let counted = Counted::of(boot.append("pvticket_spin=256"))?;
-    let kicks = kicks_of_both_sides(&counted)?;
-    let ends = ends(&file)?;
+    let options = "--pv doorbell --policy kick-boost --slots 2 --append pvticket_spin=256";
+    let (counted, ends) = record_turns(Boot::direct().with(options), Counted::of)?;
+    // A schedule must see every kick, so writes to the doorbell exit to the VMM.
+    let (kicks, vmms) = (counted.guest("kicked")?, counted.vmm("unlock_kick")?);
+    ensure!(kicks == vmms, "the guest counts {kicks} kicks, the VMM {vmms}");
     let made_way = ends.iter().filter(|end| **end == 9).count();
     expect_usually!(kicks > 100, "{kicks} kicks");
     expect_usually!(made_way > 20, "{made_way} of {} turns made way, {kicks} kicks", ends.len());
     Ok(())
 }
 
-/// The kicks that the guest counts, which are those that the VMM counts.
-fn kicks_of_both_sides(counted: &Counted) -> anyhow::Result<u64> {
-    let (guest, vmm) = (counted.guest("kicked")?, counted.vmm("unlock_kick")?);
-    ensure!(guest == vmm, "the guest counts {guest} kicks, the VMM {vmm}");
-    Ok(guest)
-}
-
-/// A schedule must see every kick, so writes to the doorbell exit to the VMM.
-fn both_sides_count_alike_with_backend_doorbell() -> anyhow::Result<()> {
-    let counted = Counted::of(Boot::direct().pv("doorbell").policy("rr").slots(2))?;
-    expect_usually!(kicks_of_both_sides(&counted)? > 0, "no vCPU kicked");
-    Ok(())
-}
-
 /// Turns end because the vCPU is in HLT (7).
 fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("recording");
     // One slot: while one vCPU works, the others must free the slot again and again.
-    let boot = Boot::direct().cpus(4).slots(1).policy("rr").record(&file);
-    boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done").run()?.exits(0)?;
-    let ends = ends(&file)?;
+    let boot = Boot::direct().with("--cpus 4 --slots 1 --policy rr");
+    let boot = boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done");
+    let (_, ends) = record_turns(boot, |boot| boot.run()?.exits(0))?;
     let idle = ends.iter().filter(|end| **end == 7).count();
     expect_usually!(idle > 4, "of {} turns {idle} ended in HLT", ends.len());
     Ok(())
@@ -164,15 +145,16 @@ fn a_timeline_counts_the_locks_that_a_kernel_takes() -> anyhow::Result<()> {
 }
 
 fn two_machines_run_the_same_command() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(2).mem("256M").slots(2).policy("fair").vms(2);
+    let boot = Boot::direct().with("--cpus 2 --mem 256M --slots 2 --policy fair --vms 2");
     boot.script("nproc; exit 3").run()?.exits(3)?.says("2\n2\n").map(drop)
 }
 
 /// A distribution's kernel, moved by KASLR: what its vCPUs do with locks is observed, by the symbols that our init
 /// finds in the guest. Before it has, nothing is known.
 fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
-    let boot = Boot::direct().kernel(files::cached(files::STOCK_KERNEL)?).mem("1G");
-    let boot = boot.cpus(4).slots(2).policy("lhp:50,5ms");
+    let boot =
+        Boot::direct().option("--kernel", files::cached(files::STOCK_KERNEL)?).with("--mem 1G");
+    let boot = boot.with("--cpus 4 --slots 2 --policy lhp:50,5ms");
     let (_, stats) = boot.measured(["sh", "-c", "bench eventfd --json --seconds 3"])?;
     let schedule = &stats["schedule"];
     let count = |name: &str| count(schedule, name);
@@ -192,8 +174,9 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
 /// A kernel that cannot be preempted does not count its locks: a count of zero does not say that none is held.
 fn without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free() -> anyhow::Result<()> {
     let map = files::cached(files::SYSTEM_MAP)?;
-    let boot = Boot::direct().cpus(2).slots(1).policy("rr").append("pvticket_telemetry=off");
-    let (_, stats) = boot.system_map(&map).measured(["lockbench", "--seconds", "1"])?;
+    let boot =
+        Boot::direct().with("--cpus 2 --slots 1 --policy rr --append pvticket_telemetry=off");
+    let (_, stats) = boot.option("--system-map", &map).measured(["lockbench", "--seconds", "1"])?;
     let count = |name: &str| count(&stats["schedule"], name);
     expect_usually!(count("unknown")? * 2 > count("preemptions")?, "all classified: {stats:#}");
     ensure!(count("lhp")? == 0, "a guess was counted as a lock-holder preemption: {stats:#}");

@@ -1,13 +1,6 @@
 //! Steal time: according to the guest's kernel, to the host's scheduler, and to the clock.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread::JoinHandle,
-    time::Instant,
-};
+use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -30,32 +23,11 @@ const FROM: u32 = 5;
 /// The least duration of the comparison.
 const SECONDS: f64 = 3.0;
 
-/// A thread that always wants one CPU.
-struct Hog {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Hog {
-    fn on(cpu: usize) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let thread = thread::spawn(move || {
-            if sched_setaffinity(None, &only(cpu)).is_ok() {
-                while !told.load(Relaxed) {
-                    std::hint::spin_loop();
-                }
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
+/// A process that always wants this CPU.
+fn hog(cpu: usize) -> anyhow::Result<Running> {
+    let busybox = files::cached("busybox/busybox")?;
+    let on_cpu = Program::new(&busybox).args(["taskset".into(), format!("{:x}", 1_u128 << cpu)]);
+    on_cpu.args([busybox]).args(["sh", "-c", "while :; do :; done"]).start()
 }
 
 fn only(cpu: usize) -> CpuSet {
@@ -92,12 +64,12 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     let Some(cpu) = cpus.next_back().filter(|_| cpus.next().is_some()) else {
         return skip("only one CPU here");
     };
-    let mut running = Boot::direct().cpus(1).script(SCRIPT).start()?;
+    let mut running = Boot::direct().with("--cpus 1").script(SCRIPT).start()?;
     let process = running.pid();
     running.wait_for_stdout("reading 1: ")?;
     let thread = thread_named(process, "vcpu0").context("no thread vcpu0")?;
     sched_setaffinity(Some(thread), &only(cpu))?;
-    let hog = Hog::on(cpu);
+    let hog = hog(cpu)?;
     running.wait_for_stdout(&format!("reading {FROM}: "))?;
     let (began, before) = known(process)?;
     let mut until = FROM;

@@ -12,7 +12,9 @@ tests![
 ];
 
 fn boots(kernel: &str, cpus: u32, stock: bool) -> anyhow::Result<()> {
-    let boot = Boot::direct().kernel(files::cached(kernel)?).cpus(cpus).mem("1G");
+    let boot = Boot::direct()
+        .option("--kernel", files::cached(kernel)?)
+        .with(format!("--cpus {cpus} --mem 1G"));
     let ran = boot.script("nproc; uname -r").run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.starts_with(&format!("{cpus}\n6.")), "not {cpus} CPUs\n{}", ran.show());

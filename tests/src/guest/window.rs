@@ -27,11 +27,10 @@ fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
 /// guests boot. (Two more for the ends of the window: a policy that is late for one catches up.)
 fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
     for run in compare("--vcpus 2 --policy lhp:50,5ms --runs 1 --seconds 1")? {
-        let sample = &run;
-        let measured = &sample["schedule"]["measured"];
+        let measured = &run["schedule"]["measured"];
         let (lhp, injected) = (number(measured, "lhp")?, number(measured, "injected")?);
         ensure!(lhp == injected, "{lhp} holders, {injected} of them on purpose: {measured}");
-        let seconds = number(sample, "seconds")?;
+        let seconds = number(&run, "seconds")?;
         ensure!(lhp <= 50.0 * seconds + 2.0, "{lhp} holders in {seconds} s");
         expect_usually!(lhp > 0.0, "no holder was preempted: {measured}");
         let spun = number(measured, "wasted_spin_ns")? / 1e9;
@@ -44,7 +43,7 @@ fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
 fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
     let script = "for time in 0.001 2; do lockbench --warm-up $time --seconds 0.2 || exit 1; done; \
         cat /sys/kernel/debug/pvticket/window";
-    let ran = Boot::direct().cpus(2).script(script).run()?.exits(0)?;
+    let ran = Boot::direct().with("--cpus 2").script(script).run()?.exits(0)?;
     let text = ran.text()?;
     let (benches, window): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with('{'));
@@ -66,9 +65,8 @@ fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
 /// The second machine is created later; neither is measured before both contend.
 fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
-        let sample = &run;
-        ensure!(each_operations(sample).len() == 2, "{sample}");
-        let measured = &sample["schedule"]["measured"];
+        ensure!(each_operations(&run).len() == 2, "{run}");
+        let measured = &run["schedule"]["measured"];
         // They share one slot: a machine that is measured alone has it all the time.
         expect_usually!(
             number(measured, "preemptions")? > 10.0,

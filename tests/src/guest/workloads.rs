@@ -6,14 +6,14 @@ tests![
     every_workload_gets_on,
     a_workload_says_what_it_did_in_words,
     bad_words_are_refused,
-    workloads_are_compared,
+    workloads_are_compared: ["mmap", "open-read-close"].into_iter().try_for_each(|name| is_compared(name, "0.3")),
 ];
 
 /// Reports operations and steal time; on our kernel also lock statistics.
 fn every_workload_gets_on() -> anyhow::Result<()> {
     let all = ["mmap", "open-read-close", "allocate", "messaging", "spawn", "futex", "lock"];
     let script = all.map(|name| format!("bench {name} --seconds 0.3 --json || exit 1; ")).concat();
-    let ran = Boot::direct().cpus(2).script(&script).run()?.exits(0)?;
+    let ran = Boot::direct().with("--cpus 2").script(&script).run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.lines().count() == all.len(), "{}", ran.show());
     for (line, name) in text.lines().zip(all) {
@@ -28,7 +28,7 @@ fn every_workload_gets_on() -> anyhow::Result<()> {
 
 fn a_workload_says_what_it_did_in_words() -> anyhow::Result<()> {
     let words = ["bench", "open-read-close", "--seconds", "0.4", "--sizes", "0,4096"];
-    let ran = Boot::direct().cpus(2).command(words).run()?.exits(0)?;
+    let ran = Boot::direct().with("--cpus 2").command(words).run()?.exits(0)?;
     let parts =
         ["2 workers on 2 CPUs", "0 bytes: operations/s", "4096 bytes: operations/s", "steal"];
     ran.shows(&parts)
@@ -39,14 +39,14 @@ fn bad_words_are_refused() -> anyhow::Result<()> {
     ran.complains(&["no workload 'mmmap'", "bench --help"]).map(drop)
 }
 
-fn workloads_are_compared() -> anyhow::Result<()> {
-    for workload in ["mmap", "open-read-close"] {
-        let words = "--host direct --guest linux --vcpus 2 --runs 1 --seconds 0.3 --workload";
-        let Compared { ran, results } = Compared::with(words.split(' ').chain([workload]))?;
-        ran.shows(&[&format!("bench {workload}")])?;
-        let rows = results.levels()?.concat();
-        ensure!(rows.len() == 2, "native and PV: {rows:?}");
-        expect_usually!(rows.iter().all(|row| row["rate"]["min"].as_f64() > Some(0.0)), "{rows:?}");
-    }
+/// Native and PV ticketlocks under a workload.
+pub fn is_compared(workload: &str, seconds: &str) -> anyhow::Result<()> {
+    let words = "--host direct --guest linux --vcpus 2 --runs 1";
+    let Compared { ran, results } =
+        Compared::with(&format!("{words} --seconds {seconds} --workload {workload}"))?;
+    ran.shows(&[&format!("bench {workload}")])?;
+    let rows = results.levels()?.concat();
+    ensure!(rows.len() == 2, "native and PV: {rows:?}");
+    expect_usually!(rows.iter().all(|row| row["rate"]["min"].as_f64() > Some(0.0)), "{rows:?}");
     Ok(())
 }

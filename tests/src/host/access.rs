@@ -125,7 +125,8 @@ fn a_dev_kvm_that_is_of_no_use_is_refused() -> anyhow::Result<()> {
 fn software_kvm_runs_no_guest_kernels() -> anyhow::Result<()> {
     need_software_kvm()?;
     let kit = Kit::new()?;
-    let ran = Boot::direct().kernel(&kit.kernel).initrd(&kit.initrd).run()?;
+    let ran =
+        Boot::direct().option("--kernel", &kit.kernel).option("--initrd", &kit.initrd).run()?;
     ran.fails(1, &["software", "cannot run guest kernels", "--host emulated"])?.says("").map(drop)
 }
 

@@ -3,68 +3,65 @@
 
 use super::{
     bpf_drivers::{compare, run_by},
-    emulated::{need_kernel_7, shell_7},
-    run::exported,
+    emulated::shell_7,
 };
 use crate::prelude::*;
 
-tests![
+kernel_7::tests![
     a_guest_is_scheduled_by_the_hosts_kernel,
     two_machines_have_pages_of_their_own,
     drivers_are_compared => Long("250 s: four cells of Linux guests"),
-    a_spec_has_drivers => Long("100 s: three cells of Linux guests"),
-    every_backend_halts_under_it => Long("110 s: a guest with each; backend off in make test"),
     a_scheduler_that_the_kernel_ends_is_reported,
     a_measurement_without_its_scheduler_has_no_figures,
     a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
 ];
 
-/// Four vCPUs on one slot, native locks.
-fn boot(policy: &str) -> Boot {
-    let boot = Boot::on("emulated").host_kernel("7").cpus(4).slots(1).pv("off").policy(policy);
-    boot.driver("bpf")
+/// A Linux guest whose schedule the host's kernel carries out.
+pub(super) fn boot(options: &str) -> Boot {
+    Boot::on("emulated").with("--host-kernel 7 --driver bpf").with(options)
 }
 
-/// What the scheduler did, and the guest's operations.
-fn measured(boot: Boot) -> anyhow::Result<(Value, u64)> {
+/// The schedule's figures, and the operations of each machine.
+pub(super) fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
     let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
-    let bench = ran.complains(&["schedule in the host's kernel: "])?.json()?;
-    ensure!(bench["violations"] == 0, "{bench}");
-    Ok((stats["schedule"].take(), operations(&bench)))
+    let ran = ran.complains(&["schedule in the host's kernel: "])?;
+    let mut all = Vec::new();
+    for line in ran.text()?.lines() {
+        let bench: Value = serde_json::from_str(line).with_context(|| ran.show())?;
+        ensure!(bench["violations"] == 0, "{bench}");
+        all.push(operations(&bench));
+    }
+    Ok((stats["schedule"].take(), all))
 }
 
 fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let (rr, collapsed) = measured(boot("rr"))?;
-    let (deferred, kept) = measured(boot("deferred"))?;
+    let on_one_slot =
+        |policy: &str| measured(boot("--cpus 4 --slots 1 --pv off --policy").with(policy));
+    let (rr, collapsed) = on_one_slot("rr")?;
+    let (deferred, kept) = on_one_slot("deferred")?;
     for schedule in [&rr, &deferred] {
         ensure!(schedule["ended"].is_null(), "{schedule}");
     }
     ensure!(rr["slice"].as_u64() > Some(50) && rr["forced"] == 0, "{rr}");
     ensure!(deferred["yielded"].as_u64() > Some(20), "{deferred}");
     // 400 times as many in the probe; a busy machine is far from that.
-    ensure!(kept > 5 * collapsed, "{kept} operations under deferred, {collapsed} under rr");
+    ensure!(
+        kept[0] > 5 * collapsed[0],
+        "{kept:?} operations under deferred, {collapsed:?} under rr"
+    );
     Ok(())
 }
 
 /// PV guests halt in the VMM, too.
 fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let boot = Boot::on("emulated").host_kernel("7").cpus(2).slots(1).vms(2).pv("vmm");
-    let boot = boot.policy("deferred").driver("bpf");
-    let ran = boot.command(["lockbench", "--seconds", "0.5"]).run()?.exits(0)?;
-    ensure!(
-        String::from_utf8_lossy(&ran.stdout).matches("\"violations\":0,").count() == 2,
-        "{}",
-        ran.show()
-    );
-    ran.complains(&["schedule in the host's kernel: "]).map(drop)
+    let (_, each) = measured(boot("--cpus 2 --slots 1 --vms 2 --pv vmm --policy deferred"))?;
+    ensure!(each.len() == 2, "{each:?}");
+    Ok(())
 }
 
 /// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let words =
         "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
     let compared = Compared::by(compare(words))?;
@@ -81,43 +78,6 @@ fn drivers_are_compared() -> anyhow::Result<()> {
         let ((collapsed, lhp), (kept, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
         ensure!(kept > 5 * collapsed, "{driver}: {kept} under deferred, {collapsed} under rr");
         expect_usually!(lhp > 0, "{driver}: rr preempted no holder");
-    }
-    Ok(())
-}
-
-/// `drivers` of a spec, through the store to the exported table.
-fn a_spec_has_drivers() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let [spec, dir] = ["spec.toml", "run"].map(|name| folder.path().join(name));
-    let text = "name = \"drivers\"\nguests = \"linux\"\nhost = \"emulated\"\nlocks = \"pv-ticket\"\n\
-                policies = [\"host\", \"deferred\"]\ndrivers = [\"user\", \"bpf\"]\n\
-                vcpus = 2\nslots = 1\nseconds = 0.3\nwarm-up = 0.1\nrepetitions = 1\n";
-    fs::write(&spec, text)?;
-    let run = |more: &[&str]| pvticket(["run", "--host-kernel", "7"]).args(more).args([&spec]);
-    let planned = run(&["--dry-run"]).run()?.exits(0)?;
-    // The host's own schedule has no driver.
-    planned.shows(&["under deferred (bpf)", "3 cells of 3 points"])?;
-    run(&[]).args(["--dir"]).args([&dir]).limit(300).run()?.exits(0)?;
-    let rows = exported(&dir)?;
-    for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
-        let is_there = rows.iter().any(|row| row["policy"] == policy && row["driver"] == driver);
-        ensure!(is_there, "no {policy} by {driver}: {rows:?}");
-    }
-    Ok(())
-}
-
-/// vCPUs that halt in the VMM and in KVM, kicked by the VMM, by doorbells and by KVM.
-fn every_backend_halts_under_it() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let words = "compare --guest linux --host emulated --host-kernel 7 --set drivers=bpf --policy rr --slots 1 \
-                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm";
-    let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
-    ensure!(runs.len() == 3, "{runs:?}");
-    for run in &runs {
-        ensure!(run["violations"] == 0, "{run}");
-        expect_usually!(run["halts"].as_u64() > Some(0), "nothing halted: {run}");
-        expect_usually!(run["kicks"].as_u64() > Some(0), "nothing was kicked: {run}");
     }
     Ok(())
 }
@@ -140,7 +100,6 @@ fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
 
 /// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
 fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let boot = "/init boot --cpus 2 --slots 1 --policy deferred --driver bpf";
     let ran = in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
     let ran = ran.says("whole\nstatus 1\ndisabled\n")?;
@@ -157,7 +116,6 @@ fn long_comparison(event: &str) -> anyhow::Result<Ran> {
 
 /// The run is marked as failed at once, and the comparison ends with one line.
 fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let ran = long_comparison(SYSRQ)?;
     let stderr = ran.errors();
     let names_cell = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
@@ -170,7 +128,6 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
 
 /// The worker has loaded the scheduler, and takes it along.
 fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let list = "BUSYBOX ps -o pid,args | BUSYBOX grep '[i]nit cells' | BUSYBOX cut -c1-5";
     let ran = long_comparison(&format!("BUSYBOX kill -9 $({list})"))?;
     ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
@@ -178,7 +135,6 @@ fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
 
 /// While it runs a second one is refused; killed, it leaves its vCPUs to the kernel's own scheduler.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
     let script = format!(
         "{boot} -- sh -c 'while :; do :; done' & \

@@ -1,34 +1,9 @@
 //! `extend` under both drivers, in an emulated host with a 7.x kernel.
 
-use super::{
-    bpf_drivers::{DRIVERS, compare, run_by},
-    emulated::need_kernel_7,
-};
+use super::bpf_drivers::{DRIVERS, compare, run_by};
 use crate::prelude::*;
 
-tests![both_drivers_extend_the_slices_of_holders,];
-
-/// Extensions of one run.
-struct Extended {
-    lhp: u64,
-    forced: u64,
-    granted: u64,
-    in_time: u64,
-    overrun: u64,
-}
-
-impl Extended {
-    fn of(run: &Value) -> anyhow::Result<Self> {
-        let number = |name: &str| count(run, &format!("schedule/measured/{name}"));
-        Ok(Self {
-            lhp: number("lhp")?,
-            forced: number("forced")?,
-            granted: number("extensions/granted")?,
-            in_time: number("extensions/in_time")?,
-            overrun: number("extensions/overrun")?,
-        })
-    }
-}
+kernel_7::tests![both_drivers_extend_the_slices_of_holders,];
 
 /// The payload holds its lock three quarters of the time. A bound that is longer than its section and a tick is enough
 /// for every holder. The usual one is shorter than a tick, which is all that a host without fine timers has: those
@@ -36,7 +11,6 @@ impl Extended {
 ///
 /// Regression: a vCPU that was forced off waited in a queue that nothing is taken from under this policy.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let options = "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2 \
                    --policy rr,extend:40ms,extend --runs 1 --seconds 1";
     let compared = Compared::by(compare(options))?;
@@ -46,21 +20,27 @@ fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
     for driver in DRIVERS {
         let rr = find("rr", driver)?;
         ensure!(rr["schedule"]["measured"]["extensions"].is_null(), "{rr}");
-        let blind = count(rr, "schedule/measured/lhp")?;
-        let long = Extended::of(find("extend:40ms", driver)?)?;
-        ensure!(long.in_time + long.overrun <= long.granted + 1, "{driver}: {text}");
-        expect_usually!(long.granted > 20 && long.in_time > 20, "{driver}: few: {text}");
-        expect_usually!(long.overrun * 20 <= long.granted, "{driver}: overran 40 ms: {text}");
-        expect_usually!(long.lhp * 5 < blind, "{driver}: {} LHP of {blind}: {text}", long.lhp);
-        let short = Extended::of(find("extend", driver)?)?;
-        expect_usually!(short.overrun > short.in_time, "{driver}: within 5 us: {text}");
+        let number = |run: &Value, name: &str| count(run, &format!("schedule/measured/{name}"));
+        let extensions = |run: &Value| {
+            let number = |name: &str| number(run, &format!("extensions/{name}"));
+            anyhow::Ok((number("granted")?, number("in_time")?, number("overrun")?))
+        };
+        let (long, short) = (find("extend:40ms", driver)?, find("extend", driver)?);
+        let (given, in_time, overrun) = extensions(long)?;
+        ensure!(in_time + overrun <= given + 1, "{driver}: {text}");
+        expect_usually!(given > 20 && in_time > 20, "{driver}: few: {text}");
+        expect_usually!(overrun * 20 <= given, "{driver}: overran 40 ms: {text}");
+        let (blind, lhp) = (number(rr, "lhp")?, number(long, "lhp")?);
+        expect_usually!(lhp * 5 < blind, "{driver}: {lhp} LHP of {blind}: {text}");
+        let (_, in_time, overrun) = extensions(short)?;
+        expect_usually!(overrun > in_time, "{driver}: within 5 us: {text}");
         // Those that are open when the window begins are in the former only.
-        ensure!(short.forced <= short.overrun + 1, "{driver}: {text}");
+        ensure!(number(short, "forced")? <= overrun + 1, "{driver}: {text}");
         let point = format!("  test-and-set, driver {driver} under extend  ");
         let (_, table) =
             text.split_once("Extensions of slices").with_context(|| text.to_owned())?;
         ensure!(table.lines().any(|line| line.starts_with(&point)), "{driver}: {text}");
-        granted.push(long.granted);
+        granted.push(given);
     }
     let (fewest, most) = (granted.iter().min(), granted.iter().max());
     expect_usually!(

@@ -1,12 +1,9 @@
 //! Which turns end while a lock is held, and who is told, under both drivers, in an emulated host with a 7.x kernel.
 
-use super::{
-    bpf_drivers::{DRIVERS, compare, run_by},
-    emulated::need_kernel_7,
-};
+use super::bpf_drivers::{DRIVERS, compare, run_by};
 use crate::prelude::*;
 
-tests![
+kernel_7::tests![
     turns_end_outside_of_locks_but_for_their_grace,
     guests_are_told_of_critical_vcpus_without_a_cpu,
     turns_of_linux_end_outside_of_locks: turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
@@ -61,14 +58,12 @@ fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
 /// one whose grace was over, or one of the few that the host's kernel ended without asking the scheduler, which only
 /// the driver in that kernel has.
 fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
-    need_kernel_7()?;
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
     let options = format!("{guest} --policy rr,deferred --runs 1 --seconds 1 --trace");
     compare(&options).args([&trace]).run()?.exits(0)?;
     let all = ends_of(&trace)?;
     ensure!(all.len() == 4, "{} runs", all.len());
-    println!("{:<8}{:<10}{:>8}{:>12}{:>8}  why", "driver", "policy", "turns", "preempted", "held");
     for driver in DRIVERS {
         for policy in ["rr", "deferred"] {
             let named = if driver == "bpf" { format!("{policy} (bpf)") } else { policy.into() };
@@ -77,7 +72,6 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
             let (_, ends) = run.with_context(|| format!("no run {title}"))?;
             let Ends { turns, preemptions, held } = ends;
             let all_held = ends.held();
-            println!("{driver:<8}{policy:<10}{turns:>8}{preemptions:>12}{all_held:>8}  {held:?}");
             if policy == "rr" {
                 expect_usually!(all_held > 5, "{driver}: rr preempted no holder");
                 continue;
@@ -94,7 +88,6 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
 
 /// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
 fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let options = "--guest payload --locks flexguard --pv-backends vmm --set critical=3000 --set think=1000 --vcpus 3 \
                    --policy rr --runs 1 --seconds 1";
     let runs = Compared::by(compare(options))?.runs()?;
@@ -102,7 +95,6 @@ fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
         let run = run_by(&runs, "rr", driver)?;
         ensure!(run["violations"] == 0, "{run}");
         let (halts, lhp) = (count(run, "halts")?, count(run, "schedule/measured/lhp")?);
-        println!("{driver}: {halts} halts, {lhp} LHP");
         expect_usually!(lhp > 5 && halts > 5, "{driver}: {halts} halts, {lhp} LHP: {run}");
     }
     Ok(())

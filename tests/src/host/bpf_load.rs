@@ -6,11 +6,11 @@ use std::env;
 use super::{
     bpf::STATE,
     bpf_policies::{is_complete, slots_of},
-    emulated::{need_kernel_7, shell},
+    emulated::shell,
 };
 use crate::prelude::*;
 
-tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
+kernel_7::tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
 /// The variable with the seconds of the last schedule.
 const LONG: &str = "PVTICKET_TEST_LONG";
@@ -85,7 +85,6 @@ impl Load {
 }
 
 fn slots_and_machines_share_without_a_stall() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let long = env::var(LONG).ok().map(|text| text.parse::<u64>().context(LONG)).transpose()?;
     let last = LOADS.len() - 1;
     let seconds = |ix| if ix == last { long.unwrap_or(3) } else { 2 };

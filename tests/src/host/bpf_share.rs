@@ -4,13 +4,12 @@
 use sched::PolicySpec;
 
 use super::{
-    emulated::need_kernel_7,
-    first_cpu::BUSYBOX,
+    emulated::{shell_with, take_along},
     hostile::{devices::*, guests::*, registers::*, storms::*},
 };
 use crate::prelude::*;
 
-tests![
+kernel_7::tests![
     // Regression: a guest that claimed to hold 2^32-1 locks left the other machine 47 % of its share.
     a_guest_that_lies_takes_no_more_than_its_share: check(FEW),
     no_lie_takes_more_than_its_share => Quiet("9 min: all pairs, and their shares"),
@@ -62,7 +61,7 @@ fn script(ix: usize, (guest, policy): Pair) -> String {
     let cpus = guest.cpus();
     let (start, seconds) =
         if matches!(guest.end, End::Halts) { OF_A_HALT } else { (START, SECONDS) };
-    let script = format!(
+    format!(
         "/init boot --driver bpf --kernel /in/{ix} --initrd /in/initrd --cpus {cpus} --vms 2 --slots 1 \
          --slice {slice} --policy {} -- attack < /in/input > /dev/null &\n\
          P=$!; for N in $(BUSYBOX seq 100); do\n\
@@ -74,8 +73,7 @@ fn script(ix: usize, (guest, policy): Pair) -> String {
         policy.replace("SLICE", slice(policy)),
         all = 2 * cpus,
         slice = slice(policy),
-    );
-    script.replace("BUSYBOX", BUSYBOX)
+    )
 }
 
 /// A look: the time in nanoseconds, and the threads in the order in which they were started.
@@ -109,7 +107,6 @@ fn share(printed: &str, hostile: u32) -> anyhow::Result<f64> {
 /// Checks all pairs. A pair that misses the share is tried again with the others that do: other work of the machine takes
 /// some of it now and then.
 fn check(pairs: &[Pair]) -> anyhow::Result<()> {
-    need_kernel_7()?;
     println!("\n{:<28} {:<18} share of the other", "guest", "policy");
     let mut missed = pairs.to_vec();
     for _ in 0..TRIES {
@@ -125,21 +122,16 @@ fn check(pairs: &[Pair]) -> anyhow::Result<()> {
 /// missed the share.
 fn run(pairs: &[Pair]) -> anyhow::Result<Vec<Pair>> {
     let folder = files::scratch()?;
-    let into = |name: &str, bytes: &[u8]| {
-        Ok::<_, anyhow::Error>(format!(
-            "{}:/in/{name}",
-            files::put(&folder, name, bytes)?.display()
-        ))
+    let put = |name: &str, bytes: &[u8]| {
+        files::put(&folder, name, bytes).map(|file| take_along(&file, name))
     };
-    let mut inputs = vec![into("initrd", &files::cpio(&[]))?, into("input", b"x")?];
+    let mut options = vec!["--host-kernel=7".to_owned(), put("initrd", &files::cpio(&[]))?];
+    options.push(put("input", b"x")?);
     for (ix, (guest, _)) in pairs.iter().enumerate() {
-        inputs.push(into(&ix.to_string(), &guest.kernel())?);
+        options.push(put(&ix.to_string(), &guest.kernel())?);
     }
     let script: String = pairs.iter().enumerate().map(|(ix, pair)| script(ix, *pair)).collect();
-    let words = ["emulate", "--host-kernel", "7"].into_iter().map(str::to_owned);
-    let words = words.chain(inputs.into_iter().flat_map(|pair| ["--in".to_owned(), pair]));
-    let shell = ["--", BUSYBOX, "sh", "-c", &script].map(str::to_owned);
-    let ran = pvticket(words.chain(shell)).limit(600).run()?.exits(0)?;
+    let ran = shell_with(options, &script).limit(600).run()?.exits(0)?;
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     let all: Vec<&str> = text.split("status ").collect();
     ensure!(all.len() == pairs.len() + 1, "{}", ran.show());

@@ -7,7 +7,7 @@ use super::{
     emulated::{need_kernel_7, shell, shell_7},
     tiny,
 };
-use crate::{prelude::*, product};
+use crate::{prelude::*, process, product};
 
 tests![
     every_thread_is_confined: boots_confined(|_| Program::new(product::binary())),
@@ -25,8 +25,9 @@ pub mod emulated {
 
     tests![
         the_emulator_is_confined,
-        every_thread_of_a_boot_with_a_scheduler_is_confined,
-        every_thread_of_a_worker_with_a_scheduler_is_confined,
+        // The scheduler is loaded before the confinement, and its reader is started after it.
+        every_thread_of_a_boot_with_a_scheduler_is_confined: are_confined_there(BOOT, &["vcpu0", "vcpu1", "turns", "signals"]),
+        every_thread_of_a_worker_with_a_scheduler_is_confined: are_confined_there(COMPARE, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"]),
     ];
 }
 
@@ -34,10 +35,9 @@ pub mod emulated {
 const CONFINED: [&str; 3] = ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
 
 /// The threads of a process by name: are those of this name confined?
-fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
+fn threads(process: Pid) -> BTreeMap<String, bool> {
     let mut threads = BTreeMap::new();
-    for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
-        let task = task?.path();
+    for task in process::threads(process) {
         let [name, status] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file)));
         // The thread may have ended.
         let (Ok(name), Ok(status)) = (name, status) else { continue };
@@ -45,17 +45,18 @@ fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
         // Two threads of one name: both have to be.
         *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
     }
-    Ok(threads)
+    threads
 }
 
 /// Waits until the process has threads of these names, which they give themselves when they first run; all its threads are
 /// confined.
 fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::Result<()> {
-    let has_all =
-        |threads: BTreeMap<String, bool>| names.iter().all(|name| threads.contains_key(*name));
     let what = format!("threads {}", names.join(", "));
-    running.wait_until(&what, || threads(process).is_ok_and(has_all))?;
-    let threads = threads(process)?;
+    running.wait_until(&what, || {
+        let threads = threads(process);
+        names.iter().all(|name| threads.contains_key(*name))
+    })?;
+    let threads = threads(process);
     ensure!(threads.values().all(|is_confined| *is_confined), "{threads:?}");
     Ok(())
 }
@@ -112,7 +113,7 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     let run = pvticket(words.split_whitespace()).behind("exec 9</etc/passwd");
     let mut running = run.start()?;
     let run = running.pid();
-    let is_up = |worker: &Pid| threads(*worker).is_ok_and(|all| all.contains_key("vcpu2"));
+    let is_up = |worker: &Pid| threads(*worker).contains_key("vcpu2");
     running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
     let worker = children(run).pop().context("no worker")?;
     are_confined(&mut running, worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
@@ -141,24 +142,18 @@ const DEEDS: [(&str, &str); 7] = [
     ("root", "Operation not permitted"),
 ];
 
-/// The table of the drill is printed: `--nocapture` of the runner shows it.
 fn an_intruder_is_stopped() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    println!("{:<8}  {:<44}  without the filter", "deed", "with the filter");
     for (deed, below) in DEEDS {
         let file = files::put(&folder, deed, b"untouched")?;
         let file = if deed == "execute" { Path::new("/bin/true") } else { &file };
         let drill =
             |mode: &str| pvticket(["drill", deed]).args([file]).env(confine::VARIABLE, mode).run();
-        let filtered = drill("kill")?;
-        ensure!(filtered.status()? == 159, "{}", filtered.show());
-        let filtered = filtered.one_line(&["a thread of class vcpu called "])?.errors();
+        drill("kill")?.fails(159, &["a thread of class vcpu called "])?;
         let open = drill("off")?.errors();
         let is_limited = deed != "signal" || Support::here().landlock >= LANDLOCK_OF_SIGNALS;
         let below = if is_limited { below } else { "done" };
         ensure!(open.contains(below), "{deed}: {open}");
-        let named = filtered.split("called ").nth(1).and_then(|rest| rest.split(',').next());
-        println!("{deed:<8}  {:<44}  {}", named.unwrap_or_default(), open.trim());
         if deed != "execute" {
             ensure!(fs::read(file)? == b"untouched", "{deed}");
         }
@@ -202,7 +197,7 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
     // Regression: programs there had `kill`, whatever the variable said here.
     running.wait_for_stdout("up log")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
-    let threads = threads(emulator)?;
+    let threads = threads(emulator);
     ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
     // The emulator's standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
     for descriptor in fs::read_dir(format!("/proc/{}/fd", emulator.as_raw_nonzero()))? {
@@ -253,14 +248,7 @@ fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The scheduler is loaded before the confinement, and its reader is started after it.
-fn every_thread_of_a_boot_with_a_scheduler_is_confined() -> anyhow::Result<()> {
-    let boot = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
-    are_confined_there(boot, &["vcpu0", "vcpu1", "turns", "signals"])
-}
+const BOOT: &str = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
 
-fn every_thread_of_a_worker_with_a_scheduler_is_confined() -> anyhow::Result<()> {
-    let compare = "/init compare --guest payload --host direct --set drivers=bpf --policy rr --vcpus 3 \
-                   --locks pv-ticket --seconds 600 --runs 1";
-    are_confined_there(compare, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"])
-}
+const COMPARE: &str = "/init compare --guest payload --host direct --set drivers=bpf --policy rr --vcpus 3 \
+                       --locks pv-ticket --seconds 600 --runs 1";

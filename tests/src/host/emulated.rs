@@ -1,6 +1,8 @@
 //! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
 //! never reported as the guest's failure.
 
+use std::ffi::OsString;
+
 use super::{first_cpu::BUSYBOX, run};
 use crate::prelude::*;
 
@@ -18,7 +20,6 @@ tests![
     unreadable_stdin_is_a_failure,
     a_signal_ends_a_run_in_the_emulated_host,
     the_option_selects_the_host_kernel,
-    guests_boot_on_host_kernel_7 => Long("100 s; host::bpf boots guests there in make test"),
     a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
 ];
 
@@ -27,23 +28,30 @@ fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
                 repetitions = 500\nseconds = 0.1\n";
-    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
-    let dir = folder.path().join("run");
-    let command = pvticket(["run", "--host", "emulated", "--dir"]).args([&dir, &spec]);
-    let mut running = command.limit(240).start()?;
-    let cells =
-        || run::lines(&dir).map(|lines| lines.iter().filter(|line| line["kind"] == "cell").count());
-    running.wait_until("a cell that has ended", || cells().is_ok_and(|count| count > 0))?;
+    let (run, dir) = run::run_in(&folder, spec, &["--host", "emulated"])?;
+    let mut running = run.limit(240).start()?;
+    let has_cells = || run::cells(&dir).is_ok_and(|cells| !cells.is_empty());
+    running.wait_until("a cell that has ended", has_cells)?;
     running.signal(Signal::INT)?;
     running.wait()?.exits(130)?.complains(&[" left; resume with: pvticket run --resume "])?;
-    ensure!(cells()? > 0, "no cell is in the store");
+    ensure!(has_cells(), "no cell is in the store");
     Ok(())
 }
 
 /// A shell script in the emulated host, with these options of `emulate`; `BUSYBOX` stands for its path.
 pub fn shell(options: &[&str], script: &str) -> Program {
+    shell_with(options.iter().copied(), script)
+}
+
+/// As [`shell`], with options that the test makes.
+pub fn shell_with(options: impl IntoIterator<Item = impl Into<OsString>>, script: &str) -> Program {
     let script = script.replace("BUSYBOX", BUSYBOX);
     pvticket(["emulate"]).args(options).args(["--", BUSYBOX, "sh", "-c", &script])
+}
+
+/// An option of `emulate` that takes this file along to `/in`.
+pub fn take_along(file: &Path, name: &str) -> String {
+    format!("--in={}:/in/{name}", file.display())
 }
 
 /// On a host kernel with sched_ext.
@@ -80,14 +88,6 @@ fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn guests_boot_on_host_kernel_7() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let boot = Boot::on("emulated").cpus(4).host_kernel("7").policy("rr");
-    let ran = boot.script("nproc; lockbench --seconds 0.2").run()?.exits(0)?;
-    ensure!(ran.text()?.starts_with("4\n"), "{}", ran.show());
-    ran.shows(&["\"violations\":0,"])
-}
-
 /// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
 
@@ -95,7 +95,7 @@ const FROZE: &str = "the emulated host froze";
 /// read it as text: 7 to 11 bytes, not 6, in five of seven boots.
 fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
     let script = b"wc -c > /count; echo read $(cat /count)\nhello\n".to_vec();
-    let ran = Boot::on("emulated").cpus(2).input(Input::Bytes(script)).run()?.exits(0)?;
+    let ran = Boot::on("emulated").with("--cpus 2").input(Input::Bytes(script)).run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.contains("read 6\r\n"), "{}", ran.show());
     ensure!(!text.contains("wc -c"), "the shell's terminal echoes\n{}", ran.show());
@@ -104,7 +104,7 @@ fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
 
 fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     let noise = files::noise(200_000);
-    let boot = Boot::on("emulated").cpus(2).script("cat; echo err >&2; exit 7");
+    let boot = Boot::on("emulated").with("--cpus 2").script("cat; echo err >&2; exit 7");
     let (ran, stats) =
         boot.input(Input::Bytes(noise.clone())).with_stats(|boot| boot.run()?.exits(7))?;
     ensure!(ran.stdout == noise, "the input did not come back unchanged");
@@ -117,7 +117,7 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
 /// ends.
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
-        .cpus(1)
+        .with("--cpus 1")
         .script(by_form("sleep 5; echo out; exit 7", "sleep 10; echo out; exit 7"))
         .program()
         .env("PVTICKET_EMULATED_INJECT", faults)
@@ -151,7 +151,8 @@ fn an_emulator_that_is_killed() -> anyhow::Result<()> {
 }
 
 fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
-    let boot = Boot::on("emulated").cpus(1).script("echo up; sleep 600").input(Input::Silence);
+    let boot =
+        Boot::on("emulated").with("--cpus 1").script("echo up; sleep 600").input(Input::Silence);
     let mut running = boot.start()?;
     running.wait_for_stdout("up\n")?;
     running.signal(Signal::TERM)?;
@@ -161,7 +162,7 @@ fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
 
 fn a_shell_at_a_terminal() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
-    let mut running = terminal.start(Boot::on("emulated").cpus(1).program())?;
+    let mut running = terminal.start(Boot::on("emulated").with("--cpus 1").program())?;
     terminal.wait_for_raw(&mut running)?;
     terminal.wait_for(&mut running, "# ")?;
     terminal.press(b"echo sum $((40+2))\r")?;
@@ -173,7 +174,7 @@ fn a_shell_at_a_terminal() -> anyhow::Result<()> {
 
 fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
-    let mut running = terminal.start(Boot::on("emulated").cpus(1).program())?;
+    let mut running = terminal.start(Boot::on("emulated").with("--cpus 1").program())?;
     terminal.wait_for_raw(&mut running)?;
     terminal.press(b"\x03")?;
     running.wait()?.exits(130)?;
@@ -184,13 +185,12 @@ fn a_program_with_its_files() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let input = files::put(&folder, "input", b"brought along\n")?;
     let result = folder.path().join("result");
-    let pair = |one: &str, other: &str| format!("{one}:{other}");
-    let ran = pvticket(["emulate", "--in"])
-        .args([pair(&files::cached("busybox/busybox")?.to_string_lossy(), "/in/busybox")])
-        .args(["--in", &pair(&input.to_string_lossy(), "/in/input")])
-        .args(["--out", &pair("/tmp/result", &result.to_string_lossy())])
-        .args(["--", "/in/busybox", "sh", "-c", "cat /in/input | tee /tmp/result; exit 6"])
-        .run()?;
+    let busybox = files::cached("busybox/busybox")?;
+    let emulate = pvticket(["emulate".into(), take_along(&busybox, "busybox")]);
+    let emulate = emulate.args([take_along(&input, "input")]);
+    let emulate = emulate.args([format!("--out=/tmp/result:{}", result.display())]);
+    let script = "cat /in/input | tee /tmp/result; exit 6";
+    let ran = emulate.args(["--", "/in/busybox", "sh", "-c", script]).run()?;
     ran.exits(6)?.says("brought along\n")?;
     ensure!(fs::read(&result)? == b"brought along\n", "the result file differs");
     Ok(())
@@ -214,8 +214,8 @@ fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
     let file = fs::File::options().write(true).open(&large)?;
     file.set_len(file.metadata()?.len() + (300 << 20))?;
     Boot::on("emulated")
-        .kernel(large)
-        .cpus(1)
+        .option("--kernel", large)
+        .with("--cpus 1")
         .command(["echo", "up"])
         .run()?
         .exits(0)?

@@ -3,7 +3,7 @@
 
 use crate::{host::tiny, prelude::*, rows};
 
-tests![
+kvm::tests![
     every_way_to_end_has_its_status,
     a_guest_that_panics_and_goes_on_is_said => Long("12 s: a kernel has ten to reset"),
     every_limit_ends_every_command_in_one_line,
@@ -50,7 +50,6 @@ fn rows() -> Vec<Row> {
 }
 
 fn every_way_to_end_has_its_status() -> anyhow::Result<()> {
-    need_kvm()?;
     let rows = rows();
     let tried = rows::each(&rows, rows.len(), |(name, code, status, line)| {
         ends(code, *status, line).with_context(|| *name)
@@ -71,7 +70,6 @@ fn ends(code: &[u8], status: i32, line: &str) -> anyhow::Result<()> {
 }
 
 fn a_guest_that_panics_and_goes_on_is_said() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let code = code::says("Kernel panic - not syncing: why\r\n", code::SPIN);
     let mut running = tiny::boot(&folder, &code)?.args(["--timeout", "60"]).start()?;
@@ -123,7 +121,6 @@ fn commands(folder: &TempDir) -> anyhow::Result<Vec<Program>> {
 }
 
 fn every_limit_ends_every_command_in_one_line() -> anyhow::Result<()> {
-    need_kvm()?;
     for limit in LIMITS {
         let folder = files::scratch()?;
         let place = files::scratch()?;
@@ -152,7 +149,6 @@ fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
 
 /// A shell's boot sets its terminal to raw mode.
 fn a_limit_gives_the_terminal_back() -> anyhow::Result<()> {
-    need_kvm()?;
     for limit in ["ulimit -f 0", "ulimit -t 2"] {
         let folder = files::scratch()?;
         let terminal = Terminal::open()?;

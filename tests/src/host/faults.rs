@@ -4,29 +4,28 @@
 use super::run::cells;
 use crate::prelude::*;
 
-tests![
+kvm::tests![
     late_double_and_spurious_wakes_lose_nothing,
     the_hosts_own_schedule_loses_nothing_either,
-    a_lost_kick_is_found_and_named,
-    a_lost_kick_is_found_on_the_hosts_schedule,
-    a_run_is_not_well_because_it_was_over_sooner,
+    // The comparison would run for ten minutes, but must fail at once.
+    a_lost_kick_is_found_and_named: fails_for_a_lost_kick("--vcpus 4 --seconds 600 --policy rr --set faults=kick-drop:0.01"),
+    a_lost_kick_is_found_on_the_hosts_schedule: fails_for_a_lost_kick("--vcpus 8 --seconds 600 --set faults=kick-drop:0.02,kick-delay:20us"),
+    a_run_is_not_well_because_it_was_over_sooner: fails_for_a_lost_kick("--vcpus 4 --seconds 0.2 --policy rr --set faults=kick-drop:0.05"),
     a_slow_vcpu_is_not_reported_as_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
 ];
 
 /// All faults except lost kicks.
-const HARMLESS: &str = "faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+const HARMLESS: &str = "--set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
 /// The bound on the detection of a lost kick, in seconds, by the clock of the product's watchdog, which
 /// stands while the watchdog has no CPU.
 const BOUND: f64 = 4.0;
 
 /// A comparison of the payload with these options; returns the runs with PV locks.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    need_kvm()?;
-    let options = ["--guest", "payload", "--runs", "1"].iter().chain(options);
-    let compared = Compared::with(options)?;
+fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
+    let compared = Compared::with(&format!("--guest payload --runs 1 {options}"))?;
     let mut runs = compared.runs()?;
     runs.retain(|run| run["backend"] != "off");
     ensure!(!runs.is_empty(), "{}", compared.ran.show());
@@ -48,76 +47,51 @@ fn all_kinds(run: &Value) -> anyhow::Result<()> {
 }
 
 fn late_double_and_spurious_wakes_lose_nothing() -> anyhow::Result<()> {
-    let options = ["--vcpus", "2x,4x", "--seconds", "1", "--slice", "1ms"];
-    let runs = compare(&[&options[..], &["--policy", "rr,random", "--set", HARMLESS]].concat())?;
+    let options = "--vcpus 2x,4x --seconds 1 --slice 1ms --policy rr,random";
+    let runs = compare(&format!("{options} {HARMLESS}"))?;
     ensure!(runs.len() == 4, "{} runs", runs.len());
     runs.iter().try_for_each(all_kinds)
 }
 
 fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
-    let runs = compare(&["--vcpus", "4x", "--seconds", "1", "--set", HARMLESS])?;
+    let runs = compare(&format!("--vcpus 4x --seconds 1 {HARMLESS}"))?;
     runs.iter().try_for_each(all_kinds)
 }
 
 /// A run that must fail because of a lost kick, long before it would end; checks its message, and how
-/// long the kick was missing.
-fn fails_for_a_lost_kick(options: &[&str]) -> anyhow::Result<Ran> {
-    need_kvm()?;
-    let ran = pvticket(["compare"]).args(options).run()?;
-    ensure!(ran.status()? == 1, "{}", ran.show());
+/// long the kick was missing. With this seed PV comes first.
+fn fails_for_a_lost_kick(options: &str) -> anyhow::Result<()> {
+    let compare = pvticket(["compare", "--runs", "1", "--set", "seeds=1"]);
+    let ran = compare.args(options.split(' ')).run()?.exits(1)?;
     let errors = ran.errors();
     let last = errors.lines().last().unwrap_or_default();
-    for part in ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"] {
-        ensure!(last.contains(part), "no '{part}' in the last line: {}", ran.show());
-    }
+    let parts = ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"];
+    ensure!(parts.iter().all(|part| last.contains(part)), "the last line: {}", ran.show());
     let after = last.rsplit_once(" for ").and_then(|(_, after)| after.split_once(" s: "));
     let seconds = after.and_then(|(seconds, _)| seconds.parse::<f64>().ok());
     ensure!(seconds.is_some_and(|seconds| seconds <= BOUND), "after {seconds:?} s: {}", ran.show());
     let events = |text| errors.lines().filter(|line: &&str| line.ends_with(text)).count();
     ensure!(events("fault, dropped") > 0, "no drop among the events: {}", ran.show());
     ensure!(errors.contains("vCPU 0: last "), "no events: {}", ran.show());
-    Ok(ran)
-}
-
-fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
-    // The comparison would run for ten minutes, but must fail at once. With this seed PV comes first.
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "600", "--set", "seeds=1"];
-    let faults = ["--policy", "rr", "--set", "faults=kick-drop:0.01"];
-    fails_for_a_lost_kick(&[&options[..], &faults].concat()).map(drop)
-}
-
-fn a_lost_kick_is_found_on_the_hosts_schedule() -> anyhow::Result<()> {
-    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "600", "--set", "seeds=1"];
-    let faults = ["--set", "faults=kick-drop:0.02,kick-delay:20us"];
-    fails_for_a_lost_kick(&[&options[..], &faults].concat()).map(drop)
-}
-
-fn a_run_is_not_well_because_it_was_over_sooner() -> anyhow::Result<()> {
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "0.2", "--set", "seeds=1"];
-    let faults = ["--policy", "rr", "--set", "faults=kick-drop:0.05"];
-    fails_for_a_lost_kick(&[&options[..], &faults].concat()).map(drop)
+    Ok(())
 }
 
 fn a_slow_vcpu_is_not_reported_as_lost() -> anyhow::Result<()> {
-    let many = ["--vcpus", "64", "--slots", "2", "--seconds", "4", "--slice", "4ms"];
-    compare(&[&many[..], &["--policy", "rr", "--set", HARMLESS]].concat())?;
+    let many = "--vcpus 64 --slots 2 --seconds 4 --slice 4ms --policy rr";
+    compare(&format!("{many} {HARMLESS}"))?;
     // Without its CPU between release and kick for longer than the watchdog's limit.
-    let held = ["--vcpus", "4", "--seconds", "6", "--policy", "point:release-to-kick,1,3s"];
-    compare(&held).map(drop)
+    compare("--vcpus 4 --seconds 6 --policy point:release-to-kick,1,3s").map(drop)
 }
 
 /// Each vCPU's random sequence follows from the seed; when it draws from the sequence does not.
 /// Faults and kicks are counted over one window: a busy host makes less of them, of which the share is
 /// less precise.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
-    let share = |seed| -> anyhow::Result<(u64, f64)> {
-        let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--set", seed];
-        let runs = compare(&[&options[..], &["--set", "faults=kick-dup:0.5"]].concat())?;
+    for seed in 1..=2 {
+        let options = "--vcpus 4 --seconds 0.5 --policy rr --set faults=kick-dup:0.5 --set seeds=";
+        let runs = compare(&format!("{options}{seed}"))?;
         let kicks = count(&runs[0], "vmm/unlock_kick")?;
-        Ok((kicks, count(&runs[0], "faults/duplicated")? as f64 / kicks as f64))
-    };
-    for seed in ["seeds=1", "seeds=2"] {
-        let (kicks, share) = share(seed)?;
+        let share = count(&runs[0], "faults/duplicated")? as f64 / kicks as f64;
         expect_usually!(kicks > 200, "the host was busy: {kicks} kicks in half a second");
         // 4.5 standard deviations.
         let most = 4.5 * 0.5 / (kicks as f64).sqrt();
@@ -128,7 +102,6 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
 
 /// The built-in spec, with shorter windows.
 fn a_short_soak_holds() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let text = include_str!("../../../vmm/specs/soak.toml");
     let spec = text.replace("seconds = 5", by_form("seconds = 0.2", "seconds = 1"));

@@ -32,7 +32,8 @@ fn beside_restores(program: Program) -> Program {
 fn a_guest_exits_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let code = [code::exits(EXITS), code::hello("done\n")].concat();
-    let boot = Boot::on("emulated").cpus(1).policy("rr").slots(1).of_code(&folder, &code)?;
+    let boot =
+        Boot::on("emulated").with("--cpus 1 --policy rr --slots 1").of_code(&folder, &code)?;
     beside_restores(boot.program()).limit(600).run()?.exits(0)?.says("done\n").map(drop)
 }
 

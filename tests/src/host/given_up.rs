@@ -1,12 +1,12 @@
 //! Cells that are stopped in their window, and vCPU threads that do not leave when it is over.
 
-use super::run::cells;
+use super::run::{cells, run_in};
 use crate::{
     prelude::*,
     process::{folder, status, thread_named},
 };
 
-tests![
+kvm::tests![
     a_cell_that_was_stopped_in_its_window_is_measured_again,
     a_thread_that_the_host_does_not_run_is_waited_for => Quiet("20 s in which the host is kept from running a thread"),
 ];
@@ -37,7 +37,6 @@ fn busy(seconds: f64) -> anyhow::Result<Vec<Running>> {
 /// out in a later cell, dropped the timers of its schedule, for which the filter of its class ended the worker.
 /// A schedule gives a thread its priority back, which someone else has taken; without one, the thread waits.
 fn a_thread_that_the_host_does_not_run_is_waited_for() -> anyhow::Result<()> {
-    need_kvm()?;
     for policy in ["rr", "host"] {
         is_waited_for(policy).with_context(|| policy.to_owned())?;
     }
@@ -47,9 +46,7 @@ fn a_thread_that_the_host_does_not_run_is_waited_for() -> anyhow::Result<()> {
 fn is_waited_for(policy: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = format!("{SPEC}policies = \"{policy}\"\n");
-    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
-    let dir = folder.path().join("run");
-    let run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]);
+    let (run, dir) = run_in(&folder, &spec, &["--host", "direct"])?;
     let mut run = run.start()?;
     let parent = run.pid();
     run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
@@ -75,12 +72,10 @@ const STOPPED: Duration = Duration::from_secs(2);
 /// Regression: a cell that was stopped in its window (Ctrl-Z, docker pause, a suspended laptop) was done, with a fraction of
 /// its rate.
 fn a_cell_that_was_stopped_in_its_window_is_measured_again() -> anyhow::Result<()> {
-    need_kvm()?;
     let scratch = files::scratch()?;
     let text = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 1\nseconds = 1.0\n";
-    let spec = files::put(&scratch, "spec.toml", text.as_bytes())?;
-    let dir = scratch.path().join("run");
-    let mut run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]).start()?;
+    let (run, dir) = run_in(&scratch, text, &["--host", "direct"])?;
+    let mut run = run.start()?;
     let parent = run.pid();
     run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
     // The warm-up takes 0.1 s.

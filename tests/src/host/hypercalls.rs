@@ -56,9 +56,8 @@ fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
 /// The runs of a payload comparison under `rr` at 2x with these handoffs.
 fn compared(handoffs: &str, vcpus: &str) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
-    let options = ["--guest", "payload", "--runs", "1", "--seconds", "0.3", "--policy", "rr"];
-    let handoffs = format!("handoffs={handoffs}");
-    Compared::with(options.into_iter().chain(["--vcpus", vcpus, "--set", &handoffs]))?.runs()
+    let options = "--guest payload --runs 1 --seconds 0.3 --policy rr";
+    Compared::with(&format!("{options} --vcpus {vcpus} --set handoffs={handoffs}"))?.runs()
 }
 
 fn every_cheaper_handoff_keeps_the_lock_whole() -> anyhow::Result<()> {

@@ -25,8 +25,6 @@ fn locks_are_ranked_by_the_least_that_they_keep() -> anyhow::Result<()> {
     ensure!(row.contains("us ") || row.contains("ms "), "no longest wait: {text}");
     let page = fs::read_to_string(dir.join("report.html"))?;
     let parts = ["<section class=\"league\">", "<table class=\"heat\">", "class=\"figure h"];
-    for part in parts {
-        ensure!(page.contains(part), "the page has no {part}");
-    }
+    ensure!(parts.iter().all(|part| page.contains(part)), "{page}");
     Ok(())
 }

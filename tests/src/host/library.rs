@@ -2,9 +2,8 @@
 
 use crate::{prelude::*, product::every_row_is_sound};
 
-tests![
-    the_locks_are_listed,
-    every_lock_keeps_its_promises_at_1x_and_2x => Long("17 s: all locks, twice; with faults in make test"),
+kvm::tests![
+    every_lock_keeps_its_promises_at_1x_and_2x: are_sound("--locks all --vcpus 1x,2x --seconds 0.3") => Long("17 s: all locks, twice; with faults in make test"),
     every_lock_bears_faults_and_random_preemption,
     mutexes_that_read_first_write_less => Quiet("ratio of writes per wait"),
     sums_of_counters_are_within_their_bounds,
@@ -22,23 +21,14 @@ fn names() -> anyhow::Result<Vec<String>> {
     Ok(names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-fn the_locks_are_listed() -> anyhow::Result<()> {
-    let names = names()?;
-    for name in ["ticket", "pv-ticket", "small-pv-ticket", "test-and-set", "queued", "pv-queued"] {
-        ensure!(names.iter().any(|listed| listed == name), "no {name} among {names:?}");
-    }
-    Ok(())
+/// A comparison with these options.
+fn compare(options: &str) -> anyhow::Result<Compared> {
+    Compared::with(&format!("--host direct --runs 1 {options}"))
 }
 
-/// `compare --locks LOCKS` with these options.
-fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<Compared> {
-    let own = ["--host", "direct", "--runs", "1", "--locks", locks];
-    Compared::with(own.iter().chain(options))
-}
-
-/// The rows of the first level.
-fn rows(locks: &str, options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let Compared { ran, results } = compare_locks(locks, options)?;
+/// The rows of its first level.
+fn rows(options: &str) -> anyhow::Result<Vec<Value>> {
+    let Compared { ran, results } = compare(options)?;
     let rows = results.levels()?.into_iter().next().with_context(|| ran.show())?;
     every_row_is_sound(&rows)?;
     Ok(rows)
@@ -49,40 +39,28 @@ fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
     row["work"][figure].as_f64().with_context(|| format!("no {figure} in {row}"))
 }
 
-/// `compare --locks all` with these options: the rows of each level.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Vec<Value>>> {
-    compare_locks("all", options)?.results.levels()
-}
-
 /// All locks are there; each made progress, excluded, and served in order if it claims to.
-fn are_sound(levels: &[Vec<Value>]) -> anyhow::Result<()> {
-    let names = names()?;
+fn are_sound(options: &str) -> anyhow::Result<()> {
+    let (names, levels) = (names()?, compare(options)?.results.levels()?);
+    ensure!(!levels.is_empty(), "no levels");
     for rows in levels {
         let locks: Vec<_> = rows.iter().filter_map(|row| row["lock"].as_str()).collect();
         ensure!(locks == names, "{locks:?} are not {names:?}");
-        every_row_is_sound(rows)?;
+        every_row_is_sound(&rows)?;
     }
     Ok(())
 }
 
-fn every_lock_keeps_its_promises_at_1x_and_2x() -> anyhow::Result<()> {
-    need_kvm()?;
-    let levels = compare(&["--vcpus", "1x,2x", "--seconds", "0.3"])?;
-    ensure!(!levels.is_empty(), "no levels");
-    are_sound(&levels)
-}
-
 fn every_lock_bears_faults_and_random_preemption() -> anyhow::Result<()> {
-    need_kvm()?;
-    let faults = "faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--policy", "random", "--set", faults];
-    are_sound(&compare(&options)?)
+    are_sound(
+        "--locks all --vcpus 2x --seconds 0.3 --policy random \
+         --set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us",
+    )
 }
 
 fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
-    need_kvm()?;
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--set", "spin-threshold=100000"];
-    let rows = rows("mutex,mutex-read-first", &options)?;
+    let locks = "--locks mutex,mutex-read-first --set spin-threshold=100000";
+    let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.5"))?;
     let all = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
     ensure!(all.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
     // A wait that ends while spinning costs one more, one that ends in a sleep at most three, and
@@ -93,12 +71,10 @@ fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
 }
 
 fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
-    need_kvm()?;
-    let counters = "counter-lock,counter-sequence,counter-gates";
     // Less than a batch, so that every CPU keeps a remainder.
-    let own = ["--set", "critical=5", "--set", "sum-every=50"];
-    let options = [&["--vcpus", "4x", "--seconds", "0.5"], &own[..]].concat();
-    for row in rows(counters, &options)? {
+    let options = "--locks counter-lock,counter-sequence,counter-gates --vcpus 4x --seconds 0.5 \
+                   --set critical=5 --set sum-every=50";
+    for row in rows(options)? {
         expect_usually!(work(&row, "sums")? > 0.0, "no vCPU summed: {row}");
         let is_exact = row["lock"] != "counter-sequence";
         ensure!(!is_exact || work(&row, "deviation")? == 0.0, "{row}");
@@ -107,11 +83,8 @@ fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
 }
 
 fn lockrefs_say_how_often_they_tried() -> anyhow::Result<()> {
-    need_kvm()?;
-    let rows = rows(
-        "lockref-unbounded,lockref-bounded,lockref-lock",
-        &["--vcpus", "2x", "--seconds", "0.3"],
-    )?;
+    let locks = "--locks lockref-unbounded,lockref-bounded,lockref-lock";
+    let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.3"))?;
     ensure!(work(&rows[1], "retries")? <= 100.0, "more than its bound: {}", rows[1]);
     ensure!(work(&rows[2], "retries")? == 0.0, "it has nothing to retry: {}", rows[2]);
     // The counts of slow and of all operations are read one after the other.
@@ -121,28 +94,23 @@ fn lockrefs_say_how_often_they_tried() -> anyhow::Result<()> {
 }
 
 fn the_reader_of_a_hot_line_looks() -> anyhow::Result<()> {
-    need_kvm()?;
-    let locks = "pv-ticket,mutex,counter-lock,lockref-bounded";
-    let options = ["--vcpus", "3", "--seconds", "0.3", "--workload", "hot-line"];
-    for row in rows(locks, &options)? {
+    let locks = "--locks pv-ticket,mutex,counter-lock,lockref-bounded";
+    for row in rows(&format!("{locks} --vcpus 3 --seconds 0.3 --workload hot-line"))? {
         expect_usually!(work(&row, "looks")? > 0.0, "the reader never looked: {row}");
     }
     Ok(())
 }
 
 fn families_by_turns_keep_their_promises() -> anyhow::Result<()> {
-    need_kvm()?;
-    let locks = "ticket,pv-queued,mutex-queued,counter-gates,lockref-lock";
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--workload", "mixed"];
-    let rows = rows(locks, &options)?;
+    let locks = "--locks ticket,pv-queued,mutex-queued,counter-gates,lockref-lock";
+    let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.3 --workload mixed"))?;
     ensure!(rows.iter().all(|row| row["work"].is_null()), "unexpected work figures: {rows:?}");
     Ok(())
 }
 
 fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
-    need_kvm()?;
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--latency"];
-    let Compared { ran, results } = compare_locks("pv-ticket,lockref-bounded", &options)?;
+    let options = "--locks pv-ticket,lockref-bounded --vcpus 2x --seconds 0.3 --latency";
+    let Compared { ran, results } = compare(options)?;
     ran.shows(&["latencies of waits: p50 ", "latencies of gets and puts: p50 "])?;
     let runs = results.runs()?;
     let rows = results.levels()?.concat();

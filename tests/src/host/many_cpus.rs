@@ -18,11 +18,8 @@ fn forty_cpus_take_the_steps_of_make_run() -> anyhow::Result<()> {
     let run = pvticket(words).args(["--", BUSYBOX, "sh", "-c", &steps]).limit(7200);
     let ran = run.run()?.exits(0)?;
     let choice = "CPUs 0-15 of 40: cores of socket 0; --cpus to choose";
-    ensure!(
-        ran.errors().matches(choice).count() == 4,
-        "each comparison names its CPUs\n{}",
-        ran.show()
-    );
+    let times = ran.errors().matches(choice).count();
+    ensure!(times == 4, "{times} of 4 comparisons name their CPUs\n{}", ran.show());
     ran.shows(&[
         "== 5/5 The answer",
         "16 vCPUs on 16 CPUs: 1.00x",

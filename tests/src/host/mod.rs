@@ -87,6 +87,7 @@ pub fn tests() -> Vec<Test> {
         resume::TESTS,
         hostile::TESTS,
         hostile::wakes::TESTS,
+        hostile::wakes::bpf::TESTS,
         report::TESTS,
         many_cpus::TESTS,
         outputs::TESTS,

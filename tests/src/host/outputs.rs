@@ -3,7 +3,7 @@
 
 use std::{fs::File, os::unix::fs::symlink};
 
-use super::{signals::Disk, tiny};
+use super::{run::run_in, signals::Disk, tiny};
 use crate::prelude::*;
 
 tests![
@@ -16,17 +16,14 @@ tests![
     text_from_elsewhere_drives_no_terminal,
 ];
 
-const SHORT: [&str; 6] = ["--host", "direct", "--vcpus", "1", "--seconds", "0.1"];
-
-const BRIEF: [&str; 4] = ["--host", "direct", "--seconds", "0.05"];
+const SHORT: &str = "--runs 1 --host direct --vcpus 1 --seconds 0.1";
 
 /// A run of two short cells in a new directory, and its timeline.
 fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
-    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
-    let [dir, trace] = ["run", "trace"].map(|name| folder.path().join(name));
-    let run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]);
-    run.args(["--trace".as_ref(), trace.as_os_str()]).run()?.exits(0)?;
+    let (run, dir) = run_in(folder, spec, &["--host", "direct", "--trace"])?;
+    let trace = folder.path().join("trace");
+    run.args([&trace]).run()?.exits(0)?;
     Ok((dir, trace))
 }
 
@@ -80,23 +77,23 @@ fn unwritable_stdout_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let (dir, trace) = run_two_cells(&folder)?;
-    let [dir, trace] = [&dir, &trace].map(|path| path.to_string_lossy());
+    let (dir, trace) = (dir.display(), trace.display());
     for words in [
-        &["--help"][..],
-        &["--version"],
-        &["locks"],
-        &["doctor"],
-        &["doctor", "--json"],
-        &["run", "collapse", "--dry-run"],
-        &["boot", "--dry-run"],
-        &["report", &dir],
-        &["export", "--csv", "-", &dir],
-        &["export", "--json", "-", &dir],
-        &["trace", &trace],
-        &["trace", "--json", &trace],
-        &[&["compare", "--runs", "1"], &SHORT[..]].concat(),
+        "--help",
+        "--version",
+        "locks",
+        "doctor",
+        "doctor --json",
+        "run collapse --dry-run",
+        "boot --dry-run",
+        &format!("report {dir}"),
+        &format!("export --csv - {dir}"),
+        &format!("export --json - {dir}"),
+        &format!("trace {trace}"),
+        &format!("trace --json {trace}"),
+        &format!("compare {SHORT}"),
     ] {
-        let ran = to_full(pvticket(words)).with_context(|| words.join(" "))?;
+        let ran = to_full(pvticket(words.split(' '))).with_context(|| words.to_owned())?;
         // Progress lines may come before the error.
         let ran = ran.exits(1)?.complains(&["pvticket: cannot write to stdout: No space left"])?;
         let own = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
@@ -110,27 +107,24 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     let disk = Disk::mount()?;
     let folder = files::scratch()?;
     let (dir, _) = run_two_cells(&folder)?;
-    let (dir, old) = (dir.to_string_lossy(), disk.old());
+    let (dir, old) = (dir.display(), disk.old());
     let old_name = old.to_string_lossy();
     for words in [
-        &["report", &dir, "--html", &old_name][..],
-        &["export", "--csv", &old_name, &dir],
-        &["export", "--json", &old_name, &dir],
-        &[&["bench", "hypercalls", "--runs", "1", "--json", &old_name], &BRIEF[..]].concat(),
-        &[&["compare", "--runs", "1", "--json", &old_name], &SHORT[..]].concat(),
-        &[&["compare", "--runs", "1", "--policy", "rr", "--record", &old_name], &SHORT[..]]
-            .concat(),
-        &[&["compare", "--runs", "1", "--policy", "rr", "--trace", &old_name], &SHORT[..]].concat(),
+        format!("report {dir} --html"),
+        format!("export {dir} --csv"),
+        format!("export {dir} --json"),
+        "bench hypercalls --runs 1 --host direct --seconds 0.05 --json".into(),
+        format!("compare {SHORT} --json"),
+        format!("compare {SHORT} --policy rr --record"),
+        format!("compare {SHORT} --policy rr --trace"),
     ] {
-        let ran = pvticket(words).run().with_context(|| words.join(" "))?;
+        let command = pvticket(words.split(' ')).args([&old]);
+        let ran = command.run().with_context(|| words.clone())?;
         ran.exits(1)?.complains(&["pvticket: cannot write", &old_name, "No space left"])?;
         ensure!(fs::read_to_string(&old)? == Disk::OLD, "{words:?} has changed the old file");
     }
-    let left: Vec<_> = fs::read_dir(old.parent().context("no parent")?)?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.contains("partial"))
-        .collect();
-    ensure!(left.is_empty(), "left behind: {left:?}");
+    let left = files::names(old.parent().context("no parent")?)?;
+    ensure!(!left.iter().any(|name| name.contains("partial")), "left behind: {left:?}");
     Ok(())
 }
 
@@ -141,8 +135,8 @@ fn results_follow_no_link() -> anyhow::Result<()> {
     let victim = files::put(&folder, "victim", b"precious")?;
     let json = folder.path().join("json");
     symlink(&victim, &json)?;
-    let compare = pvticket(["compare", "--runs", "1", "--json"]).args([&json]).args(SHORT);
-    compare.run()?.exits(0)?;
+    let compare = pvticket(["compare", "--json"]).args([&json]);
+    compare.args(SHORT.split(' ')).run()?.exits(0)?;
     ensure!(fs::read(&victim)? == b"precious", "--json went through a link");
     ensure!(fs::symlink_metadata(&json)?.is_file(), "--json is still a link");
     // The emulated host's results were once written through a file of this name.
@@ -162,7 +156,7 @@ fn results_follow_no_link() -> anyhow::Result<()> {
 fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let compare = |to: &Path| pvticket(["compare", "--runs", "1", "--json"]).args([to]).args(SHORT);
+    let compare = |to: &Path| pvticket(["compare", "--json"]).args([to]).args(SHORT.split(' '));
     compare(Path::new("/dev/null")).run()?.exits(0)?;
     // After the table, in a pipe as well as in a file.
     let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;

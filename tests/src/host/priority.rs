@@ -2,9 +2,9 @@
 //! them, and all its threads must have the same class.
 
 use super::tiny;
-use crate::prelude::*;
+use crate::{prelude::*, process};
 
-tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
+kvm::tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
 
 /// The options of chrt(1) for each class, and the name that pvticket prints for the class.
 const CLASSES: [(&str, &str); 5] = [
@@ -36,18 +36,16 @@ fn is_permitted(class: &str) -> anyhow::Result<bool> {
 fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
     /// Index of the class among the fields after the name in /proc/PID/stat (proc_pid_stat(5), field 41).
     const POLICY: usize = 38;
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
-    let class_of = |task: std::io::Result<fs::DirEntry>| {
-        let stat = fs::read_to_string(task?.path().join("stat"))?;
+    let class_of = |task: PathBuf| {
+        let stat = fs::read_to_string(task.join("stat"))?;
         let (name, fields) = stat.rsplit_once(") ").context("no name")?;
         let policy = fields.split_whitespace().nth(POLICY).context("no policy")?;
         Ok((name.to_owned(), policy.parse()?))
     };
-    tasks.map(class_of).collect()
+    process::threads(process).map(class_of).collect()
 }
 
 fn every_thread_has_normal_priority() -> anyhow::Result<()> {
-    need_kvm()?;
     let mut tried = 0;
     for (class, name) in CLASSES {
         if !is_permitted(class)? {
@@ -72,7 +70,6 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
 
 /// Regression: vCPUs kept SCHED_FIFO. Once at least as many of them spun as there are CPUs, no other thread ran.
 fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
-    need_kvm()?;
     let (class, name) = CLASSES[0];
     if !is_permitted(class)? {
         return skip("this user may not set a real-time priority");

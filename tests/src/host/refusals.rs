@@ -4,8 +4,6 @@ use crate::{prelude::*, rows};
 
 tests![
     every_refusal_names_the_mistake,
-    missing_initrd,
-    a_program_without_its_interpreter,
     help_and_version_are_no_errors,
     nobody_who_reads_is_no_failure,
     nobody_who_reads_figures_is_no_failure,
@@ -51,29 +49,6 @@ fn is_refused(line: &str) -> anyhow::Result<()> {
     ensure!(!is_spec, "it names a key of a spec\n{}", ran.show());
     ensure!(fs::read_dir(&place)?.next().is_none(), "it left something behind\n{}", ran.show());
     Ok(())
-}
-
-fn refused(args: &[&str], parts: &[&str]) -> anyhow::Result<()> {
-    pvticket(args).run()?.fails(2, parts)?.says("").map(drop)
-}
-
-fn missing_initrd() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(files::code::SPIN))?;
-    let kernel = kernel.to_string_lossy();
-    refused(
-        &["boot", "--kernel", &kernel, "--initrd", "/no/such/initrd"],
-        &["--initrd /no/such/initrd", "No such file"],
-    )
-}
-
-/// Once it was found missing in the emulated host, as "No such file" of the program that is there.
-fn a_program_without_its_interpreter() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let script = files::put(&folder, "script", b"#!/no/such/interpreter\n")?;
-    let taken = format!("{}:/script", script.display());
-    let args = ["emulate", "--in", &taken, "--", "/script"];
-    refused(&args, &["/script", "needs /no/such/interpreter, which is not there"])
 }
 
 fn help_and_version_are_no_errors() -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-tests![
+kvm::tests![
     recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,
     a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not,
 ];
@@ -17,7 +17,6 @@ fn scheduled(guest: &[&str], policy: &str, seconds: &str, recording: &Path) -> P
 }
 
 fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];
     let simulated = ["--guest", "sim", "--machine", "westmere-80", "--cpus", "2"];
@@ -51,7 +50,6 @@ fn rate_and_divergence(compared: &Compared) -> anyhow::Result<(f64, Value)> {
 /// A guest ends the turns of `deferred`, and real vCPUs are never where they were: a replay may be none. Its figures are a
 /// replay's only if nine of ten turns were repeated; else table and report say that they are not, and why.
 fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let [file, dir] = ["recording", "dir"].map(|name| folder.path().join(name));
     let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];

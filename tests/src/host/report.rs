@@ -1,17 +1,17 @@
 //! `report`: its text, for whole and damaged stores, and its page in a browser.
 
+use std::slice;
+
 use crate::{browser::Browser, fixture::Fixture, prelude::*};
 
 tests![
     a_run_is_reported_as_text,
-    two_runs_are_compared,
     a_run_that_is_given_twice_counts_once,
     a_brief_is_the_answer_and_a_chart,
     the_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
     invalid_stores_are_refused_in_one_line,
-    the_page_of_a_run_is_whole_in_a_browser,
-    the_page_of_two_runs_is_whole_in_a_browser,
+    pages_are_whole_in_a_browser,
     a_page_that_is_not_whole_is_noticed,
 ];
 
@@ -26,7 +26,6 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let run = store(&folder, "run", &Fixture::default().text())?;
     let ran = pvticket(["report"]).args([&run]).run()?.exits(0)?;
-    let text = ran.text()?;
     ran.shows(&[
         "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ",
         "Median",
@@ -35,21 +34,9 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
         "Published figures: PV ticketlocks, Linux 2012",
         "--only policies=rr --dir again",
         "AMD EPYC",
-    ])?;
-    ensure!(text.contains('\u{25cf}'), "no plot\n{text}");
-    Ok(())
-}
-
-fn two_runs_are_compared() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let before = store(&folder, "before", &Fixture::default().text())?;
-    let slow = Fixture { seed: 3, speed: 0.5, ..Fixture::default() };
-    let after = store(&folder, "after", &slow.text())?;
-    let ran = pvticket(["report", "--diff"]).args([&before, &after]).run()?.exits(0)?;
-    let text = ran.text()?;
-    ensure!(text.contains("The second run gives less at"), "{text}");
-    let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
-    alone.fails(2, &["--diff compares two runs, not 1"]).map(drop)
+        // A plot.
+        "\u{25cf}",
+    ])
 }
 
 /// Regression: a run that was given under two names counted twice, which narrowed the intervals, and `--diff` did not
@@ -112,10 +99,12 @@ fn the_text_fits_into_a_mail() -> anyhow::Result<()> {
     let ran = pvticket(["report", "--text"]).args([&run]).run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
-    for part in ["machine  AMD?[31m EPYC", "windows  0.5 s", "Throughput, acquisitions/s", "Stddev"]
-    {
-        ensure!(text.contains(part), "no {part:?}\n{text}");
-    }
+    ran.shows(&[
+        "machine  AMD?[31m EPYC",
+        "windows  0.5 s",
+        "Throughput, acquisitions/s",
+        "Stddev",
+    ])?;
     let page = folder.path().join("page.html");
     let both = pvticket(["report", "--text", "--html"]).args([&page, &run]).run()?.exits(0)?;
     ensure!(both.stdout == ran.stdout && page.exists(), "{}", both.show());
@@ -137,8 +126,11 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
         let gate = pvticket(["report", "--fail-on", "regression", "--diff"]);
         gate.args([before.as_path(), after]).args(more).run()
     };
-    let ran = diff(&slow, &[])?;
-    ensure!(ran.status()? == 1 && ran.stderr.is_empty(), "{}", ran.show());
+    let two = pvticket(["report", "--diff"]).args([&before, &slow]).run()?.exits(0)?;
+    two.shows(&["The second run gives less at"])?;
+    let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
+    alone.fails(2, &["--diff compares two runs, not 1"])?;
+    let ran = diff(&slow, &[])?.exits(1)?.is_silent()?;
     let (text, mut lines) = (ran.text()?, 0);
     for line in text.lines().filter_map(|line| line.strip_prefix("regression: ")) {
         let has = |part: &str| line.contains(part);
@@ -147,8 +139,7 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     }
     let less = text.lines().filter(|line| line.ends_with("  less")).count();
     ensure!(lines == less && lines > 4, "{lines} regressions, {less} points with less\n{text}");
-    let mail = diff(&slow, &["--text"])?;
-    ensure!(mail.status()? == 1 && mail.text()?.contains("\nRegressions\n"), "{}", mail.show());
+    diff(&slow, &["--text"])?.exits(1)?.shows(&["\nRegressions\n"])?;
     diff(&alike, &[])?.exits(0)?;
     let reason =
         "16 points cannot be judged: too few repetitions (8 and 2, measure 5 in the second run): ";
@@ -181,12 +172,18 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(&torn)?.exits(0).map(drop)
 }
 
-fn the_page_of_a_run_is_whole_in_a_browser() -> anyhow::Result<()> {
+/// Of a run, of one with many locks, of one with categories, of two runs in brief, and of a comparison of runs.
+fn pages_are_whole_in_a_browser() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let run = store(&folder, "run", &Fixture::default().text())?;
-    let page = folder.path().join("report.html");
-    pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?.says("")?;
-    let figures = inspect(&folder, &page, "report")?;
+    let inspect = |words: &[&str], runs: &[PathBuf]| {
+        let page = folder.path().join("report.html");
+        let report = pvticket(["report"]).args(words).args(["--html"]).args([&page]);
+        let ran = report.args(runs).run()?.exits(0)?;
+        ensure!(ran.stdout.is_empty() || !words.is_empty(), "{}", ran.show());
+        inspect(&folder, &page, &format!("{words:?} {runs:?}"))
+    };
+    let usual = store(&folder, "usual", &Fixture::default().text())?;
+    let figures = inspect(&[], slice::from_ref(&usual))?;
     ensure!(figures >= 8, "{figures} figures only");
     let many = Fixture {
         policies: vec!["rr"],
@@ -200,31 +197,18 @@ fn the_page_of_a_run_is_whole_in_a_browser() -> anyhow::Result<()> {
         ],
         ..Fixture::default()
     };
-    let run = store(&folder, "many", &many.text())?;
-    pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
-    inspect(&folder, &page, "many")?;
+    inspect(&[], &[store(&folder, "many", &many.text())?])?;
     let categories = Fixture {
         policies: vec!["rr", "fair", "directed-yield", "deferred"],
         vcpus: vec![4],
         critical: vec![50, 5000],
         ..Fixture::default()
     };
-    let run = store(&folder, "categories", &categories.text())?;
-    pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
-    inspect(&folder, &page, "categories")?;
-    let runs = first_runs(&folder)?;
-    pvticket(["report", "--brief", "--html"]).args([&page]).args(&runs).run()?.exits(0)?;
-    inspect(&folder, &page, "brief").map(drop)
-}
-
-fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let before = store(&folder, "before", &Fixture::default().text())?;
+    inspect(&[], &[store(&folder, "categories", &categories.text())?])?;
+    inspect(&["--brief"], &first_runs(&folder)?)?;
     let slow = Fixture { seed: 3, speed: 0.5, ..Fixture::default() };
-    let after = store(&folder, "after", &slow.text())?;
-    let page = folder.path().join("diff.html");
-    pvticket(["report", "--diff", "--html"]).args([&page, &before, &after]).run()?.exits(0)?;
-    let figures = inspect(&folder, &page, "diff")?;
+    let slow = store(&folder, "slow", &slow.text())?;
+    let figures = inspect(&["--diff"], &[usual, slow])?;
     ensure!(figures == 1, "{figures} figures");
     Ok(())
 }
@@ -241,13 +225,11 @@ fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     let mut browser = Browser::start(&folder.path().join("profile"))?;
     browser.show(&page, (800, 600), "light")?;
     let found = browser.value(FAULTS)?["faults"].to_string();
-    for fault in ["wider than its window", "cut off: cut off", "overlap: one and two", "0 plots"] {
-        ensure!(found.contains(fault), "no {fault:?} in {found}");
-    }
+    let faults = ["wider than its window", "cut off: cut off", "overlap: one and two", "0 plots"];
+    ensure!(faults.iter().all(|fault| found.contains(fault)), "{found}");
     let complaints = browser.complaints.join("\n");
-    for part in ["it fetches http://127.0.0.1:9/x.png", "\"value\":\"no\""] {
-        ensure!(complaints.contains(part), "no {part:?} in {complaints}");
-    }
+    let parts = ["it fetches http://127.0.0.1:9/x.png", "\"value\":\"no\""];
+    ensure!(parts.iter().all(|part| complaints.contains(part)), "{complaints}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{prelude::*, product};
 
-tests![
+kvm::tests![
     they_may_have_relative_names,
     they_go_to_a_pipe_of_the_shell,
     descriptors_of_the_start_are_closed_but_for_theirs,
@@ -24,7 +24,6 @@ fn ended(front: Program, folder: &TempDir, words: &[&str]) -> anyhow::Result<Pro
 
 /// They are opened in the folder in which the command runs.
 fn they_may_have_relative_names() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
     let words = ["--stats", "stats", "--policy", "rr", "--record", "recording"];
@@ -37,7 +36,6 @@ fn they_may_have_relative_names() -> anyhow::Result<()> {
 
 /// As with `--stats >(cmd)` of bash.
 fn they_go_to_a_pipe_of_the_shell() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let shell = Program::new("sh").args(["-c", "{ \"$0\" \"$@\" >/dev/null; } 8>&1 | cat"]);
     let boot = ended(shell.args([product::binary()]), &folder, &["--stats", "/dev/fd/8"])?;
@@ -77,9 +75,7 @@ fn a_killed_boot_leaves_the_old_one_and_no_part() -> anyhow::Result<()> {
 
 /// No temporary file is left.
 fn parts(folder: &Path) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        ensure!(!name.ends_with(".partial"), "{name}");
-    }
+    let names = files::names(folder)?;
+    ensure!(!names.iter().any(|name| name.ends_with(".partial")), "{names:?}");
     Ok(())
 }

@@ -1,11 +1,9 @@
 //! Runs that were killed and stores that were damaged: what `--resume` repairs, and what it refuses.
 
-use std::time::Instant;
-
-use super::run::{Run, TWENTY, cells, check_twenty, lines, spec};
+use super::run::{Run, TWENTY, cells, check_twenty, lines, run_in, spec};
 use crate::prelude::*;
 
-tests![
+kvm::tests![
     a_killed_run_is_resumed_without_loss: kill_and_resume(6),
     a_run_killed_fifty_times_is_resumed_without_loss: kill_and_resume(50) => Long("30 s: fifty kills"),
     a_torn_store_is_repaired_and_said,
@@ -25,7 +23,6 @@ fn span(state: &mut u64, most: Duration) -> Duration {
 
 /// Kills a run at random moments, so often, and resumes it each time. A run that is complete is followed by another.
 fn kill_and_resume(most: u32) -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let spec = spec(folder.path(), TWENTY)?;
     let (mut state, mut kills, mut runs) = (20_121_117, 0, 0);
@@ -57,10 +54,7 @@ fn kill_and_resume(most: u32) -> anyhow::Result<()> {
 
 /// False if it had ended before, successfully.
 fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
-    let deadline = Instant::now() + after;
-    while Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(1));
-    }
+    thread::sleep(after);
     // The run may have ended already.
     let _ = running.signal(Signal::KILL);
     let ran = running.wait()?;
@@ -71,7 +65,6 @@ fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
 }
 
 fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
-    need_kvm()?;
     let Run { folder: _folder, dir, .. } = Run::of(TWENTY, &[])?;
     let store = dir.join("cells.jsonl");
     let bytes = fs::read(&store)?;
@@ -88,14 +81,12 @@ fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
 
 /// States after a kill: a trace cut off within a run, and a run whose cell did not reach the store.
 fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
-    let [dir, trace, store] =
-        ["run", "trace", "run/cells.jsonl"].map(|name| folder.path().join(name));
+    let [trace, store] = ["trace", "run/cells.jsonl"].map(|name| folder.path().join(name));
     let text = "vcpus = [2, 3, 4]\nlocks = \"pv-ticket\"\nrepetitions = 1\nseconds = 0.1\n";
-    let spec = spec(folder.path(), text)?;
+    let (run, dir) = run_in(&folder, text, &[])?;
     let traced = |run: Program| run.args(["--trace".into(), trace.clone()]);
-    traced(pvticket(["run", "--dir"]).args([&dir, &spec])).run()?.exits(0)?;
+    traced(run).run()?.exits(0)?;
     let told = |status: &str| -> anyhow::Result<usize> {
         let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
         let digest = ran.json()?;
@@ -156,7 +147,6 @@ fn break_lock(cell: &mut Value) {
 
 /// Regression (T2): `run --resume` ended with 0 though the store had BROKEN or failed cells of an earlier session.
 fn the_status_is_that_of_the_store() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let page = folder.path().join("page.html").display().to_string();
     let commands: [&[&str]; 7] = [
@@ -191,7 +181,6 @@ fn the_status_is_that_of_the_store() -> anyhow::Result<()> {
 }
 
 fn what_failed_is_measured_again_if_it_is_asked_for() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     for (change, more) in [(fail as fn(&mut Value), 1), (break_lock, 0)] {
         let dir = changed_store(folder.path(), &more.to_string(), change)?;

@@ -4,10 +4,8 @@ use crate::prelude::*;
 
 tests![
     a_spec_is_dry_run,
-    bad_specs_are_refused_with_their_line,
     every_cell_is_run_and_stored_once,
     ctrl_c_stores_the_cell_as_aborted,
-    ctrl_c_restores_the_terminal,
     a_store_is_not_written_twice,
     a_thing_does_not_differ_from_itself => Quiet("25 s: verdicts about rates"),
     pv_beats_native_under_overcommit => Quiet("a significance test of rates"),
@@ -59,6 +57,16 @@ pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String
     Ok(lines.map(|values| names.iter().cloned().zip(values).collect()).collect())
 }
 
+/// A run of this spec, with these options, in the directory `run` of the folder, which is returned.
+pub(super) fn run_in(
+    folder: &TempDir,
+    text: &str,
+    options: &[&str],
+) -> anyhow::Result<(Program, PathBuf)> {
+    let (spec, dir) = (spec(folder.path(), text)?, folder.path().join("run"));
+    Ok((pvticket(["run", "--dir"]).args([&dir, &spec]).args(options), dir))
+}
+
 /// A finished run of a spec.
 pub(super) struct Run {
     pub folder: TempDir,
@@ -70,9 +78,7 @@ impl Run {
     /// With these options.
     pub fn of(text: &str, options: &[&str]) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
-        let dir = folder.path().join("run");
-        let spec = spec(folder.path(), text)?;
-        let run = pvticket(["run", "--dir"]).args([&dir, &spec]).args(options);
+        let (run, dir) = run_in(&folder, text, options)?;
         let ran = run.limit(240).run()?.exits(0)?;
         Ok(Self { folder, dir, ran })
     }
@@ -96,21 +102,6 @@ fn a_spec_is_dry_run() -> anyhow::Result<()> {
     let only = ["run", "collapse", "--dry-run", "--only", "vcpus=4x", "--only", "policies=rr"];
     let ran = pvticket(only).run()?.exits(0)?;
     ran.shows(&["20 cells of 2 points"])
-}
-
-fn bad_specs_are_refused_with_their_line() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for (text, parts) in [
-        ("vcpus = 2\nlock = \"ticket\"\n", ["line 2", "unknown key 'lock'"]),
-        ("vcpus = [2,\n 0]\n", ["line 2", "vCPUs"]),
-        ("locks = [\"ticket\"\n", ["line 1", "unclosed array"]),
-        ("workloads = \"hot-line\"\nvcpus = 1\n", ["line 1", "[[exclude]]"]),
-        ("vcpus = 2\n[[exclude]]\nvcpus = 7\n", ["line 3", "matches no cell"]),
-    ] {
-        let spec = spec(folder.path(), text)?;
-        pvticket(["run"]).args([spec]).run()?.fails(2, &parts)?;
-    }
-    Ok(())
 }
 
 /// Checks that the store has each of the twenty cells once, with figures that fit the cell's point.
@@ -165,12 +156,10 @@ const LONG: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 60
 
 fn ctrl_c_stores_the_cell_as_aborted() -> anyhow::Result<()> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let spec = spec(folder.path(), LONG)?;
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let _ = fs::remove_dir_all(&dir);
-        let mut running = pvticket(["run", "--dir"]).args([&dir, &spec]).start()?;
+        let folder = files::scratch()?;
+        let (run, dir) = run_in(&folder, LONG, &[])?;
+        let mut running = run.start()?;
         running.wait_until("a session", || lines(&dir).is_ok_and(|lines| lines.len() == 2))?;
         running.signal(signal)?;
         let ran = running.wait()?.exits(status)?;
@@ -181,30 +170,14 @@ fn ctrl_c_stores_the_cell_as_aborted() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ctrl_c_restores_the_terminal() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let terminal = Terminal::open()?;
-    let program = pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), LONG)?]);
-    let mut running = terminal.start(program)?;
-    terminal.wait_for(&mut running, "0/2 cells")?;
-    // The signal that a terminal sends for Ctrl-C.
-    running.signal(Signal::INT)?;
-    running.wait()?.exits(130)?;
-    ensure!(terminal.has_shown("--resume"), "{}", terminal.shown());
-    terminal.is_restored()
-}
-
 fn a_store_is_not_written_twice() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let spec = spec(folder.path(), LONG)?;
-    let mut running = pvticket(["run", "--dir"]).args([&dir, &spec]).start()?;
+    let (run, dir) = run_in(&folder, LONG, &[])?;
+    let mut running = run.start()?;
     running.wait_until("a session", || lines(&dir).is_ok_and(|lines| lines.len() == 2))?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &["in use"])?;
-    pvticket(["run", "--dir"]).args([&dir, &spec]).run()?.fails(1, &["a run already"])?;
+    run_in(&folder, LONG, &[])?.0.run()?.fails(1, &["a run already"])?;
     running.signal(Signal::INT)?;
     running.wait()?.exits(130).map(drop)
 }
@@ -243,14 +216,9 @@ fn pv_beats_native_under_overcommit() -> anyhow::Result<()> {
 fn a_run_is_traced() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let (dir, trace) = (folder.path().join("run"), folder.path().join("trace"));
-    let spec = spec(folder.path(), TWENTY)?;
-    pvticket(["run", "--dir"])
-        .args([&dir, &spec])
-        .args(["--only", "vcpus=3,4", "--trace"])
-        .args([&trace])
-        .run()?
-        .exits(0)?;
+    let trace = folder.path().join("trace");
+    let (run, _) = run_in(&folder, TWENTY, &["--only", "vcpus=3,4", "--trace"])?;
+    run.args([&trace]).run()?.exits(0)?;
     let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
     let digest = ran.json()?;
     let runs = digest["runs"].as_array().with_context(|| ran.show())?;

@@ -3,7 +3,7 @@
 
 use crate::prelude::*;
 
-tests![
+kvm::tests![
     every_policy_runs_both_locks,
     holders_are_preempted_where_asked: deliberate("lhp:10,20ms", "lhp", "holders_off_ns") => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
     the_next_in_line_are_preempted_where_asked: deliberate("lwp:10,20ms", "lwp", "next_off_ns") => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
@@ -19,10 +19,8 @@ tests![
 
 /// `compare` of the payload; returns the runs with their accounts: native first, PV second, and so
 /// on.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    need_kvm()?;
-    let options = ["--guest", "payload", "--runs", "1"].iter().chain(options);
-    let mut runs = Compared::with(options)?.runs()?;
+fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
+    let mut runs = Compared::with(&format!("--guest payload --runs 1 {options}"))?.runs()?;
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed, or was not checked: {run}");
         ensure!(whole(run, "grants")? > 0, "no schedule: {run}");
@@ -37,27 +35,25 @@ fn whole(run: &Value, name: &str) -> anyhow::Result<u64> {
     count(run, &format!("schedule/whole/{name}"))
 }
 
-/// The names of all policies, as the refusal of an unknown one lists them.
-pub fn known_policies() -> anyhow::Result<Vec<String>> {
-    let refused = pvticket(["compare", "--policy", "nonsense"]).run()?;
-    let stderr = String::from_utf8_lossy(&refused.stderr);
-    let list = stderr.split_once("(known: ").and_then(|(_, rest)| rest.split_once(')'));
-    let (list, _) = list.with_context(|| format!("no list of policies: {stderr}"))?;
-    Ok(list.split(", ").map(str::to_owned).collect())
+/// Is each policy among these, which may have arguments? The refusal of an unknown policy lists all.
+pub fn has_all_policies(named: &[&str]) -> anyhow::Result<()> {
+    let refused = pvticket(["compare", "--policy", "nonsense"]).run()?.errors();
+    let list = refused.split_once("(known: ").and_then(|(_, rest)| rest.split_once(')'));
+    let (list, _) = list.with_context(|| format!("no list of policies: {refused}"))?;
+    for known in list.split(", ") {
+        // `host` has no account of a schedule, its models are for simulations, and `replay` needs a recording.
+        let is_other = known.starts_with("host") || known == "replay";
+        let is_named = named.iter().any(|policy| policy.split(':').next() == Some(known));
+        ensure!(is_other || is_named, "{known} is missing here");
+    }
+    Ok(())
 }
 
 fn every_policy_runs_both_locks() -> anyhow::Result<()> {
     let policies = "rr,fair,gang,kick-boost,kick-boost:later,directed-yield,deferred,deferred:look,\
                     extend:100us,lhp,lwp,point:critical,random";
-    let named: Vec<_> = policies.split([',', ':']).collect();
-    for known in known_policies()? {
-        // `host` has no account of a schedule, its models are for simulations, and `replay` needs a
-        // recording.
-        let is_other = known.starts_with("host") || known == "replay";
-        ensure!(is_other || named.contains(&known.as_str()), "{known} is missing here");
-    }
-    let runs =
-        compare(&["--vcpus", "2x", "--seconds", "0.3", "--slice", "1ms", "--policy", policies])?;
+    has_all_policies(&policies.split(',').collect::<Vec<_>>())?;
+    let runs = compare(&format!("--vcpus 2x --seconds 0.3 --slice 1ms --policy {policies}"))?;
     ensure!(runs.len() == 26, "{} runs", runs.len());
     for run in runs {
         expect_usually!(operations(&run) > 0, "the lock was never taken: {run}");
@@ -69,7 +65,7 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
 /// One deliberate preemption keeps a vCPU off for 20 ms. With native locks another vCPU spins for
 /// that long; with PV it halts at its threshold.
 fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
-    let runs = compare(&["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", policy])?;
+    let runs = compare(&format!("--vcpus 2 --slots 2 --seconds 1 --policy {policy}"))?;
     let [native, pv] = runs.as_slice() else { bail!("not two runs") };
     for run in [native, pv] {
         let (hits, injected) = (whole(run, "hits/hits")?, whole(run, "injected")?);
@@ -94,9 +90,10 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
 
 /// Locks without tickets whose queue tells who is next; and one that has no queue.
 fn the_next_in_line_of_a_queue_are_preempted_where_asked() -> anyhow::Result<()> {
-    let locks = "queued,pv-queued,unfair-queued,mcs,clh,reciprocating,test-and-set";
-    let options = ["--vcpus", "2", "--slots", "2", "--seconds", "0.5", "--policy", "lwp:20,5ms"];
-    let runs = compare(&[&options[..], &["--locks", locks]].concat())?;
+    let runs = compare(
+        "--vcpus 2 --slots 2 --seconds 0.5 --policy lwp:20,5ms \
+         --locks queued,pv-queued,unfair-queued,mcs,clh,reciprocating,test-and-set",
+    )?;
     ensure!(runs.len() == 7, "{} runs", runs.len());
     for run in runs {
         let injected = whole(&run, "injected")?;
@@ -114,29 +111,28 @@ fn the_next_in_line_of_a_queue_are_preempted_where_asked() -> anyhow::Result<()>
 
 fn named_places_are_hit() -> anyhow::Result<()> {
     let hits = |run: &Value| run["schedule"]["whole"]["hits"]["hits"].as_u64();
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--slice", "1ms", "--policy"];
     for place in ["before-flag", "flag-to-halt", "release-to-kick", "critical"] {
-        let policy = format!("point:{place},50,1ms");
-        let runs = compare(&[&options[..], &[&policy]].concat())?;
+        let options = "--vcpus 2x --seconds 0.5 --slice 1ms --policy point";
+        let runs = compare(&format!("{options}:{place},50,1ms"))?;
         let [native, pv] = runs.as_slice() else { bail!("not two runs") };
         expect_usually!(hits(pv) > Some(0), "{place} was never hit: {pv}");
-        match place {
-            "critical" => expect_usually!(hits(native) > Some(0), "never hit: {native}"),
-            _ => ensure!(hits(native) == Some(0), "native locks have no {place}: {native}"),
+        if place != "critical" {
+            ensure!(hits(native) == Some(0), "native locks have no {place}: {native}");
+            continue;
         }
-    }
-    // A guest that is kept off in its critical section holds the lock.
-    let runs = compare(&[&options[..], &["point:critical,50,1ms"]].concat())?;
-    for run in runs {
-        ensure!(whole(&run, "lhp")? >= whole(&run, "injected")?, "{run}");
+        expect_usually!(hits(native) > Some(0), "never hit: {native}");
+        // A guest that is kept off in its critical section holds the lock.
+        for run in [native, pv] {
+            ensure!(whole(run, "lhp")? >= whole(run, "injected")?, "{run}");
+        }
     }
     Ok(())
 }
 
 fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--slice", "1ms"];
+    let options = "--vcpus 2x --seconds 0.5 --slice 1ms --policy";
     for policy in ["deferred:ask,1s", "deferred:look,1s"] {
-        for run in compare(&[&options[..], &["--policy", policy]].concat())? {
+        for run in compare(&format!("{options} {policy}"))? {
             let [lhp, lwp, queued] =
                 ["lhp", "lwp", "queued"].map(|kind| whole(&run, kind).unwrap_or(u64::MAX));
             ensure!((lhp, lwp, queued) == (0, 0, 0), "{policy}: {lhp} {lwp} {queued}: {run}");
@@ -146,18 +142,13 @@ fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
             );
         }
     }
-    let asked = compare(&[&options[..], &["--policy", "deferred"]].concat())?;
-    expect_usually!(
-        whole(&asked[0], "yields")? > 0,
-        "no vCPU was asked, or none yielded: {}",
-        asked[0]
-    );
+    let asked = &compare(&format!("{options} deferred"))?[0];
+    expect_usually!(whole(asked, "yields")? > 0, "no vCPU was asked, or none yielded: {asked}");
     Ok(())
 }
 
 fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--policy", "rr,directed-yield"];
-    let runs = compare(&options)?;
+    let runs = compare("--vcpus 2x --seconds 0.5 --policy rr,directed-yield")?;
     // By name: directed-yield native, pv, rr native, pv.
     let (directed, rr) = (operations(&runs[0]), operations(&runs[2]));
     expect_usually!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
@@ -165,8 +156,7 @@ fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()
 }
 
 fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
-    let runs = compare(&["--vms", "3", "--vcpus", "1x", "--seconds", "0.3", "--policy", "gang"])?;
-    for run in runs {
+    for run in compare("--vms 3 --vcpus 1x --seconds 0.3 --policy gang")? {
         let each = each_operations(&run);
         ensure!(each.len() % 3 == 0 && each.len() >= 3, "not three machines: {run}");
         expect_usually!(!each.contains(&0), "a machine made no progress: {run}");
@@ -176,8 +166,8 @@ fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
 
 /// One vCPU each on one slot, with native locks: their operations are proportional to their time.
 fn machines_get_what_they_weigh() -> anyhow::Result<()> {
-    let options = ["--vms", "2", "--vcpus", "1", "--slots", "1", "--seconds", "0.5"];
-    let runs = compare(&[&options[..], &["--slice", "1ms", "--policy", "fair:1,3"]].concat())?;
+    let options = "--vms 2 --vcpus 1 --slots 1 --seconds 0.5 --slice 1ms --policy fair:1,3";
+    let runs = compare(options)?;
     let [light, heavy] = each_operations(&runs[0])[..] else { bail!("not two vCPUs: {}", runs[0]) };
     let share = heavy as f64 / light as f64;
     expect_usually!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
@@ -190,7 +180,6 @@ fn decisions(file: &Path) -> anyhow::Result<Vec<(u32, u16)>> {
 }
 
 fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let [first, second, third] = ["a", "b", "c"].map(|name| folder.path().join(name));
     let run = |policy: &str, file: &Path| {
@@ -218,8 +207,8 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
 }
 
 fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
-    let options = ["--vcpus", "64", "--slots", "2", "--seconds", "2", "--slice", "1ms"];
-    let runs = compare(&[&options[..], &["--policy", "random", "--set", "seeds=7"]].concat())?;
+    let options = "--vcpus 64 --slots 2 --seconds 2 --slice 1ms --policy random --set seeds=7";
+    let runs = compare(options)?;
     for run in &runs {
         expect_usually!(operations(run) > 0, "the lock was never taken: {run}");
         // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at

@@ -2,11 +2,10 @@
 
 use crate::{facts::need_software_kvm, prelude::*};
 
-tests![
+kvm::tests![
     a_reset_after_a_panic_is_a_failure,
     instruction_that_kvm_cannot_emulate,
     no_line_of_an_8259_is_let_through,
-    interrupt_and_termination,
     stats_of_a_failed_guest,
     memory_of_any_size,
 ];
@@ -29,14 +28,13 @@ fn tune(
     code: &[u8],
     change: impl FnOnce(Boot) -> Boot,
 ) -> anyhow::Result<Program> {
-    let boot = Boot::direct().of_code(folder, code)?.cpus(1);
+    let boot = Boot::direct().of_code(folder, code)?.with("--cpus 1");
     // A software KVM is refused for guest kernels, but can run a few instructions.
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }
 
 /// With and without its last line, and with text after it.
 fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
-    need_kvm()?;
     for end in ["", "CPU: 0\r\n---[ end Kernel panic - not syncing: why so ]---\r\n"] {
         let folder = files::scratch()?;
         let text = format!("[ 0.1] Kernel panic - not syncing: why so\r\n{end}");
@@ -55,7 +53,6 @@ fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
 
 /// As firmware leaves them: a kernel that does not know of them would take a device's interrupt for an exception.
 fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     // in al, 0x21; mov bl, al; in al, 0xa1; and al, bl; xor al, 0xff; movzx eax, al
     let mut code =
@@ -66,25 +63,10 @@ fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
     boot(&folder, &code)?.run()?.exits(0).map(drop)
 }
 
-fn interrupt_and_termination() -> anyhow::Result<()> {
-    need_kvm()?;
-    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let folder = files::scratch()?;
-        let code = code::says("up\n", code::SPIN);
-        let mut running = boot(&folder, &code)?.input(Input::Silence).start()?;
-        running.wait_for_stdout("up\n")?;
-        running.signal(signal)?;
-        let ran = running.wait()?.exits(status)?;
-        ensure!(ran.stderr.is_empty(), "{}", ran.show());
-    }
-    Ok(())
-}
-
 fn stats_of_a_failed_guest() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let stats = folder.path().join("stats");
-    let program = tune(&folder, code::TRIPLE_FAULT, |boot| boot.stats(&stats))?;
+    let program = tune(&folder, code::TRIPLE_FAULT, |boot| boot.option("--stats", &stats))?;
     program.run()?.fails(1, &["triple fault"])?;
     let stats = files::json(&stats)?;
     ensure!(count(&stats, "vmm/total/exits")? > 0, "no exits counted: {stats}");
@@ -93,10 +75,10 @@ fn stats_of_a_failed_guest() -> anyhow::Result<()> {
 
 /// Regression: KVM refused sizes that are no whole pages.
 fn memory_of_any_size() -> anyhow::Result<()> {
-    need_kvm()?;
     for size in ["100000001", "99999K", "64M"] {
         let folder = files::scratch()?;
-        let ran = tune(&folder, &code::hello("hello\n"), |boot| boot.mem(size))?.run()?;
+        let ran =
+            tune(&folder, &code::hello("hello\n"), |boot| boot.option("--mem", size))?.run()?;
         ran.exits(0)?.says("hello\n")?;
     }
     Ok(())

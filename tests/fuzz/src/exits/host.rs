@@ -1,7 +1,6 @@
 //! What stands in for KVM, a schedule and a benchmark under a machine whose exits are handled.
 
 use std::{
-    fmt,
     io::{self, ErrorKind, Write},
     sync::{
         Arc, OnceLock, Weak,
@@ -23,6 +22,7 @@ use sched::halts::{HaltScheduler, Host, KickPath};
 
 /// A host without KVM. A vCPU that would sleep is kicked at once: by another vCPU, or, at every
 /// second wait, by the VMM, so that a fault that drops the kick does not end the run.
+#[derive(Debug)]
 pub struct MockHost {
     pub memory: Ram,
     pub board: OnceLock<Weak<Board<MockHost>>>,
@@ -41,12 +41,6 @@ impl MockHost {
             scheduler,
             waits: AtomicU32::new(0),
         }
-    }
-}
-
-impl fmt::Debug for MockHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MockHost")
     }
 }
 

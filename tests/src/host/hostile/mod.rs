@@ -18,15 +18,15 @@ pub mod wakes;
 
 use devices::*;
 use guests::*;
-use pair::{Found, Pair};
+use pair::Pair;
 use registers::*;
 use storms::*;
 
 use crate::{facts::is_emulated, prelude::*, retry, rows};
 
-tests![
-    a_hostile_guest_takes_no_more_than_its_share,
-    no_guest_takes_more_than_its_share => Quiet("2 min: all pairs, and their shares"),
+kvm::tests![
+    a_hostile_guest_takes_no_more_than_its_share: check(&pairs(FEW)),
+    no_guest_takes_more_than_its_share: check(&with_lies(PAIRS)) => Quiet("2 min: all pairs, and their shares"),
 ];
 
 /// How the vCPUs of the guests halt and are kicked (empty: the product's choice), or [`UNREAD`]; the policy; the guests.
@@ -110,53 +110,23 @@ fn check_there(pairs: &[Pair]) -> anyhow::Result<()> {
     if !is_emulated() {
         return skip("this host's KVM runs all guests: no_guest_takes_more_than_its_share");
     }
-    // The results of tests go through stdout there.
-    check(pairs, |line| eprintln!("{line}"))
+    check(pairs)
 }
 
-fn a_hostile_guest_takes_no_more_than_its_share() -> anyhow::Result<()> {
-    need_kvm()?;
-    check(&pairs(FEW), |line| println!("{line}"))
-}
-
-fn no_guest_takes_more_than_its_share() -> anyhow::Result<()> {
-    need_kvm()?;
-    check(&with_lies(PAIRS), |line| println!("{line}"))
-}
-
-/// Runs all pairs, with a line of a table for each.
-fn check(pairs: &[Pair], print: fn(String)) -> anyhow::Result<()> {
-    print(format!("\n{:<28} {:<15} share of the other", "guest", "policy"));
+/// Runs all pairs, and prints what came of each.
+fn check(pairs: &[Pair]) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for pair in pairs {
-        let name = format!("{} under {}", pair.guest.name, pair.policy);
+        let Pair { guest, policy, backend, stalled } = pair;
+        let name = format!("{} under {policy}, backend {backend:?}, unread {stalled}", guest.name);
         // A busy host takes the slot from one of them now and then.
         let checked = retry::row(&name, || {
-            let tried = pair.run();
-            print(row(pair, &tried));
-            tried.and_then(|found| pair.check_share(&found))
+            let found = pair.run()?;
+            // The results of tests in the emulated host go through stdout.
+            eprintln!("{name}: {found:?}, busy: {}", found.is_busy());
+            pair.check_share(&found)
         });
         wrong.extend(checked.err().map(|error| format!("{name}: {error:#}")));
     }
     rows::none_is_wrong(pairs.len(), &wrong)
-}
-
-fn row(pair: &Pair, tried: &anyhow::Result<Found>) -> String {
-    let unread = if pair.stalled { ", unread" } else { "" };
-    let backend = pair.backend.map(|backend| format!(" ({backend})")).unwrap_or_default();
-    let name = format!("{}{unread}{backend}", pair.guest.name);
-    let share = match tried {
-        Ok(found) => {
-            let mut share =
-                found.share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0));
-            if found.is_busy() {
-                let waited = found.waited * 100.0;
-                share +=
-                    &format!(", not judged: vCPUs waited for a CPU for {waited:.0} % of the time");
-            }
-            share
-        }
-        Err(_) => "WRONG".to_owned(),
-    };
-    format!("{name:<28} {:<15} {share}", pair.policy)
 }

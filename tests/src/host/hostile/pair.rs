@@ -69,7 +69,7 @@ pub struct Pair {
 }
 
 /// What came of it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Found {
     /// Of the honest machine, 1 being equal parts for all vCPUs; None: there was none.
     pub share: Option<f64>,
@@ -88,7 +88,11 @@ impl Pair {
         }
         let Pace { start, beside, slice } = Pace::of(self.guest);
         let recording = folder.path().join("recording");
-        let boot = self.boot(&folder)?.vms(2).slots(1).slice(slice).record(&recording);
+        let boot = self
+            .boot(&folder)?
+            .with("--vms 2 --slots 1")
+            .option("--slice", slice)
+            .option("--record", &recording);
         let mut program = program(boot);
         // The pipe's reading end is open until the end of the test, and nobody reads.
         let unread = if self.stalled { Some(pipe()?) } else { None };
@@ -161,12 +165,15 @@ impl Pair {
     fn boot(&self, folder: &TempDir) -> anyhow::Result<Boot> {
         let kernel = files::put(folder, "vmlinux", &self.guest.kernel())?;
         let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-        let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(self.guest.cpus());
+        let boot = Boot::direct()
+            .option("--kernel", kernel)
+            .option("--initrd", initrd)
+            .option("--cpus", self.guest.cpus().to_string());
         // The machine that has input is the hostile one.
         let boot = boot
-            .policy(&self.policy.replace("SLICE", Pace::here().slice))
+            .option("--policy", self.policy.replace("SLICE", Pace::here().slice))
             .input(Input::Bytes(b"x".to_vec()));
-        let boot = self.backend.into_iter().fold(boot, Boot::pv);
+        let boot = self.backend.into_iter().fold(boot, |boot, pv| boot.option("--pv", pv));
         Ok(boot.command(["attack"]))
     }
 }

@@ -54,18 +54,6 @@ pub const ROWS: &[Row] = &[
     row("--system-map: /dev/zero", OneLine(2, &["it has more than 64 MiB"]), 256, |_| {
         quick(&["boot", "--system-map", "/dev/zero"])
     }),
-    refused("--system-map: a FIFO without a writer", &["a FIFO without a writer"], |folder| {
-        Ok(quick(&["boot", "--system-map"])?.args([fifo(folder.path(), "fifo")?]))
-    }),
-    refused("--kernel: /dev/zero", &["not a regular file"], |_| {
-        quick(&["boot", "--kernel", "/dev/zero"])
-    }),
-    refused("--kernel: a FIFO", &["not a regular file"], |folder| {
-        Ok(quick(&["boot", "--kernel"])?.args([fifo(folder.path(), "fifo")?]))
-    }),
-    refused("--initrd: a FIFO", &["not a regular file"], |folder| {
-        Ok(quick(&["boot", "--initrd"])?.args([fifo(folder.path(), "fifo")?]))
-    }),
     row(
         "--append: 3000 bytes",
         OneLine(1, &["command line", "are more than the 2047 this kernel takes"]),
@@ -77,9 +65,6 @@ pub const ROWS: &[Row] = &[
             Ok(boot.args(["--append", &"x".repeat(3000), "--", "true"]))
         },
     ),
-    refused("recording: a FIFO", &["not a regular file"], |folder| {
-        replay(&fifo(folder.path(), "fifo")?)
-    }),
     refused(
         "recording: 2^40 turns by its head",
         &["1099511627776 turns, and no recording has more than 4194304"],

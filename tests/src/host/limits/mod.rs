@@ -11,13 +11,12 @@ use row::Row;
 
 use crate::{prelude::*, rows};
 
-tests![every_input_has_a_limit_and_its_message];
+kvm::tests![every_input_has_a_limit_and_its_message];
 
 /// Rows that run in parallel.
 const SIDE_BY_SIDE: usize = 2;
 
 fn every_input_has_a_limit_and_its_message() -> anyhow::Result<()> {
-    need_kvm()?;
     let rows: Vec<&Row> = [inputs::ROWS, guests::ROWS, hosts::ROWS, by_form(&[], inputs::DEAR)]
         .into_iter()
         .flatten()

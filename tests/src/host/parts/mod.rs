@@ -6,7 +6,7 @@ mod slurm;
 
 use std::os::unix::fs::symlink;
 
-use super::run::exported;
+use super::run::{exported, spec};
 use crate::{prelude::*, product, suite::Test};
 
 tests![
@@ -29,12 +29,6 @@ fn rounds(seconds: f64, repetitions: u32) -> String {
          vcpus = [\"1x\", \"2x\"]\nlocks = [\"ticket\", \"pv-ticket\"]\npolicies = \"rr\"\n\
          seconds = {seconds}\nrepetitions = {repetitions}\n"
     )
-}
-
-fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
-    let file = folder.join("spec.toml");
-    fs::write(&file, text)?;
-    Ok(file)
 }
 
 /// The exported cells that have ended: status, operations and node, by round, lock and number of vCPUs. Fails if one

@@ -2,16 +2,12 @@
 
 use super::{
     check,
-    cluster::{Cluster, User, users},
-    plain, rounds, spec,
+    cluster::{Cluster, NODES, users},
+    plain, rounds,
 };
-use crate::{prelude::*, product};
+use crate::{host::run::spec, prelude::*, process, product};
 
-tests![
-    eight_parts_on_two_nodes_survive_a_node_and_a_repeat,
-    a_plain_users_cluster_measures_parts,
-    a_cluster_leaves_no_process,
-];
+tests![eight_parts_on_two_nodes_survive_a_node_and_a_repeat, a_cluster_leaves_no_process,];
 
 /// How long a step of Slurm may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -27,8 +23,8 @@ struct Kit {
 }
 
 impl Kit {
-    fn new(user: User, text: &str) -> anyhow::Result<Self> {
-        let cluster = Cluster::start(2, user)?;
+    fn new(text: &str) -> anyhow::Result<Self> {
+        let cluster = Cluster::start()?;
         let folder = files::scratch()?;
         let spec = spec(folder.path(), text)?;
         let plain = plain(folder.path(), &spec)?;
@@ -82,7 +78,7 @@ impl Kit {
 /// slurmd is killed with its element and the node declared down: Slurm requeues the element, which resumes its part on
 /// the other node. One part is measured again, once it is done.
 fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> {
-    let mut kit = Kit::new(User::Own, &rounds(0.03, 8))?;
+    let mut kit = Kit::new(&rounds(0.03, 8))?;
     kit.submit("8", &[])?;
     let mut victim = String::new();
     wait_until("node that measures", PATIENCE, || {
@@ -90,12 +86,15 @@ fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> 
         victim = running.map(|[_, _, node]| node).unwrap_or_default();
         Ok(!victim.is_empty() && fs::read_dir(&kit.dir).is_ok_and(|all| all.count() > 1))
     })?;
-    kit.cluster.kill(&victim)?;
+    kit.cluster.kill(&victim);
     let name = format!("nodename={victim}");
     kit.cluster.slurm("scontrol", &["update", &name, "state=down", "reason=test"])?.exits(0)?;
     // slurmstepd and its element outlive slurmd, as they would on a node that only lost its network.
-    let elements = kit.cluster.processes(&kit.pvticket, "--part")?;
-    for element in elements.into_iter().take(1) {
+    let is_element = |process: &Pid| {
+        let line = fs::read(process::folder(*process).join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == b"--part")
+    };
+    if let Some(element) = users(kit.cluster.path()).into_iter().find(is_element) {
         let _ = kill_process(element, Signal::KILL);
     }
     kit.wait_for_the_end()?;
@@ -109,7 +108,9 @@ fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> 
         kit.submit("8", &[&format!("--array={number}")])?;
     }
     kit.wait_for_the_end()?;
-    check(&kit.dir, &kit.plain).map(drop)
+    let nodes = check(&kit.dir, &kit.plain)?;
+    ensure!(nodes.iter().all(|node| NODES.contains(&node.as_str())), "{nodes:?}");
+    Ok(())
 }
 
 fn is_done(kit: &Kit, number: u32) -> bool {
@@ -118,25 +119,16 @@ fn is_done(kit: &Kit, number: u32) -> bool {
     text.matches("\"status\":\"done\"").count() == 4
 }
 
-/// As `nobody`, if the tests are root's; otherwise the other test is a plain user's already.
-fn a_plain_users_cluster_measures_parts() -> anyhow::Result<()> {
-    let kit = Kit::new(User::Nobody, &rounds(0.005, 4))?;
-    kit.submit("2", &[])?;
-    kit.wait_for_the_end()?;
-    let nodes = check(&kit.dir, &kit.plain)?;
-    ensure!(nodes.iter().all(|node| ["n1", "n2"].contains(&node.as_str())), "{nodes:?}");
-    Ok(())
-}
-
 /// Of the tests themselves: a slurmstepd whose task ends without a slurmctld never exits.
 fn a_cluster_leaves_no_process() -> anyhow::Result<()> {
-    let mut cluster = Cluster::start(1, User::Own)?;
+    let mut cluster = Cluster::start()?;
     let dir = cluster.path().to_owned();
     let log = format!("--output={}", dir.join("work/log").display());
     cluster.slurm("sbatch", &[&log, "--wrap=exec sleep 1000"])?.exits(0)?;
     wait_until("running task", PATIENCE, || Ok(dir.join("work/log").exists()))?;
-    cluster.kill("slurmctld")?;
-    cluster.kill("n1")?;
+    for daemon in ["slurmctld", "n1", "n2"] {
+        cluster.kill(daemon);
+    }
     ensure!(users(&dir).len() >= 2, "the task, its slurmstepd: {:?}", users(&dir));
     drop(cluster);
     ensure!(users(&dir).is_empty(), "{:?}", users(&dir));

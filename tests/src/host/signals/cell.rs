@@ -37,12 +37,17 @@ impl Event {
     pub const ALL: [Self; 6] =
         [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndGoOn, Self::SecondInt];
 
-    const fn status(self) -> i32 {
-        128 + match self {
-            Self::Int | Self::StopAndGoOn | Self::SecondInt => 2,
-            Self::Term | Self::Nohup => 15,
-            Self::Hup => 1,
+    /// The signal that ends the command.
+    const fn last(self) -> Signal {
+        match self {
+            Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
+            Self::Term | Self::Nohup => Signal::TERM,
+            Self::Hup => Signal::HUP,
         }
+    }
+
+    const fn status(self) -> i32 {
+        128 + self.last().as_raw()
     }
 
     /// Sends it; returns a stopwatch from the moment at which the command was told to end.
@@ -81,11 +86,7 @@ impl Event {
         }
         let told = Stopwatch::start(pid);
         if !running.has_ended()? {
-            running.signal(match self {
-                Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
-                Self::Term | Self::Nohup => Signal::TERM,
-                Self::Hup => Signal::HUP,
-            })?;
+            running.signal(self.last())?;
         }
         Ok(told)
     }

@@ -12,7 +12,7 @@ use cell::{Cell, Event};
 use outputs::Output;
 use subjects::{Subject, World};
 
-use super::{cgroups::group, tiny};
+use super::{cgroups::group, run::run_in, tiny};
 use crate::{facts::need_root, prelude::*, rows};
 
 tests![
@@ -75,10 +75,8 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
 fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let spec = files::put(&folder, "spec.toml", LONG.as_bytes())?;
-    let mut running = pvticket(["run", "--host", "direct", "--dir"])
-        .args([folder.path().join("run"), spec])
-        .start()?;
+    let (run, _) = run_in(&folder, LONG, &["--host", "direct"])?;
+    let mut running = run.start()?;
     let parent = running.pid();
     // Until its execve, a child catches the signals that its parent catches, and the parent waits for the execve.
     let command_line = |process: Pid| fs::read(format!("/proc/{process}/cmdline")).ok();

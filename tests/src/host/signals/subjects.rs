@@ -6,7 +6,7 @@ use super::{
     outputs::{Disk, Output},
 };
 use crate::{
-    host::tiny,
+    host::{run::run_in, tiny},
     prelude::*,
     process::{folder, status, thread_named},
 };
@@ -96,7 +96,7 @@ impl Subject {
             Self::Direct => tiny::boot(folder, code::FLOOD)?
                 .args(["--stats".as_ref(), path("stats").as_os_str()]),
             Self::Emulated => {
-                let boot = Boot::on("emulated").cpus(1).stats(path("stats"));
+                let boot = Boot::on("emulated").with("--cpus 1").option("--stats", path("stats"));
                 // On a terminal it runs a shell, which reads keys.
                 let command: &[&str] = if output == Output::Tty { &[] } else { &["true"] };
                 boot.command(command).program()
@@ -105,11 +105,7 @@ impl Subject {
                 let busybox = format!("{}:/in/busybox", world.busybox.display());
                 pvticket(["emulate", "--in", &busybox, "--", "/in/busybox", "yes"])
             }
-            Self::Run => {
-                let spec = files::put(folder, "spec.toml", super::LONG.as_bytes())?;
-                let program = pvticket(["run", "--host", "direct", "--dir"]);
-                program.args([folder.path().join("run"), spec])
-            }
+            Self::Run => run_in(folder, super::LONG, &["--host", "direct"])?.0,
             Self::Compare => {
                 let program = pvticket(["compare", "--host", "direct", "--vcpus", "1"]);
                 program.args(["--seconds", "600", "--json"]).args([path("json")])

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cli::{results::ResultFile, schedule::write_record};
-use experiment::{tables::schedule::in_a_line, tables::schedule::in_kernel};
+use experiment::tables::schedule::in_a_line;
 #[cfg(feature = "bpf")]
+use experiment::tables::schedule::in_kernel;
 use machine::vm::{Schedule, ScheduleResult};
 
 /// What a schedule did.

@@ -64,8 +64,10 @@ const TIMES: [(&str, Timed); 7] = [
     ("extension", Timed::Extension),
 ];
 
+type PercentileOf = fn(&Percentiles) -> Nanos;
+
 /// Percentiles of a time, and the end of their columns' names.
-const PERCENTILES: [(&str, fn(&Percentiles) -> Nanos); 7] = [
+const PERCENTILES: [(&str, PercentileOf); 7] = [
     ("p50_ns", |found| found.p50),
     ("p99_ns", |found| found.p99),
     ("p999_ns", |found| found.p999),
