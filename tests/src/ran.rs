@@ -112,7 +112,7 @@ impl Ran {
     }
 
     /// Expects nothing on stderr.
-    pub fn is_silent(self) -> anyhow::Result<Self> {
+    pub fn complains_of_nothing(self) -> anyhow::Result<Self> {
         ensure!(self.stderr.is_empty(), "it complains\n{}", self.show());
         Ok(self)
     }

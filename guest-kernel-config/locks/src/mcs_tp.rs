@@ -9,7 +9,7 @@ use crate::watch::Looks;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
-/// open gate is ([`Awaited`]).
+/// open gate is ([`crate::Awaited`]).
 const SKIPPED: Gate = Gate(1);
 
 /// Looks of a waiter between two of its stamps.

@@ -19,7 +19,7 @@ use crate::{Bypass, Cpu, Place, Pv, Released, Watch, settle};
 ///   halts it keeps the reservation.
 /// - A head that has taken the lock makes the next in the queue the head. If that one halts, it is
 ///   kicked at the release, as is a head that halts: one kick per release, looked up in the
-///   [`WaitTable`] by the lock's address.
+///   [`WaitTable`](crate::WaitTable) by the lock's address.
 ///
 /// So the lock is not first in, first out; the queue is. There is no bound on steals while the head
 /// does not run, but once it runs after its first halt as head, or if it does not halt at all, only

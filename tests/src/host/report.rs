@@ -130,7 +130,7 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     two.shows(&["The second run gives less at"])?;
     let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
     alone.fails(2, &["--diff compares two runs, not 1"])?;
-    let ran = diff(&slow, &[])?.exits(1)?.is_silent()?;
+    let ran = diff(&slow, &[])?.exits(1)?.complains_of_nothing()?;
     let (text, mut lines) = (ran.text()?, 0);
     for line in text.lines().filter_map(|line| line.strip_prefix("regression: ")) {
         let has = |part: &str| line.contains(part);

@@ -158,7 +158,7 @@ fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()
 fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
     for run in compare("--vms 3 --vcpus 1x --seconds 0.3 --policy gang")? {
         let each = each_operations(&run);
-        ensure!(each.len() % 3 == 0 && each.len() >= 3, "not three machines: {run}");
+        ensure!(each.len().is_multiple_of(3) && !each.is_empty(), "not three machines: {run}");
         expect_usually!(!each.contains(&0), "a machine made no progress: {run}");
     }
     Ok(())

@@ -81,7 +81,7 @@ impl Row {
     fn ended(&self, ran: Ran) -> anyhow::Result<Ran> {
         let (status, parts) = match self.end {
             End::OneLine(status, parts) => return ran.fails(status, parts),
-            End::Silent(status) => return ran.exits(status)?.is_silent(),
+            End::Silent(status) => return ran.exits(status)?.complains_of_nothing(),
             End::Says(status, parts) => (status, parts),
         };
         let ran = ran.exits(status)?.complains(&[])?;

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use study::{point::HostKind, spec::Experiment, testing::parse_spec};
 
-    fn parse(spec: &String) -> Experiment {
+    fn parse(spec: &str) -> Experiment {
         parse_spec(spec, "0-1", HostKind::Direct)
     }
 
@@ -312,7 +312,8 @@ mod tests {
     fn every_cell_has_its_simulation() {
         for extent in [FULL, SHORT] {
             let real = parse(&cells(extent).measured()).points;
-            let parts: Vec<Experiment> = cells(extent).simulated().iter().map(parse).collect();
+            let parts: Vec<Experiment> =
+                cells(extent).simulated().iter().map(|spec| parse(spec)).collect();
             let models: Vec<&Point> = parts.iter().flat_map(|part| &part.points).collect();
             let ratios = cells(extent).extent.ratios;
             assert_eq!(real.len(), ratios.len() * LOCKS.len() * POLICIES.len());

@@ -1,4 +1,4 @@
-//! The guest's halts and kicks: the protocol of the [`halts`] crate, with injected faults, counters
+//! The guest's halts and kicks: the protocol of the [`sched::halts`] module, with injected faults, counters
 //! and recorded events.
 
 use std::{

@@ -1,8 +1,8 @@
 //! The tests, in the order in which they run.
 
 mod bench;
+mod capabilities;
 mod exclusion;
-mod kernel_tests;
 mod wakeups;
 
 pub use bench::Load;
@@ -64,9 +64,9 @@ pub const TESTS: [Test; 15] = [
     ("wakeups_vmm", |suite| woken(suite, PvBackend::Vmm, Some(wakeups::KICKS_AND_HALTS))),
     ("wakeups_doorbell", |suite| woken(suite, PvBackend::Doorbell, Some(wakeups::KICKS))),
     ("wakeups_kvm", |suite| woken(suite, PvBackend::Kvm, None)),
-    ("pv_switch", kernel_tests::pv_switch),
-    ("locktorture", kernel_tests::locktorture),
-    ("hot_unplug", kernel_tests::hot_unplug),
+    ("pv_switch", capabilities::pv_switch),
+    ("locktorture", capabilities::locktorture),
+    ("hot_unplug", capabilities::hot_unplug),
     ("progress", exclusion::progress),
     ("throughput_1x", |suite| throughput(suite, 1)),
     ("throughput_2x", |suite| throughput(suite, 2)),
