@@ -130,7 +130,8 @@ impl Scheduler {
         let mut program = open()?;
         check_sizes(&program)?;
         set(&mut program, settings)?;
-        let mut object = program.load().map_err(|error| BpfError::Load(reason(&said()), error))?;
+        let mut object =
+            program.load().map_err(|error| BpfError::Load(reason(&take_messages()), error))?;
         let ring = Ring::of(&object)?;
         let pages = map(&object, "pages")?.as_fd().try_clone_to_owned();
         let pages = pages.map_err(|error| BpfError::Map("pages", error.into()))?;
@@ -241,7 +242,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The messages since the last call, among them the verifier's log of a program that it refuses.
-fn said() -> String {
+fn take_messages() -> String {
     mem::take(&mut locked(&MESSAGES))
 }
 
