@@ -9,7 +9,7 @@ FUZZ     := tests/fuzz
 # Unit tests and end-to-end tests are built with the profile `dev`, in one build of all crates; measurements, packages and
 # `make test-all` with `release`.
 E2E      := $(CARGO) test --locked --quiet --workspace --test e2e
-E2E_ALL  := $(CARGO) test --locked --quiet --release --workspace --features pvticket/parquet --test e2e
+E2E_ALL  := $(CARGO) test --locked --quiet --release --workspace --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
 CACHE := $(or $(PVTICKET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket)
@@ -64,10 +64,10 @@ test-all: setup ## Run all tests in their long forms, and what needs a quiet mac
 
 .PHONY: all-code all-machines
 all-code: setup
-	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
+	$(call UNIT_TESTS,,-- --include-ignored)
 	$(call MODEL_TESTS,--features all-mutants)
-	$(CARGO) build --locked --quiet --release --workspace --features pvticket/parquet --bins --examples --test e2e
-	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
+	$(CARGO) build --locked --quiet --release --workspace --bins --examples --test e2e
+	$(CARGO) clippy --locked --quiet --package fuzz --features libfuzzer --bin pvticket-fuzz -- -D warnings
 	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
 
 all-machines: setup
@@ -106,7 +106,7 @@ e2e: setup kernels host busybox ## Run the end-to-end tests whose names contain 
 
 # A call that is on no list ends the first program that makes it, and hides the next: here each is reported and made, and
 # the tests that see a report fail.
-test-log: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER with --seccomp log: none may report a call
+test-log: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER with PVTICKET_SECCOMP=log: none may report a call
 	$(CARGO) build --locked --quiet --workspace --bins --examples --test e2e
 	PVTICKET_SECCOMP=log $(E2E) -- $(FILTER) $(TEST_ARGS)
 
@@ -116,13 +116,10 @@ REPORT_DIR := runs/collapse-$(shell date -u +%Y-%m-%dT%H-%M-%S)
 report: build host ## Run the experiment `collapse` and make its page
 	@$(PVTICKET) run collapse --dir $(REPORT_DIR)
 
-bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, schedules, traces, and the simulator
+bench: build kernel host busybox ## Measure boot time, memory, exits, and hypercalls
 	@$(PVTICKET) bench boot
 	@$(PVTICKET) bench hypercalls
 	@$(PVTICKET) bench hypercalls --host emulated
-	@$(PVTICKET) bench sched
-	@$(PVTICKET) bench trace
-	@$(PVTICKET) bench sim
 
 fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds (60) or FUZZ_RUNS executions for each target
 	@sh $(FUZZ)/run.sh $(FUZZ_TARGETS)
@@ -130,8 +127,8 @@ fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds (6
 fuzz-coverage: setup ## Show the lines that the inputs of each fuzz target reach (needs llvm-cov)
 	@sh $(FUZZ)/coverage.sh
 
-soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 times on simulated vCPUs
-	@$(PVTICKET) soak $(SOAK_ARGS)
+soak: build ## Take a lock for 4 min with faults injected, and every lock 10^7 times on simulated vCPUs
+	@$(PVTICKET) run soak $(SOAK_ARGS)
 	@$(PVTICKET) search --cases --acquisitions 10000000
 
 build: setup ## Build the binary, its embedded guests included
@@ -158,7 +155,7 @@ host: setup ## Fetch the emulated host's kernel (HOST_KERNEL=7: a 7.x, too), and
 busybox: setup ## Fetch the static busybox of the guest
 	@sh guest-kernel-config/setup.sh --busybox
 
-guest-disk: setup ## Fetch PostgreSQL for the guest's pgbench-table
+guest-disk: setup ## Fetch PostgreSQL for the workload pgbench
 	@sh guest-kernel-config/postgres/fetch.sh
 
 trace-processor: setup ## Fetch Perfetto's trace processor for the tests of traces
@@ -167,7 +164,7 @@ trace-processor: setup ## Fetch Perfetto's trace processor for the tests of trac
 browser: setup ## Install Chromium for the tests of reports
 	@sh guest-kernel-config/setup.sh --browser
 
-slurm: setup ## Install Slurm and GNU parallel for the tests of sweeps
+slurm: setup ## Install Slurm for the tests of parts
 	@sh guest-kernel-config/setup.sh --slurm
 
 clang: setup ## Install the clang with which a test builds the BPF scheduler again
@@ -194,10 +191,7 @@ lint-workspace: setup
 	$(CARGO) clippy --locked --quiet --workspace --test e2e -- -D warnings
 	$(DOC)
 
-# `make lint` does not compile the fuzzer: its lock file is what a change elsewhere leaves behind.
 lint-guests: setup
-	$(CARGO) fmt --manifest-path $(FUZZ)/Cargo.toml --check
-	$(CARGO) tree --locked --quiet --manifest-path $(FUZZ)/Cargo.toml >/dev/null
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
 		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \

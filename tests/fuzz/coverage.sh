@@ -31,12 +31,10 @@ files() {
         recording) echo vmm/sched/src/recording.rs vmm/sched/src/policy/replay.rs ;;
         trace) echo vmm/report/src/perfetto/read.rs vmm/report/src/perfetto/digest.rs \
             vmm/report/src/perfetto/resume.rs ;;
-        store) echo vmm/study/src/store/read.rs vmm/experiments/src/plan/stored.rs ;;
+        store) echo vmm/study/src/store/read.rs vmm/experiment/src/plan/stored.rs ;;
         spec) echo vmm/study/src/spec/form.rs vmm/study/src/spec/matrix.rs \
             vmm/study/src/spec/exclude.rs vmm/study/src/spec/possible.rs ;;
         machine) echo vmm/sim/src/machine/file.rs vmm/sim/src/profile/file.rs ;;
-        parts) echo vmm/study/src/store/sweep/part.rs vmm/study/src/store/sweep/merge.rs ;;
-        control) echo vmm/lab/src/run/control/mod.rs vmm/lab/src/run/control/lines.rs ;;
         exits) echo vmm/kvm/src/exit.rs vmm/machine/src/vcpu/step.rs vmm/machine/src/devices/hypercall.rs \
             vmm/machine/src/vcpu/kicks.rs ;;
         core) echo vmm/sched/src/core.rs vmm/sched/src/accounting.rs ;;

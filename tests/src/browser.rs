@@ -5,17 +5,11 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::mpsc::{self, Receiver},
-    thread,
-    time::Duration,
 };
 
-use anyhow::{Context, bail};
-use serde_json::{Value, json};
-
-use crate::suite::skip;
+use crate::prelude::*;
 
 /// The names of its binary in distributions.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
@@ -142,13 +136,6 @@ impl Browser {
             bail!("{expression}: {thrown}");
         }
         Ok(answer["result"]["value"].clone())
-    }
-
-    /// The whole page as PNG in base64.
-    pub fn picture(&mut self) -> anyhow::Result<String> {
-        let params = json!({"format": "png", "captureBeyondViewport": true});
-        let answer = self.ask("Page.captureScreenshot", params)?;
-        Ok(answer["data"].as_str().context("no picture")?.to_owned())
     }
 }
 

@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    pvticket_tests::main()
+    tests::main()
 }

@@ -1,12 +1,8 @@
 //! Facts about this host, established without the product.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::ErrorKind,
-    path::Path,
-};
+use std::{fs::OpenOptions, io::ErrorKind};
 
-use crate::{product, suite::skip};
+use crate::{prelude::*, product};
 
 /// The state of `/dev/kvm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +27,6 @@ impl Kvm {
             Ok(_) => Self::Software,
         }
     }
-
-    /// Why no guest at all runs on it.
-    fn trouble(self) -> Option<&'static str> {
-        match self {
-            Self::Hardware | Self::Software => None,
-            Self::Absent => Some("there is no /dev/kvm here"),
-            Self::Denied => Some("/dev/kvm may not be opened by this user"),
-        }
-    }
 }
 
 fn cpu_has(flag: &str) -> bool {
@@ -61,17 +48,18 @@ pub fn emulates_guests() -> bool {
 }
 
 /// Skips a test that needs a local KVM, hardware or software.
-pub fn need_kvm() -> anyhow::Result<Kvm> {
-    let kvm = Kvm::here();
-    kvm.trouble().map_or(Ok(kvm), skip)
+pub fn need_kvm() -> anyhow::Result<()> {
+    match Kvm::here() {
+        Kvm::Hardware | Kvm::Software => Ok(()),
+        Kvm::Absent => skip("there is no /dev/kvm here"),
+        Kvm::Denied => skip("/dev/kvm may not be opened by this user"),
+    }
 }
 
 /// Skips a test of behaviour that only a software KVM has.
 pub fn need_software_kvm() -> anyhow::Result<()> {
-    match need_kvm()? {
-        Kvm::Software => Ok(()),
-        _ => skip("this host's KVM is a hardware one"),
-    }
+    need_kvm()?;
+    if Kvm::here() == Kvm::Software { Ok(()) } else { skip("this host's KVM is a hardware one") }
 }
 
 /// Skips a test that changes user ids or mounts.

@@ -1,14 +1,8 @@
 //! Files for tests: scratch directories, kernels of a few instructions, initial RAM disks, noise.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::env;
 
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::process::{Input, Program};
+use crate::prelude::*;
 
 /// A directory that is deleted when the value is dropped; other users can read it.
 pub fn scratch() -> anyhow::Result<TempDir> {
@@ -36,6 +30,31 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     let file = folder.path().join(name);
     fs::write(&file, bytes).with_context(|| file.display().to_string())?;
     Ok(file)
+}
+
+/// The names of what is in a folder, sorted; none if there is no folder.
+pub fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        Ok(entry?.file_name().to_string_lossy().into_owned())
+    };
+    let mut names: Vec<String> = fs::read_dir(folder)?.map(name).collect::<anyhow::Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// A file or folder of the repository; skips a test where there is none.
+pub fn repository(name: &str) -> anyhow::Result<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    if path.exists() { Ok(path) } else { skip("the repository is not here") }
+}
+
+/// Reads a file of JSON.
+pub fn json(file: &Path) -> anyhow::Result<Value> {
+    let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+    serde_json::from_slice(&bytes).with_context(|| file.display().to_string())
 }
 
 /// Copies a program, which everybody may execute.
@@ -77,8 +96,6 @@ pub const BUILT_BZIMAGE: &str = "kernel/pvticket-6.12/bzImage";
 pub const SYSTEM_MAP: &str = "kernel/pvticket-6.12/System.map";
 /// The kernel of `pvticket setup kernel-stock` as an ELF file.
 pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock-6.12/vmlinux";
-/// That kernel's symbols.
-pub const STOCK_MAP: &str = "kernel/stock-pvqspinlock-6.12/System.map";
 /// The archive with PostgreSQL, of `pvticket setup guest-disk`.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
@@ -168,13 +185,20 @@ pub mod code {
     pub const TRIPLE_FAULT: &[u8] =
         &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
+    /// An instruction with an operand of 32 bits.
+    pub fn with(opcode: &[u8], operand: u32) -> Vec<u8> {
+        [opcode, &operand.to_le_bytes()].concat()
+    }
+
+    /// `mov dx, port`
+    pub fn dx(port: u16) -> Vec<u8> {
+        [&[0x66, 0xba][..], &port.to_le_bytes()].concat()
+    }
+
     /// Exits to the hypervisor `count` times, by CPUID, and falls through.
     pub fn exits(count: u32) -> Vec<u8> {
-        let mut code = vec![0xbe]; // mov esi, count
-        code.extend(count.to_le_bytes());
-        // 1: xor eax, eax; cpuid; dec esi; jnz 1b
-        code.extend([0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]);
-        code
+        // mov esi, count; 1: xor eax, eax; cpuid; dec esi; jnz 1b
+        [&with(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
     }
 
     /// Maps the 2 MiB at 512 MiB, where a machine of up to 512 MiB has no memory, and allows FXSAVE.
@@ -191,32 +215,27 @@ pub mod code {
 
     /// `mov dx, port; mov eax, value; out dx, eax`
     pub fn out(port: u16, value: u32) -> Vec<u8> {
-        let mut code = vec![0x66, 0xba];
-        code.extend(port.to_le_bytes());
-        code.push(0xb8);
-        code.extend(value.to_le_bytes());
-        code.push(0xef);
-        code
+        [dx(port), with(&[0xb8], value), vec![0xef]].concat()
     }
 
     /// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
     pub fn times(count: u32, body: &[u8]) -> Vec<u8> {
-        let mut code = vec![0xb9];
-        code.extend(count.to_le_bytes());
-        code.extend(body);
-        code.extend([0xff, 0xc9, 0x75, (252 - body.len()) as u8]);
+        [&with(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
+    }
+
+    /// Writes the text to COM1, and continues with the code.
+    pub fn says(text: &str, then: &[u8]) -> Vec<u8> {
+        let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
+        for byte in text.bytes() {
+            code.extend([0xb0, byte, 0xee]); // mov al, byte; out dx, al
+        }
+        code.extend(then);
         code
     }
 
     /// Writes the text to COM1, then resets the machine via the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
-        let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
-        for byte in text.bytes() {
-            code.extend([0xb0, byte, 0xee]); // mov al, byte; out dx, al
-        }
-        code.extend([0xb0, 0xfe, 0xe6, 0x64]); // mov al, 0xfe; out 0x64, al
-        code.extend(SPIN);
-        code
+        says(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
     }
 }
 
@@ -249,6 +268,36 @@ fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8])
     archive.resize(archive.len().next_multiple_of(4), 0);
 }
 
+/// A turn of a recording.
+#[derive(Debug)]
+pub struct Turn {
+    pub at_ns: u64,
+    pub ran_ns: u64,
+    pub vcpu: u32,
+    pub slot: u16,
+    /// How it ended, by the number in the file.
+    pub end: u8,
+}
+
+/// The turns of a recording: 24 bytes each after a header of 40 (`sched/recording.rs`).
+pub fn turns(recording: &Path) -> anyhow::Result<Vec<Turn>> {
+    let bytes = fs::read(recording)?;
+    let (turns, _) = bytes.get(40..).context("no header")?.as_chunks::<24>();
+    let turn = |turn: &[u8; 24]| Turn {
+        at_ns: number(&turn[..8]),
+        ran_ns: number(&turn[8..16]),
+        vcpu: number(&turn[16..20]) as u32,
+        slot: number(&turn[20..22]) as u16,
+        end: turn[22],
+    };
+    Ok(turns.iter().map(turn).collect())
+}
+
+/// The number that these bytes are, the least of them first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 /// Pseudo-random bytes, the same in each run (xorshift64).
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -269,37 +318,4 @@ pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
     ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());
     all.truncate(bytes);
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
-        thread,
-    };
-
-    use super::*;
-
-    /// Regression: a test copied a program and could not execute it, for another test had started a child meanwhile.
-    #[test]
-    fn programs_are_executed_while_others_are_started() {
-        let (folder, ended) = (scratch().unwrap(), AtomicBool::new(false));
-        let (script, copy) = (folder.path().join("script"), folder.path().join("copy"));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !ended.load(Relaxed) {
-                    Program::new("true").run().unwrap();
-                }
-            });
-            for _ in 0..100 {
-                super::script(&script, "exit 3").unwrap();
-                install(Path::new("/bin/true"), &copy).unwrap();
-                let ran = [&script, &copy].map(|file| Program::new(file).run());
-                let [script, copy] = ran.map(|ran| ran.unwrap());
-                script.exits(3).unwrap();
-                copy.exits(0).unwrap();
-            }
-            ended.store(true, Relaxed);
-        });
-    }
 }

@@ -149,11 +149,12 @@ impl Fixture {
 
     fn run(&self, cells: usize) -> Value {
         json!({
-            "kind": "run", "format": 1, "name": "collapse",
+            "kind": "run", "format": 2, "name": "collapse",
             "question": "What does a preempted waiter cost, and what of it do PV ticketlocks save?",
             "spec": "name = \"collapse\"\nlocks = [\"ticket\", \"pv-ticket\"]\nvcpus = [2, 3, 4, 8]\n\
                      slots = 2\npolicies = [\"host\", \"rr\"]\nrounds = 8\n",
-            "only": [], "host": "auto", "cpus": [0, 1], "jobs": 1, "seed": self.seed, "cells": cells,
+            "only": [], "host": "auto", "host_kernel": "6.1", "guest_kernel": "6.12",
+            "cpus": [0, 1], "jobs": 1, "seed": self.seed, "cells": cells,
             "at_ms": 1_760_000_000_000_u64,
         })
     }
@@ -175,15 +176,16 @@ impl Fixture {
         let mut handoff =
             |centre: f64| if halting { dice.times(centre, 0.5, 300) } else { json!([]) };
         let schedule = (policy != "host").then(|| {
+            let totals = json!({
+                "grants": 400, "preemptions": 250 * u64::from(vcpus > 2), "lhp": lhp, "lwp": lwp,
+                "queued": 20 * u64::from(vcpus > 2), "entering": 0, "guarded": 0, "unknown": 0,
+                "forced": 0, "injected": 0, "yields": 0,
+                "wasted_spin_ns": (shape.wasted * seconds * 2.0 * 1e9) as u64,
+                "holders_off_ns": 1_000_000, "next_off_ns": 400_000_000,
+            });
             json!({
-                "totals": {
-                    "grants": 400, "preemptions": 250 * u64::from(vcpus > 2), "lhp": lhp, "lwp": lwp,
-                    "queued": 20 * u64::from(vcpus > 2), "guarded": 0, "unknown": 0, "forced": 0,
-                    "injected": 0, "yields": 0,
-                    "wasted_spin_ns": (shape.wasted * seconds * 2.0 * 1e9) as u64,
-                    "holders_off_ns": 1_000_000, "next_off_ns": 400_000_000,
-                },
-                "hits": null,
+                "seconds": seconds, "totals": totals, "hits": null,
+                "since_start": {"totals": totals, "hits": null},
                 "lateness": handoff(60e3), "handover": handoff(9e3),
                 "release_to_kick": handoff(4e3), "kick_to_grant": handoff(25e3),
                 "grant_to_guest": handoff(12e3),
@@ -213,7 +215,7 @@ impl Fixture {
                 "unknown_target": 0, "misuse": 0,
             },
             "host": host, "schedule": schedule, "faults": null, "work": null,
-            "latencies": dice.times(wait, 0.7, 600),
+            "latencies": dice.times(wait, 0.7, 600), "open_waits": 0,
         })
     }
 }

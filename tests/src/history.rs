@@ -1,35 +1,25 @@
 //! tests/HISTORY.md: each past bug names tests that exist, and `make test` runs one of them.
 
-use std::path::PathBuf;
+use crate::references::{
+    File, Found, end_to_end, files, folder, has_none, in_folder, quoted, rows,
+};
 
-use crate::references::{Found, best, end_to_end, folder, has_none, in_folder, is_written, root};
+/// The folder of the model checkers, whose checks and mutants have names in words.
+const MODEL: &str = "guest-kernel-config/locks/model";
 
-/// What a row names, up to now: the crate or the kind of test that the next names belong to.
-#[derive(Debug, Clone)]
-enum Context {
-    None,
-    /// Unit tests below this folder.
-    Crate(PathBuf),
-    /// Checks and mutants of the model checkers.
-    Model,
-}
-
-/// Why the rows of this text do not say what finds their bugs again; empty if they do.
+/// Why the rows of this text do not name what finds their bugs again; empty if they do.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| # ");
-    let rows: Vec<&str> = text.lines().filter(is_row).collect();
+    let rows = rows(text, "#");
     for row in &rows {
-        let cells: Vec<&str> = row.split(" | ").map(str::trim).collect();
-        let [number, bug, tests] = cells[..] else {
-            faults.push(format!("a row has not three cells: {row}"));
+        let [number, bug, tests] = row[..] else {
+            faults.push(format!("a row has not three cells: {row:?}"));
             continue;
         };
-        let what = format!("{} {bug}", number.trim_start_matches("| "));
         match names(tests) {
-            Err(fault) => faults.push(format!("{what}: {fault}")),
+            Err(fault) => faults.push(format!("{number} {bug}: {fault}")),
             Ok(Some(Found::Short)) => {}
-            Ok(_) => faults.push(format!("{what}: make test has no test of it: {tests}")),
+            Ok(_) => faults.push(format!("{number} {bug}: make test has no test of it: {tests}")),
         }
     }
     if rows.is_empty() {
@@ -40,44 +30,45 @@ fn faults(text: &str) -> Vec<String> {
 
 /// The best place in which a test of this cell runs.
 fn names(cell: &str) -> Result<Option<Found>, String> {
-    let mut context = Context::None;
+    let mut context = None;
     let mut found = Vec::new();
-    // What is between backquotes.
-    for name in cell.split('`').skip(1).step_by(2) {
+    for name in quoted(cell) {
         if name == "model" {
-            context = Context::Model;
-            // A row may say what is checked in words.
+            context = Some(MODEL);
+            // A row may name what is checked in words.
             found.push(Found::Short);
         } else if let Some(folder) = folder(name) {
-            context = Context::Crate(folder);
+            context = Some(folder);
         } else {
             found.extend(find(name, &mut context)?);
         }
     }
-    Ok(best(found.into_iter()))
+    Ok(found.into_iter().min())
 }
 
-/// Where the named test runs; None if the name is that of no test.
-fn find(name: &str, context: &mut Context) -> Result<Option<Found>, String> {
+/// Where the named test runs; None if no test has this name.
+/// `context` is the folder of the crate that the names of a row belong to.
+fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Found>, String> {
     let missing = || format!("there is no test {name}");
     if name.starts_with("host::") || name.starts_with("guest::") {
-        *context = Context::None;
+        *context = None;
         return end_to_end(|test| is_like(test, name)).map(Some).ok_or_else(missing);
     }
     let (first, rest) = name.split_once("::").unwrap_or(("", name));
     let rest = match folder(first) {
         Some(folder) => {
-            *context = Context::Crate(folder);
+            *context = Some(folder);
             rest
         }
         None => name,
     };
-    match context {
-        Context::Model => {
-            let folder = root().join("guest-kernel-config/locks/model");
-            if is_written(&folder, name) { Ok(Some(Found::Short)) } else { Err(missing()) }
+    match *context {
+        Some(MODEL) => {
+            let of_model = |file: &&File| file.name.starts_with(MODEL);
+            let is_written = files().iter().filter(of_model).any(|file| file.text.contains(name));
+            if is_written { Ok(Some(Found::Short)) } else { Err(missing()) }
         }
-        Context::Crate(folder) if rest.contains("::") || rest.contains('_') => {
+        Some(folder) if rest.contains("::") || rest.contains('_') => {
             let (modules, function) = rest.rsplit_once("::").unwrap_or(("", rest));
             let module = modules.rsplit("::").find(|part| *part != "tests").unwrap_or("");
             let found = in_folder(folder, module, |test| is_like(test, function));
@@ -105,7 +96,7 @@ fn a_bug_without_a_test_is_found() {
     for sound in [
         "`tests::history::every_past_bug_has_a_test`",
         "`model`: mutants `release without barrier`",
-        "`host::bad_usage::*`",
+        "`host::refusals::*`",
         "`guest-bench` `crew::tests::*`",
         "`sim::search::cases_tests::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
     ] {

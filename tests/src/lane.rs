@@ -2,67 +2,50 @@
 //!
 //! The runner asks for their outcomes when it has run what it has besides, and then waits.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+use std::sync::{
+    Mutex, PoisonError,
+    mpsc::{Receiver, channel},
 };
 
-use crate::suite::{Outcome, Test};
+use crate::{
+    prelude::*,
+    suite::{Outcome, Test},
+};
 
-/// The outcomes so far of tests that a thread runs in order.
-#[derive(Debug, Clone)]
-pub struct Lane(Arc<Shared>);
+/// The outcomes of tests that a thread runs in order.
+#[derive(Debug)]
+pub struct Lane(Mutex<Outcomes>);
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    outcomes: BTreeMap<&'static str, Outcome>,
-    has_ended: bool,
+#[derive(Debug)]
+struct Outcomes {
+    coming: Receiver<(&'static str, Outcome)>,
+    /// Those that have come before they were asked for.
+    come: BTreeMap<&'static str, Outcome>,
 }
 
 impl Lane {
-    /// Starts a thread that runs these tests.
-    pub fn start(tests: Vec<Test>, run: impl Fn(&Test) -> Outcome + Send + 'static) -> Self {
-        let lane = Self(Arc::default());
-        let ours = Ended(lane.clone());
+    /// Starts a thread that runs tests, and passes each outcome on.
+    pub fn start(run: impl FnOnce(&dyn Fn(&Test, Outcome)) + Send + 'static) -> Self {
+        let (sender, coming) = channel();
         thread::spawn(move || {
-            for test in &tests {
-                let outcome = run(test);
-                ours.0.lock().outcomes.insert(test.name(), outcome);
-                ours.0.0.changed.notify_all();
-            }
+            // Nobody waits any more if it fails.
+            run(&|test, outcome| drop(sender.send((test.name(), outcome))));
         });
-        lane
+        Self(Mutex::new(Outcomes { coming, come: BTreeMap::new() }))
     }
 
-    /// Waits for the outcome of this test.
+    /// Waits for the outcome of this test. Who waits for another one meanwhile waits for this one, too.
     pub fn outcome(&self, test: &Test) -> Outcome {
-        let waits =
-            |state: &mut State| !state.outcomes.contains_key(test.name()) && !state.has_ended;
-        let state = self.0.changed.wait_while(self.lock(), waits);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        let ran = state.outcomes.remove(test.name());
-        ran.unwrap_or_else(|| Outcome::failed("not run: an earlier test panicked".into()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Notes the end of the lane's thread, by a panic, too.
-struct Ended(Lane);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.lock().has_ended = true;
-        self.0.0.changed.notify_all();
+        let mut outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(outcome) = outcomes.come.remove(test.name()) {
+                return outcome;
+            }
+            match outcomes.coming.recv() {
+                Ok((name, outcome)) => drop(outcomes.come.insert(name, outcome)),
+                Err(_) => return Outcome::failed("not run: an earlier test panicked".into()),
+            }
+        }
     }
 }
 
@@ -77,15 +60,20 @@ mod tests {
         Test { name, tier: Tier::Short, run: || Ok(()) }
     }
 
-    fn passed(test: &Test) -> Outcome {
-        assert_ne!(test.name(), "panics");
-        Outcome { verdict: Verdict::Passed, log: test.name().into(), took: Duration::ZERO }
+    fn lane(tests: [Test; 3]) -> Lane {
+        Lane::start(move |pass| {
+            for test in &tests {
+                assert_ne!(test.name(), "panics");
+                let (verdict, log) = (Verdict::Passed, test.name().into());
+                pass(test, Outcome { verdict, log, took: Duration::ZERO });
+            }
+        })
     }
 
     #[test]
     fn outcomes_are_waited_for_in_any_order() {
         let tests = ["crate::a", "crate::b", "crate::c"].map(test);
-        let lane = Lane::start(tests.to_vec(), passed);
+        let lane = lane(tests);
         for test in tests.iter().rev() {
             let outcome = lane.outcome(test);
             assert_eq!((outcome.verdict, outcome.log.as_str()), (Verdict::Passed, test.name()));
@@ -95,7 +83,7 @@ mod tests {
     #[test]
     fn what_a_panic_leaves_out_has_failed() {
         let tests = ["crate::a", "crate::panics", "crate::c"].map(test);
-        let lane = Lane::start(tests.to_vec(), passed);
+        let lane = lane(tests);
         let outcomes = tests.map(|test| lane.outcome(&test).verdict);
         assert_eq!(outcomes[0], Verdict::Passed);
         assert!(outcomes[1..].iter().all(|verdict| matches!(verdict, Verdict::Failed(_))));

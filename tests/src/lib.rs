@@ -8,14 +8,13 @@
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
 //! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
 //! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--include-ignored`
-//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]), `--bench` the measurements, which are no tests of behaviour and
-//! print tables.
+//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]).
 
 #![forbid(unsafe_code)]
 
 mod browser;
 #[cfg(test)]
-mod commit_subjects;
+mod budget;
 mod emulator;
 mod facts;
 mod files;
@@ -28,20 +27,20 @@ mod host;
 mod lane;
 mod log;
 mod logged;
+mod prelude;
 mod process;
 mod product;
 mod ran;
 #[cfg(test)]
-mod recipes;
-#[cfg(test)]
 mod references;
 mod relay;
+#[cfg(test)]
+mod repository;
 mod retry;
+mod rows;
 #[cfg(test)]
 mod specification;
 mod suite;
-#[cfg(test)]
-mod sums;
 mod terminal;
 
 use std::{
@@ -52,7 +51,6 @@ use libtest_mimic::Arguments;
 
 use facts::Kvm;
 use lane::Lane;
-use relay::Relay;
 use suite::{Outcome, Tally, Test, Tier};
 
 /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
@@ -100,28 +98,18 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (guests_beside, guests_alone) = parts(&guest::tests());
     let is_serial = arguments.test_threads == Some(1);
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
-    if arguments.bench {
-        let asked = Arguments { bench: false, ..serial.clone() };
-        tally.run(&asked, &host::costs(), retry::run);
-    } else {
-        // The guests last: their outcomes are waited for.
-        let lane = (!is_serial && !arguments.list).then(|| {
-            let names = suite::selected(arguments, &guests_beside);
-            let mut tests = guests_beside.clone();
-            tests.retain(|test| names.contains(&test.name()));
-            Lane::start(tests, guest_runner(arguments, &guests_beside))
-        });
-        tally.run(arguments, &beside, retry::run);
-        match lane {
-            Some(lane) => tally.run(arguments, &guests_beside, move |test| lane.outcome(test)),
-            None => tally.run(&serial, &guests_beside, guest_runner(arguments, &guests_beside)),
-        }
-        tally.run(&serial, &alone, retry::run);
-        tally.run(&serial, &guests_alone, guest_runner(arguments, &guests_alone));
-        [&beside, &alone, &guests_beside, &guests_alone]
-            .into_iter()
-            .for_each(|tests| tally.leave_out(arguments, tests));
-    }
+    let lane = |tests: &[Test]| {
+        let tests = if arguments.list { Vec::new() } else { suite::selected(arguments, tests) };
+        Lane::start(move |pass| run_guests(&tests, pass))
+    };
+    let started = (!is_serial).then(|| lane(&guests_beside));
+    tally.run(arguments, &beside, retry::run);
+    // The guests last: their outcomes are waited for.
+    let guests = started.unwrap_or_else(|| lane(&guests_beside));
+    tally.run(arguments, &guests_beside, move |test| guests.outcome(test));
+    tally.run(&serial, &alone, retry::run);
+    let guests = lane(&guests_alone);
+    tally.run(&serial, &guests_alone, move |test| guests.outcome(test));
     if !arguments.list {
         tally.print(began.elapsed());
         // To follow how often tests are repeated, and how long they take.
@@ -135,14 +123,11 @@ fn parts(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
     tests.iter().partition(|test| !matches!(test.tier, Tier::Quiet(_)))
 }
 
-/// Runs tests that boot Linux guests: here if the KVM can, in one emulated host otherwise.
-fn guest_runner(
-    arguments: &Arguments,
-    tests: &[Test],
-) -> Box<dyn Fn(&Test) -> Outcome + Send + Sync> {
+/// Runs tests that boot Linux guests one after the other: here if the KVM can, in one emulated host otherwise.
+fn run_guests(tests: &[Test], pass: &dyn Fn(&Test, Outcome)) {
     if Kvm::here() == Kvm::Hardware {
-        return Box::new(retry::run);
+        tests.iter().for_each(|test| pass(test, retry::run(test)));
+    } else if !tests.is_empty() {
+        relay::run(tests, pass);
     }
-    let relay = Relay::new(suite::selected(arguments, tests));
-    Box::new(move |test| relay.run(test))
 }

@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn reports_are_found_in_what_a_program_prints() {
-        let line = "pvticket: seccomp: a thread of class nurse called pread64, which is not on its list; it goes on (--seccomp log)";
+        let line = "pvticket: seccomp: a thread of class nurse called pread64, which is not on its list; it goes on (PVTICKET_SECCOMP=log)";
         let found: Vec<_> = reports(&format!("up\r\n.....{line}\r\ndone\n{line}")).collect();
         assert_eq!(found, [line, line]);
         assert_eq!(reports("pvticket: seccomp is not there\n").count(), 0);

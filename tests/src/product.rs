@@ -1,22 +1,12 @@
 //! The product's binary, its command `boot`, and the JSON of `compare`.
 
 use std::{
-    collections::BTreeMap,
     env,
     ffi::{OsStr, OsString},
-    fs,
-    path::{Path, PathBuf},
     sync::OnceLock,
 };
 
-use anyhow::{Context, bail, ensure};
-use serde_json::{Value, json};
-
-use crate::{
-    expect_usually,
-    process::{Input, Program, Running},
-    ran::Ran,
-};
+use crate::prelude::*;
 
 /// Where the binary is in the emulated host.
 pub const IN_EMULATED_HOST: &str = "/init";
@@ -67,7 +57,7 @@ pub struct Results(Value);
 impl Results {
     /// Reads it.
     pub fn read(json: &Path) -> anyhow::Result<Self> {
-        Ok(Self(serde_json::from_slice(&fs::read(json)?)?))
+        Ok(Self(files::json(json)?))
     }
 
     /// The figures of each run that has any, with the fields of its point beside them, in the order in
@@ -113,7 +103,7 @@ fn run(line: &Value) -> Value {
         };
         run["schedule"] = json!({
             "measured": sums(&schedule), "whole": sums(&schedule["since_start"]),
-            "divergence": schedule["divergence"]
+            "divergence": schedule["divergence"], "handover": schedule["handover"]
         });
     }
     run
@@ -129,22 +119,74 @@ fn row(point: &Value) -> Value {
 }
 
 /// How often a point's lock failed its checks; not a number if it was not checked.
-pub fn broken(row: &Value) -> f64 {
+fn broken(row: &Value) -> f64 {
     let count = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
     count("violations") + count("disorder")
 }
 
-/// The runs of a comparison, by the file that its --json wrote.
-pub fn runs_of(json: &Path) -> anyhow::Result<Vec<Value>> {
-    Results::read(json)?.runs()
+/// Each row's lock excluded, and did something.
+pub fn every_row_is_sound(rows: &[Value]) -> anyhow::Result<()> {
+    for row in rows {
+        ensure!(broken(row) == 0.0, "mutual exclusion failed: {row}");
+        expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
+    }
+    Ok(())
+}
+
+/// A finished comparison.
+#[derive(Debug)]
+pub struct Compared {
+    pub ran: Ran,
+    pub results: Results,
+}
+
+impl Compared {
+    /// `pvticket compare` with these options, with a space between words.
+    pub fn with(options: &str) -> anyhow::Result<Self> {
+        Self::by(pvticket(["compare"]).args(options.split_whitespace()))
+    }
+
+    /// Runs a comparison, which must succeed.
+    pub fn by(compare: Program) -> anyhow::Result<Self> {
+        let folder = files::scratch()?;
+        let json = folder.path().join("json");
+        let ran = compare.args(["--json"]).args([&json]).run()?.exits(0)?;
+        let results = Results::read(&json).with_context(|| ran.show())?;
+        Ok(Self { ran, results })
+    }
+
+    /// As [`Results::runs`].
+    pub fn runs(&self) -> anyhow::Result<Vec<Value>> {
+        self.results.runs()
+    }
+
+    /// Its only run, or the first one.
+    pub fn run(&self) -> anyhow::Result<Value> {
+        self.runs()?.into_iter().next().with_context(|| self.ran.show())
+    }
+}
+
+/// The operations of a run, a cell or a benchmark: of all vCPUs together.
+pub fn operations(figures: &Value) -> u64 {
+    each_operations(figures).iter().sum()
+}
+
+/// Those of each vCPU; empty if there are none.
+pub fn each_operations(figures: &Value) -> Vec<u64> {
+    figures["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
+}
+
+/// A count of an account, by its name or by the path to it (`hits/hits`).
+pub fn count(account: &Value, path: &str) -> anyhow::Result<u64> {
+    let found = account.pointer(&format!("/{path}")).and_then(Value::as_u64);
+    found.with_context(|| format!("no {path}: {account}"))
 }
 
 /// The lock excluded, and every vCPU took it: of a native lock, which may starve one, only the first.
 pub fn every_vcpu_took_the_lock(runs: &[Value]) -> anyhow::Result<()> {
     for run in runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
-        let each = run["operations"].as_array().into_iter().flatten();
-        let idle = each.filter(|count| count.as_u64() == Some(0)).count();
+        let idle = each_operations(run).into_iter().filter(|count| *count == 0).count();
         expect_usually!(
             run["backend"] == "off" || idle == 0,
             "{idle} vCPUs never took the lock: {run}"
@@ -176,105 +218,23 @@ impl Boot {
         Self { options, command: Vec::new(), input: Input::Null }
     }
 
-    fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+    /// An option with its value.
+    pub fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.options.extend([name.into(), value.as_ref().into()]);
         self
     }
 
-    /// `--cpus`.
-    pub fn cpus(self, count: u32) -> Self {
-        self.option("--cpus", count.to_string())
-    }
-
-    /// `--mem`.
-    pub fn mem(self, size: &str) -> Self {
-        self.option("--mem", size)
-    }
-
-    /// `--pv`.
-    pub fn pv(self, backend: &str) -> Self {
-        self.option("--pv", backend)
-    }
-
-    /// `--handoff`.
-    pub fn handoff(self, words: &str) -> Self {
-        self.option("--handoff", words)
-    }
-
-    /// `--host-kernel`.
-    pub fn host_kernel(self, kernel: &str) -> Self {
-        self.option("--host-kernel", kernel)
-    }
-
-    /// `--driver`.
-    pub fn driver(self, driver: &str) -> Self {
-        self.option("--driver", driver)
-    }
-
-    /// `--policy`.
-    pub fn policy(self, policy: &str) -> Self {
-        self.option("--policy", policy)
-    }
-
-    /// `--fault`.
-    pub fn fault(self, faults: &str) -> Self {
-        self.option("--fault", faults)
-    }
-
-    /// `--slots`.
-    pub fn slots(self, count: u32) -> Self {
-        self.option("--slots", count.to_string())
-    }
-
-    /// `--slice`.
-    pub fn slice(self, time: &str) -> Self {
-        self.option("--slice", time)
-    }
-
-    /// `--vms`.
-    pub fn vms(self, count: u32) -> Self {
-        self.option("--vms", count.to_string())
-    }
-
-    /// `--system-map`.
-    pub fn system_map(self, file: impl AsRef<Path>) -> Self {
-        self.option("--system-map", file.as_ref())
-    }
-
-    /// `--cross-check`.
-    pub fn cross_check(mut self) -> Self {
-        self.options.push("--cross-check".into());
+    /// Options as on a command line, with a space between words.
+    pub fn with(mut self, words: impl AsRef<str>) -> Self {
+        self.options.extend(words.as_ref().split(' ').map(OsString::from));
         self
     }
 
-    /// `--record`.
-    pub fn record(self, file: impl AsRef<Path>) -> Self {
-        self.option("--record", file.as_ref())
-    }
-
-    /// `--timeout`.
-    pub fn timeout(self, seconds: &str) -> Self {
-        self.option("--timeout", seconds)
-    }
-
-    /// `--append`.
-    pub fn append(self, parameters: &str) -> Self {
-        self.option("--append", parameters)
-    }
-
-    /// `--kernel`.
-    pub fn kernel(self, file: impl AsRef<Path>) -> Self {
-        self.option("--kernel", file.as_ref())
-    }
-
-    /// `--initrd`.
-    pub fn initrd(self, file: impl AsRef<Path>) -> Self {
-        self.option("--initrd", file.as_ref())
-    }
-
-    /// `--stats`.
-    pub fn stats(self, file: impl AsRef<Path>) -> Self {
-        self.option("--stats", file.as_ref())
+    /// A kernel of this code alone, and an empty RAM disk, as files in the folder.
+    pub fn of_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
+        let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
+        let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+        Ok(self.option("--kernel", kernel).option("--initrd", initrd))
     }
 
     /// `-- COMMAND`.
@@ -311,5 +271,25 @@ impl Boot {
     /// Starts it.
     pub fn start(self) -> anyhow::Result<Running> {
         self.program().start()
+    }
+
+    /// Runs it to its end by `run`; returns what it printed and what `--stats` wrote.
+    pub fn with_stats(
+        self,
+        run: impl FnOnce(Self) -> anyhow::Result<Ran>,
+    ) -> anyhow::Result<(Ran, Value)> {
+        let folder = files::scratch()?;
+        let file = folder.path().join("stats");
+        let ran = run(self.option("--stats", &file))?;
+        let stats = files::json(&file).with_context(|| ran.show())?;
+        Ok((ran, stats))
+    }
+
+    /// Runs a command that succeeds; returns what it printed and what `--stats` wrote.
+    pub fn measured(
+        self,
+        command: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> anyhow::Result<(Ran, Value)> {
+        self.command(command).with_stats(|boot| boot.run()?.exits(0))
     }
 }

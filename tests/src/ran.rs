@@ -2,11 +2,10 @@
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
-use anyhow::{Context, bail, ensure};
-
 use crate::{
     emulator::{self, Killed},
     facts, log, logged,
+    prelude::*,
 };
 
 /// Bytes of output that a failed test prints.
@@ -96,6 +95,31 @@ impl Ran {
     /// The child's stdout as text.
     pub fn text(&self) -> anyhow::Result<&str> {
         std::str::from_utf8(&self.stdout).with_context(|| format!("not text\n{}", self.show()))
+    }
+
+    /// Expects all of these in stdout.
+    pub fn shows(&self, parts: &[&str]) -> anyhow::Result<()> {
+        let text = self.text()?;
+        for part in parts {
+            ensure!(text.contains(part), "stdout has no {part:?}\n{}", self.show());
+        }
+        Ok(())
+    }
+
+    /// The words of the child's stdout, without its line breaks.
+    pub fn words(&self) -> anyhow::Result<String> {
+        Ok(self.text()?.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    /// Expects nothing on stderr.
+    pub fn complains_of_nothing(self) -> anyhow::Result<Self> {
+        ensure!(self.stderr.is_empty(), "it complains\n{}", self.show());
+        Ok(self)
+    }
+
+    /// The child's stdout as JSON.
+    pub fn json(&self) -> anyhow::Result<Value> {
+        serde_json::from_slice(&self.stdout).with_context(|| self.show())
     }
 
     /// The child's stderr as text.

@@ -1,10 +1,6 @@
-//! Finds the tests that the documents name, and the runs that they are a part of.
+//! The repository's sources and documents, the tests that documents name, and the runs that they are a part of.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-};
+use std::{fs, path::Path, process::Command, sync::OnceLock};
 
 use crate::{guest, host, suite::Test};
 
@@ -13,25 +9,21 @@ const CRATES: &[(&str, &str)] = &[
     ("base", "vmm/base"),
     ("boot", "vmm/boot"),
     ("bpf", "vmm/bpf"),
-    ("check", "vmm/check"),
+    ("check", "vmm/src/check"),
     ("cli", "vmm/src/cli"),
     ("confine", "vmm/confine"),
-    ("doctor", "vmm/doctor"),
     ("emulated", "vmm/emulated"),
-    ("experiments", "vmm/experiments"),
+    ("experiment", "vmm/experiment"),
     ("fuzz", "tests/fuzz"),
     ("guest-bench", "guest-kernel-config/guest-bench"),
     ("guest-init", "guest-kernel-config/guest-init"),
-    ("halts", "vmm/halts"),
     ("hypercalls", "hypercalls"),
     ("kvm", "vmm/kvm"),
-    ("lab", "vmm/lab"),
     ("locks", "guest-kernel-config/locks"),
     ("machine", "vmm/machine"),
     ("model", "guest-kernel-config/locks/model"),
     ("os", "vmm/os"),
     ("pvticket", "vmm/src"),
-    ("published", "vmm/published"),
     ("report", "vmm/report"),
     ("sched", "vmm/sched"),
     ("sim", "vmm/sim"),
@@ -42,7 +34,7 @@ const CRATES: &[(&str, &str)] = &[
 ];
 
 /// Where a named test runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Found {
     /// In `make test`.
     Short,
@@ -50,15 +42,61 @@ pub enum Found {
     Long,
 }
 
+/// A file under version control.
+#[derive(Debug)]
+pub struct File {
+    pub name: String,
+    pub text: String,
+}
+
 /// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
+/// All sources, documents, manifests and data in TOML.
+pub fn files() -> &'static [File] {
+    static ALL: OnceLock<Vec<File>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let list = ["ls-files", "-z", "*.rs", "*.md", "*.toml"];
+        let listed = Command::new("git").current_dir(root()).args(list).output().unwrap();
+        assert!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr));
+        let read = |name: &str| {
+            let text = fs::read_to_string(root().join(name)).ok()?;
+            Some(File { name: name.to_owned(), text })
+        };
+        String::from_utf8(listed.stdout).unwrap().split_terminator('\0').filter_map(read).collect()
+    })
+}
+
+/// The file of this name.
+pub fn file(name: &str) -> Option<&'static File> {
+    files().iter().find(|file| file.name == name)
+}
+
+/// The sources below a folder.
+pub fn sources(folder: &str) -> impl Iterator<Item = &'static File> {
+    let is_below =
+        move |name: &str| name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    files().iter().filter(move |file| file.name.ends_with(".rs") && is_below(&file.name))
+}
+
+/// Each text between two backquotes.
+pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The cells of each row of the tables of a document, but for the heads, which begin with `head`.
+pub fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let rows = text.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    let cells = |row: &'a str| row.split('|').map(str::trim).collect::<Vec<_>>();
+    rows.map(cells).filter(|cells| cells[0] != head).collect()
+}
+
 /// The folder of a crate by the name that documents use.
-pub fn folder(name: &str) -> Option<PathBuf> {
-    let (_, folder) = CRATES.iter().find(|(known, _)| *known == name)?;
-    Some(root().join(folder))
+pub fn folder(name: &str) -> Option<&'static str> {
+    CRATES.iter().find(|(known, _)| *known == name).map(|(_, folder)| *folder)
 }
 
 /// The end-to-end tests whose names `matches` accepts: short if one of them is.
@@ -66,78 +104,43 @@ pub fn end_to_end(matches: impl Fn(&str) -> bool) -> Option<Found> {
     static ALL: OnceLock<Vec<Test>> = OnceLock::new();
     let all = ALL.get_or_init(|| [host::tests(), guest::tests()].concat());
     let found = all.iter().filter(|test| matches(test.name()));
-    best(found.map(|test| if test.tier.is_short() { Found::Short } else { Found::Long }))
-}
-
-/// The better of several places.
-pub fn best(places: impl Iterator<Item = Found>) -> Option<Found> {
-    places.min_by_key(|found| *found == Found::Long)
+    found.map(|test| if test.tier.is_short() { Found::Short } else { Found::Long }).min()
 }
 
 /// The unit test of this name in a file; one that is ignored runs in `make test-all` only.
-pub fn in_file(file: &Path, function: &str) -> Option<Found> {
-    let text = fs::read_to_string(file).ok()?;
-    unit_tests(&text).into_iter().find(|(name, _)| *name == function).map(|(_, found)| found)
+pub fn in_file(name: &str, function: &str) -> Option<Found> {
+    unit_tests(&file(name)?.text).find(|(name, _)| *name == function).map(|(_, found)| found)
 }
 
 /// The unit tests of a folder's sources whose names `matches` accepts, in files whose paths have `part`.
-pub fn in_folder(folder: &Path, part: &str, matches: impl Fn(&str) -> bool) -> Option<Found> {
-    let mut found = Vec::new();
-    for file in sources(folder) {
-        let inside = file.strip_prefix(folder).unwrap_or(&file).to_string_lossy().into_owned();
-        let Ok(text) = fs::read_to_string(&file) else { continue };
-        if inside.contains(part) || text.contains(&format!("mod {part} ")) {
-            let tests = unit_tests(&text).into_iter().filter(|(name, _)| matches(name));
-            found.extend(tests.map(|(_, found)| found));
-        }
-    }
-    best(found.into_iter())
-}
-
-/// Does a source below this folder contain the text?
-pub fn is_written(folder: &Path, text: &str) -> bool {
-    let has = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|source| source.contains(text));
-    sources(folder).iter().any(has)
-}
-
-pub fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() && !path.ends_with("target") {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
+pub fn in_folder(folder: &str, part: &str, matches: impl Fn(&str) -> bool) -> Option<Found> {
+    let module = format!("mod {part} ");
+    let files = sources(folder)
+        .filter(|file| file.name[folder.len() + 1..].contains(part) || file.text.contains(&module));
+    let tests = files.flat_map(|file| unit_tests(&file.text)).filter(|(name, _)| matches(name));
+    tests.map(|(_, found)| found).min()
 }
 
 /// Checks that a file of the repository has none of these faults.
-pub fn has_none(file: &str, faults: impl Fn(&str) -> Vec<String>) {
-    let text = fs::read_to_string(root().join(file)).unwrap();
-    let found = faults(&text);
-    assert!(found.is_empty(), "{file}:\n{}", found.join("\n"));
+pub fn has_none(name: &str, faults: impl Fn(&str) -> Vec<String>) {
+    let found = faults(&file(name).unwrap().text);
+    assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
 }
 
 /// The functions of a source that are unit tests.
-fn unit_tests(text: &str) -> Vec<(&str, Found)> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let mut tests = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let Some(name) = line.strip_prefix("fn ").and_then(|rest| rest.split(['(', '<']).next())
-        else {
-            continue;
-        };
-        let above = lines[..at].iter().rev();
-        let attributes: Vec<_> =
-            above.take_while(|line| line.starts_with("#[") || line.starts_with("//")).collect();
-        if attributes.iter().any(|line| **line == "#[test]") {
-            let is_ignored = attributes.iter().any(|line| line.starts_with("#[ignore"));
-            tests.push((name, if is_ignored { Found::Long } else { Found::Short }));
+fn unit_tests(text: &str) -> impl Iterator<Item = (&str, Found)> {
+    let mut attributes = Vec::new();
+    text.lines().map(str::trim).filter_map(move |line| {
+        if line.starts_with("#[") || line.starts_with("//") {
+            attributes.push(line);
+            return None;
         }
-    }
-    tests
+        let above = std::mem::take(&mut attributes);
+        let name = line.strip_prefix("fn ")?.split(['(', '<']).next()?;
+        let is_ignored = above.iter().any(|line| line.starts_with("#[ignore"));
+        let found = if is_ignored { Found::Long } else { Found::Short };
+        above.contains(&"#[test]").then_some((name, found))
+    })
 }
 
 #[cfg(test)]
@@ -148,20 +151,15 @@ mod tests {
     fn unit_tests_are_found_with_their_tier() {
         let text = "#[test]\nfn one() {\n/// Why.\n#[test]\n#[ignore = \"a minute\"]\n\
                     fn two(x in 0..3) {\nfn three() {\n#[test]\nuse x;\nfn four() {";
-        assert_eq!(unit_tests(text), [("one", Found::Short), ("two", Found::Long)]);
-    }
-
-    #[test]
-    fn the_shortest_place_counts() {
-        assert_eq!(best([Found::Long, Found::Short].into_iter()), Some(Found::Short));
-        assert_eq!(best([Found::Long].into_iter()), Some(Found::Long));
-        assert_eq!(best([].into_iter()), None);
+        let found: Vec<_> = unit_tests(text).collect();
+        assert_eq!(found, [("one", Found::Short), ("two", Found::Long)]);
+        assert!(Found::Short < Found::Long, "the shortest place counts");
     }
 
     #[test]
     fn every_crate_is_where_it_is_named() {
-        for (name, _) in CRATES {
-            assert!(folder(name).is_some_and(|folder| folder.is_dir()), "{name}");
+        for (name, folder) in CRATES {
+            assert!(sources(folder).next().is_some(), "{name}");
         }
     }
 }

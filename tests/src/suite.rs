@@ -2,15 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    fs,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use anyhow::{Context, Error};
+use anyhow::Context;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::{log, retry::Repeats};
 
@@ -20,12 +21,6 @@ const MOST_REPEATED: usize = 12;
 
 /// The most tests that may be repeated in one run because a guest died in the emulated host.
 pub const MOST_KILLED: usize = 3;
-
-/// What the end-to-end tests of `make test` may take on two idle CPUs; a longer run says so.
-const MOST: Duration = Duration::from_secs(360);
-
-/// How many of the tests that took longest are shown.
-const SLOWEST: usize = 10;
 
 /// The runs that a test is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,19 +51,64 @@ pub struct Test {
     pub run: fn() -> anyhow::Result<()>,
 }
 
-/// Lists functions of the calling module as tests, which are in `make test` unless they name another
-/// [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
+/// Lists functions of the calling module as tests, and calls with arguments by a name of their own: `name: call(1)`.
+/// They are in `make test` unless they name another [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
 #[macro_export]
 macro_rules! tests {
-    ($($function:ident $(=> $tier:ident($reason:literal))?),* $(,)?) => {
+    ($($list:tt)*) => {
+        $crate::tests_after!(anyhow::Ok(()); $($list)*);
+    };
+}
+
+/// As [`tests!`], for a module whose tests need a local KVM.
+#[macro_export]
+macro_rules! kvm_tests {
+    ($($list:tt)*) => {
+        $crate::tests_after!($crate::facts::need_kvm(); $($list)*);
+    };
+}
+
+/// As [`tests!`], for a module whose tests need an emulated host with a 7.x kernel.
+#[macro_export]
+macro_rules! kernel_7_tests {
+    ($($list:tt)*) => {
+        $crate::tests_after!($crate::host::emulated::need_kernel_7(); $($list)*);
+    };
+}
+
+/// `kvm::tests!`
+pub mod kvm {
+    pub(crate) use crate::kvm_tests as tests;
+}
+
+/// `kernel_7::tests!`
+pub mod kernel_7 {
+    pub(crate) use crate::kernel_7_tests as tests;
+}
+
+/// A list of tests, each of which begins with a check that may skip it.
+#[macro_export]
+macro_rules! tests_after {
+    ($need:expr; $($name:ident $(: $call:expr)? $(=> $tier:ident($reason:literal))?),* $(,)?) => {
         /// The tests of this module.
         pub const TESTS: &[$crate::suite::Test] = &[$(
             $crate::suite::Test {
-                name: concat!(module_path!(), "::", stringify!($function)),
+                name: concat!(module_path!(), "::", stringify!($name)),
                 tier: $crate::tier!($($tier($reason))?),
-                run: $function,
+                run: || $need.and_then(|_| $crate::run!($name $($call)?)),
             },
         )*];
+    };
+}
+
+/// What a list runs under a name.
+#[macro_export]
+macro_rules! run {
+    ($name:ident) => {
+        $name()
+    };
+    ($name:ident $call:expr) => {
+        $call
     };
 }
 
@@ -91,16 +131,9 @@ impl Test {
 }
 
 /// Why a test cannot run here. This error is not a failure.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{0}")]
 pub struct Skip(pub String);
-
-impl fmt::Display for Skip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
 
 /// Ends a test that cannot run here.
 pub fn skip<T>(reason: impl Into<String>) -> anyhow::Result<T> {
@@ -125,15 +158,10 @@ impl From<anyhow::Result<()>> for Verdict {
             Ok(()) => Self::Passed,
             Err(error) => match error.downcast_ref::<Skip>() {
                 Some(Skip(reason)) => Self::Skipped(reason.clone()),
-                None => Self::Failed(all(&error)),
+                None => Self::Failed(format!("{error:#}")),
             },
         }
     }
-}
-
-/// An error with its causes.
-pub fn all(error: &Error) -> String {
-    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Counts over all groups, and the reasons for skipped tests.
@@ -142,18 +170,39 @@ pub struct Tally {
     passed: u64,
     failed: u64,
     filtered: u64,
-    /// Tests that only `make test-all` runs, and that this run left out.
-    only_in_all: u64,
-    skipped: Skipped,
-    repeated: Repeated,
-    seconds: Seconds,
+    notes: Arc<Mutex<Notes>>,
 }
 
-/// How long each test took, its repetitions included.
-type Seconds = Arc<Mutex<BTreeMap<String, f64>>>;
-type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
-/// The names of repeated tests, with the reasons.
-type Repeated = Arc<Mutex<BTreeSet<(String, Repeats)>>>;
+/// What is noted of single tests, by their names.
+#[derive(Debug, Default, Serialize)]
+struct Notes {
+    #[serde(skip)]
+    skipped: BTreeSet<(String, String)>,
+    /// With the reasons.
+    repeated: BTreeSet<(String, Repeats)>,
+    /// How long each test took, its repetitions included.
+    seconds: BTreeMap<String, f64>,
+}
+
+impl Notes {
+    /// Notes the outcome of a test, and returns what the runner is to know of it.
+    fn add(&mut self, test: &Test, outcome: Outcome) -> Result<Completion, Failed> {
+        let Outcome { verdict, log, took } = outcome;
+        let name = test.name().to_owned();
+        let took = (took.as_secs_f64() * 100.0).round() / 100.0;
+        self.seconds.insert(name.clone(), took);
+        match verdict {
+            Verdict::Failed(what) => return Err(failure(&what, &log, &name).into()),
+            Verdict::Skipped(reason) => {
+                self.skipped.insert((name, reason.clone()));
+                return Ok(Completion::ignored_with(reason));
+            }
+            Verdict::PassedAtLast(repeats) => _ = self.repeated.insert((name, repeats)),
+            Verdict::Passed => {}
+        }
+        Ok(Completion::Completed)
+    }
+}
 
 /// A test's verdict, with what its children printed and how long it ran.
 #[derive(Debug)]
@@ -178,8 +227,9 @@ impl Tally {
         tests: &[Test],
         run: impl Fn(&Test) -> Outcome + Send + Sync + 'static,
     ) {
-        let tests: Vec<_> = tests.iter().filter(|test| is_asked_for(arguments, test)).collect();
-        if selected(arguments, tests.iter().copied()).is_empty() && !arguments.list {
+        let tests = tests.iter().filter(|test| is_asked_for(arguments, test));
+        let tests: Vec<Test> = tests.copied().collect();
+        if selected(arguments, &tests).is_empty() && !arguments.list {
             self.filtered += tests.len() as u64;
             return;
         }
@@ -187,27 +237,14 @@ impl Tally {
         let trials = tests
             .into_iter()
             .map(|test| {
-                let (test, run) = (*test, run.clone());
-                let (skipped, repeated) = (self.skipped.clone(), self.repeated.clone());
-                let seconds = self.seconds.clone();
+                let (run, notes) = (run.clone(), self.notes.clone());
                 Trial::ignorable_test(test.name(), move || {
-                    let Outcome { verdict, log, took } = run(&test);
-                    let took = (took.as_secs_f64() * 100.0).round() / 100.0;
-                    lock(&seconds).insert(test.name().to_owned(), took);
-                    if let Verdict::PassedAtLast(repeats) = &verdict {
-                        note(&repeated, &test, repeats.clone());
-                    }
-                    completion(verdict, &log, &test, &skipped)
+                    let outcome = run(&test);
+                    lock(&notes).add(&test, outcome)
                 })
             })
             .collect();
         self.add(&libtest_mimic::run(&without_tiers(arguments), trials));
-    }
-
-    /// Notes how many tests the arguments leave to `make test-all`.
-    pub fn leave_out(&mut self, arguments: &Arguments, tests: &[Test]) {
-        let left = tests.iter().filter(|test| !is_asked_for(arguments, test));
-        self.only_in_all += left.filter(|test| !test.tier.is_short()).count() as u64;
     }
 
     fn add(&mut self, conclusion: &Conclusion) {
@@ -216,22 +253,18 @@ impl Tally {
         self.filtered += conclusion.num_filtered_out;
     }
 
-    /// Prints the skipped tests with their reasons, what took longest, and the totals.
+    /// Prints the skipped and the repeated tests with their reasons, and the totals.
     pub fn print(&self, took: Duration) {
-        let skipped = lock(&self.skipped);
-        for (name, reason) in skipped.iter() {
+        let notes = lock(&self.notes);
+        let Notes { skipped, repeated, .. } = &*notes;
+        for (name, reason) in skipped {
             println!("skipped {name}: {reason}");
         }
-        let repeated = self.repeats();
-        for (name, reason) in repeated.iter() {
+        for (name, reason) in repeated {
             println!("repeated {name}: {reason}");
         }
-        if let Some(reason) = too_many(&repeated) {
+        if let Some(reason) = too_many(repeated) {
             println!("{reason}");
-        }
-        print!("{}", self.slowest());
-        if let Some(reminder) = self.reminder(took) {
-            println!("{reminder}");
         }
         let mut line = format!(
             "end-to-end tests: {} passed, {} failed, {} skipped",
@@ -245,58 +278,20 @@ impl Tally {
         if self.filtered > 0 {
             line += &format!(", {} filtered out", self.filtered);
         }
-        line += &format!(" in {} s", took.as_secs());
-        if self.only_in_all > 0 {
-            line += &format!("; {} more are in make test-all only", self.only_in_all);
-        }
-        println!("{line}");
-    }
-
-    /// The tests that took longest, a line each.
-    fn slowest(&self) -> String {
-        let seconds = lock(&self.seconds);
-        let mut tests: Vec<_> = seconds.iter().collect();
-        tests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let line = |(name, took): &(&String, &f64)| format!("{took:7.1} s  {name}\n");
-        tests.iter().take(SLOWEST).map(line).collect()
-    }
-
-    /// Names the bound on `make test` if this run of it took longer.
-    fn reminder(&self, took: Duration) -> Option<String> {
-        let is_short = self.only_in_all > 0;
-        (is_short && took > MOST).then(|| {
-            format!(
-                "the end-to-end tests of make test took {} s; they should take {} s at most on two idle CPUs: \
-                 a test above may share a machine with another, or name its tier and the reason (tests/src/suite.rs)",
-                took.as_secs(),
-                MOST.as_secs()
-            )
-        })
+        println!("{line} in {} s", took.as_secs());
     }
 
     /// Did any test fail, or were too many repeated?
     pub fn has_failed(&self) -> bool {
-        self.failed > 0 || too_many(&self.repeats()).is_some()
-    }
-
-    fn repeats(&self) -> MutexGuard<'_, BTreeSet<(String, Repeats)>> {
-        lock(&self.repeated)
+        self.failed > 0 || too_many(&lock(&self.notes).repeated).is_some()
     }
 
     /// Writes the counts, the repeated tests with their reasons, and the seconds that each test took, as JSON.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
-        #[derive(Serialize)]
-        struct Summary<'a> {
-            passed: u64,
-            failed: u64,
-            filtered: u64,
-            only_in_all: u64,
-            repeated: &'a BTreeSet<(String, Repeats)>,
-            seconds: &'a BTreeMap<String, f64>,
-        }
-        let (repeated, seconds) = (&*self.repeats(), &*lock(&self.seconds));
-        let Self { passed, failed, filtered, only_in_all, .. } = *self;
-        let summary = Summary { passed, failed, filtered, only_in_all, repeated, seconds };
+        let mut summary = serde_json::to_value(&*lock(&self.notes))?;
+        let counts =
+            [("passed", self.passed), ("failed", self.failed), ("filtered", self.filtered)];
+        counts.into_iter().for_each(|(name, count)| summary[name] = count.into());
         let text = serde_json::to_vec_pretty(&summary)?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -313,29 +308,9 @@ fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
     })
 }
 
-fn note<T: Ord>(what: &Mutex<BTreeSet<(String, T)>>, test: &Test, detail: T) {
-    lock(what).insert((test.name().to_owned(), detail));
-}
-
 /// What a panicking test left is as good as what another left.
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn completion(
-    verdict: Verdict,
-    log: &str,
-    test: &Test,
-    skipped: &Skipped,
-) -> Result<Completion, Failed> {
-    match verdict {
-        Verdict::Passed | Verdict::PassedAtLast(_) => Ok(Completion::Completed),
-        Verdict::Failed(what) => Err(failure(&what, log, test.name()).into()),
-        Verdict::Skipped(reason) => {
-            note(skipped, test, reason.clone());
-            Ok(Completion::ignored_with(reason))
-        }
-    }
 }
 
 /// The text of a failure, with the command that runs the test again and the file that has its log.
@@ -363,17 +338,13 @@ fn without_tiers(arguments: &Arguments) -> Arguments {
 }
 
 /// The tests that the arguments select, in order.
-pub fn selected<'a>(
-    arguments: &Arguments,
-    tests: impl IntoIterator<Item = &'a Test>,
-) -> Vec<&'static str> {
+pub fn selected(arguments: &Arguments, tests: &[Test]) -> Vec<Test> {
     let names = without_tiers(arguments);
-    tests
-        .into_iter()
-        .filter(|test| is_asked_for(arguments, test))
-        .map(Test::name)
-        .filter(|name| !names.is_filtered_out(&Trial::test(*name, || Ok(()))))
-        .collect()
+    let is_selected = |test: &&Test| {
+        is_asked_for(arguments, test)
+            && !names.is_filtered_out(&Trial::test(test.name(), || Ok(())))
+    };
+    tests.iter().filter(is_selected).copied().collect()
 }
 
 #[cfg(test)]

@@ -2,19 +2,15 @@
 
 use std::{
     ffi::CStr,
-    fs::{self, File},
+    fs::File,
     io::Write,
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context, ensure};
 use rustix::{
     fs::{Mode, OFlags},
     mount::MountFlags,
@@ -22,16 +18,10 @@ use rustix::{
     termios::{LocalModes, Termios, tcgetattr},
 };
 
-use crate::{
-    logged,
-    process::{Input, Program, Running},
-    suite::skip,
-};
+use crate::{logged, prelude::*};
 
 /// How late output may appear on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two polls.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// The user's side of a pseudo-terminal.
 pub struct Terminal {
@@ -39,33 +29,8 @@ pub struct Terminal {
     /// The program's side, kept open so that its settings outlive the program.
     line: OwnedFd,
     screen: Arc<Mutex<Vec<u8>>>,
-    before: Settings,
-}
-
-/// All settings that a program may change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    modes: [u32; 4],
-    keys: String,
-}
-
-impl Settings {
-    fn of(termios: &Termios) -> Self {
-        Self {
-            modes: [
-                termios.input_modes.bits(),
-                termios.output_modes.bits(),
-                termios.control_modes.bits(),
-                termios.local_modes.bits(),
-            ],
-            keys: format!("{:?}", termios.special_codes),
-        }
-    }
-
-    fn is_raw(&self) -> bool {
-        let cooked = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
-        self.modes[3] & cooked.bits() == 0
-    }
+    /// All settings, as they were before the program.
+    before: String,
 }
 
 impl Terminal {
@@ -77,7 +42,7 @@ impl Terminal {
         unlockpt(&master).context("unlockpt")?;
         let name = ptsname(&master, Vec::new()).context("ptsname")?;
         let line = open_line(&name)?;
-        let before = Settings::of(&tcgetattr(&line).context("tcgetattr")?);
+        let before = format!("{:?}", tcgetattr(&line).context("tcgetattr")?);
         let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(Vec::new()));
         let (shown, source) = (screen.clone(), keyboard.try_clone()?);
@@ -98,9 +63,7 @@ impl Terminal {
 
     /// Waits until the program has set the terminal to raw mode.
     pub fn wait_for_raw(&self, running: &mut Running) -> anyhow::Result<()> {
-        running.wait_until("raw mode of its terminal", || {
-            self.settings().is_ok_and(|settings| settings.is_raw())
-        })
+        running.wait_until("raw mode of its terminal", || self.is_raw().is_ok_and(|raw| raw))
     }
 
     /// Waits until this is on the screen.
@@ -112,26 +75,20 @@ impl Terminal {
 
     /// Expects the settings from before the program.
     pub fn is_restored(&self) -> anyhow::Result<()> {
-        let now = self.settings()?;
-        ensure!(now == self.before, "the terminal was {:?} and is left {now:?}", self.before);
+        let now = format!("{:?}", self.settings()?);
+        ensure!(now == self.before, "the terminal was {} and is left {now}", self.before);
         Ok(())
     }
 
     /// Was this shown? Output from before the program's end may arrive a moment later.
     pub fn has_shown(&self, text: &str) -> bool {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.shown().contains(text) {
-            if Instant::now() > deadline {
-                return false;
-            }
-            thread::sleep(PAUSE);
-        }
-        true
+        wait_until(text, PATIENCE, || Ok(self.shown().contains(text))).is_ok()
     }
 
     /// Is it in raw mode?
     pub fn is_raw(&self) -> anyhow::Result<bool> {
-        Ok(self.settings()?.is_raw())
+        let cooked = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        Ok(!self.settings()?.local_modes.intersects(cooked))
     }
 
     /// Everything that was ever on the screen.
@@ -140,8 +97,8 @@ impl Terminal {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn settings(&self) -> anyhow::Result<Settings> {
-        Ok(Settings::of(&tcgetattr(self.line.as_fd()).context("tcgetattr")?))
+    fn settings(&self) -> anyhow::Result<Termios> {
+        tcgetattr(self.line.as_fd()).context("tcgetattr")
     }
 }
 

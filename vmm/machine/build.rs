@@ -54,14 +54,7 @@ const GUESTS: &[GuestProgram] = &[
         variable: "PVTICKET_GUEST_BENCH_ELF",
         // There is no libc in the guest to load.
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
-        depends_on: &["guest-kernel-config/guest-init", "guest-kernel-config/locks", "hypercalls"],
-    },
-    GuestProgram {
-        dir: "guest-kernel-config/guest-bench",
-        bin: "pgbench-table",
-        variable: "PVTICKET_PGBENCH_TABLE_ELF",
-        rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
-        depends_on: &["guest-kernel-config/guest-init", "guest-kernel-config/locks", "hypercalls"],
+        depends_on: &["guest-kernel-config/locks"],
     },
 ];
 
@@ -133,8 +126,7 @@ fn build(
     if kept.as_ref().is_some_and(|kept| kept.take(&embedded)) {
         return Ok(embedded);
     }
-    // Programs of one crate share a target directory.
-    let target_dir = targets.join(Path::new(guest.dir).file_name().unwrap_or(guest.bin.as_ref()));
+    let target_dir = targets.join(Path::new(guest.dir).file_name().unwrap_or_default());
     let mut cargo = Command::new(variable("CARGO")?);
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(changes_the_build) {

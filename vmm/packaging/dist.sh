@@ -42,7 +42,7 @@ remap="'--remap-path-prefix=$root/=', '--remap-path-prefix=$cargo_home/=/cargo/'
 
 say "building version $version"
 PVTICKET_ROOT=$root RUSTC_WRAPPER=$root/vmm/packaging/rustc.sh cargo build --locked --quiet --release \
-    --package pvticket --package pvticket-manual --features pvticket/parquet --target-dir "$target" \
+    --package pvticket --target-dir "$target" \
     --config "target.x86_64-unknown-linux-gnu.rustflags = [$remap]"
 built=$target/x86_64-unknown-linux-gnu/release
 
@@ -69,7 +69,7 @@ copy() {
 strip --strip-all -o "$prefix/bin/pvticket" "$built/pvticket"
 "$built/pvticket-manual" "$prefix"
 # Guides with what they link to; scripts and sources that `pvticket setup` works with; the sources of the scheduler in BPF.
-copy "$doc" '*.md' 'vmm/specs/*' 'vmm/sim/machines/*' 'vmm/published/tables/*'
+copy "$doc" '*.md' 'vmm/specs/*' 'vmm/sim/*.csv' 'vmm/sim/machines/*' 'vmm/study/published/*'
 copy "$data" guest-kernel-config/setup.sh guest-kernel-config/apt.sh 'guest-kernel-config/host/*.sh' \
     guest-kernel-config/linux guest-kernel-config/postgres hypercalls/include vmm/bpf/scheduler ':!*.o'
 # Those that are sourced have no first line for a shell.

@@ -9,15 +9,15 @@ use std::{
     process::{Child, Command, Stdio},
     sync::Barrier,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
-
-use guest_bench::{steal, window::Window};
 
 use crate::{
     options::{CrewMember, WorkloadOptions},
     report::WorkloadPart,
+    steal,
     tally::{Post, Tally},
+    window::Window,
     workload::Workload,
 };
 
@@ -43,7 +43,7 @@ pub fn threads(
         let mut window = Window::open();
         let is_ready = window.ready();
         barrier.wait();
-        let part = is_ready.and_then(|()| measure(options, tally, &mut window));
+        let part = is_ready.and_then(|()| measure(options, &mut window, counts_of(tally)));
         tally.ring();
         for worker in workers {
             let ended = worker.join();
@@ -53,30 +53,36 @@ pub fn threads(
     })
 }
 
-/// While the workers work: waits for the warm-up, and counts between two moments.
-fn measure(
+/// While the workers work: waits for the warm-up, and counts between two moments. `after` waits for a
+/// time; it returns a moment in seconds, and the operations of each worker until then.
+pub fn measure(
     options: &WorkloadOptions,
-    tally: &Tally,
     window: &mut Window,
+    mut after: impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)>,
 ) -> io::Result<WorkloadPart> {
-    thread::sleep(options.warm_up);
-    let stolen = steal::seconds();
-    let (began, before) = (Instant::now(), tally.counts());
+    let (began, before) = after(options.warm_up)?;
     window.begins()?;
-    thread::sleep(options.duration);
-    let (ended, after) = (Instant::now(), tally.counts());
+    let stolen = steal::seconds();
+    let (ended, counts) = after(options.duration)?;
     window.ends()?;
     let steal_seconds = steal::seconds().zip(stolen).map(|(after, before)| after - before);
     window.leave()?;
-    let operations = after.iter().zip(before).map(|(after, before)| after - before);
-    let seconds = (ended - began).as_secs_f64();
+    let operations = counts.iter().zip(before).map(|(after, before)| after - before).collect();
     Ok(WorkloadPart {
-        name: String::new(),
-        seconds,
-        operations: operations.collect(),
+        seconds: ended - began,
+        operations,
         steal_seconds,
-        longest_seconds: None,
+        ..WorkloadPart::default()
     })
+}
+
+/// For [`measure`]: the counts of workers in threads and processes.
+fn counts_of(tally: &Tally) -> impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)> {
+    let start = Instant::now();
+    move |span| {
+        thread::sleep(span);
+        Ok((start.elapsed().as_secs_f64(), tally.counts()))
+    }
 }
 
 /// One thread per CPU by default: each repeats an operation on its own state, which is set up
@@ -116,7 +122,7 @@ pub fn processes(
     let mut window = Window::open();
     window.ready()?;
     workers.iter_mut().try_for_each(Worker::go)?;
-    let part = measure(options, &tally, &mut window)?;
+    let part = measure(options, &mut window, counts_of(&tally))?;
     tally.ring();
     workers.iter_mut().try_for_each(|worker| worker.says("done"))?;
     Ok(part)
@@ -186,7 +192,7 @@ impl Drop for Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::fd::OwnedFd, time::Duration};
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
@@ -201,7 +207,7 @@ mod tests {
         let short = Duration::from_millis(1);
         let options =
             WorkloadOptions { warm_up: short, duration: short, ..WorkloadOptions::default() };
-        let part = measure(&options, &tally, &mut window).unwrap();
+        let part = measure(&options, &mut window, counts_of(&tally)).unwrap();
         posts[1].count();
         assert_eq!(part.operations, [0, 0]);
         drop(window);

@@ -4,8 +4,12 @@
 mod crew;
 mod mapping;
 mod options;
+mod postgres;
 mod report;
+mod stats;
+mod steal;
 mod tally;
+mod window;
 mod workload;
 
 use std::{
@@ -13,7 +17,6 @@ use std::{
     process::ExitCode,
 };
 
-use guest_bench::stats;
 use options::{Asked, WorkloadOptions};
 use report::WorkloadReport;
 
@@ -21,7 +24,7 @@ use report::WorkloadReport;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let asked = match options::parse(std::env::args_os().skip(1)) {
+    let asked = match options::parse(std::env::args_os()) {
         Ok(asked) => asked,
         Err(error) => {
             eprintln!("bench: {error}; `bench --help` lists workloads and options");
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     };
     let result = match asked {
         Asked::Help => print(&options::help()),
+        Asked::Counters => stats::all().and_then(|counters| print(&format!("{counters}\n"))),
         Asked::PassOn => workload::spawn::pass_on(),
         Asked::Worker(workload, options, member) => crew::work(workload, &options, &member),
         Asked::Run(workload, options) => run(workload, &options),
@@ -47,13 +51,14 @@ fn run(workload: &'static workload::Workload, options: &WorkloadOptions) -> io::
     let before = stats::read_windows();
     let parts = (workload.run)(workload, options)?;
     let counted = stats::read_windows().zip(before);
-    let counted = counted.and_then(|(after, before)| stats::between(&before, &after));
+    let counted = counted.map(|(after, before)| stats::between(&before, &after));
     let report = WorkloadReport {
         bench: workload.name,
         cpus: options.cpus,
-        steal_seconds: report::steal_seconds(&parts),
+        steal_seconds: report::steal_seconds(&parts).or_else(|| stats::steal_seconds(&counted)),
         seconds: parts.iter().map(|part| part.seconds).sum(),
         operations: report::sums(&parts),
+        violations: parts.iter().map(|part| part.violations).sum(),
         spinlocks: stats::chosen_spinlocks(),
         stats: counted,
         parts,

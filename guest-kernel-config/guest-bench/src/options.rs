@@ -1,8 +1,15 @@
 //! The command line of `bench`.
 
-use std::{ffi::OsString, fmt, thread, time::Duration};
+use std::{
+    ffi::OsString,
+    fmt::{self, Display},
+    ops::RangeInclusive,
+    path::Path,
+    str::FromStr,
+    thread,
+    time::Duration,
+};
 
-use guest_bench::words::number;
 use lexopt::{Arg, Parser, ValueExt};
 
 use crate::workload::{self, Workload, spawn};
@@ -20,6 +27,12 @@ pub struct WorkloadOptions {
     pub mib: usize,
     /// Bytes of each read.
     pub sizes: Vec<usize>,
+    /// Units of the database: 100 000 rows, about 15 MiB.
+    pub scale: usize,
+    /// Increments with the lock held.
+    pub critical: u32,
+    /// Increments between two locks.
+    pub think: u32,
     /// Print JSON instead of text.
     pub json: bool,
     /// Number of online CPUs.
@@ -33,6 +46,8 @@ pub enum Asked {
     Run(&'static Workload, WorkloadOptions),
     /// Be one worker of a workload whose workers are processes.
     Worker(&'static Workload, WorkloadOptions, CrewMember),
+    /// Print the kernel's lock counters.
+    Counters,
     /// Be the program that [`spawn`](workload::spawn) starts.
     PassOn,
     /// Print the help.
@@ -63,6 +78,8 @@ const LONGEST: f64 = 3600.0;
 const MOST: usize = 4096;
 /// Largest mapping, in MiB.
 const MOST_MIB: usize = 1 << 20;
+/// Largest database.
+const MOST_SCALE: usize = 10_000;
 
 impl Default for WorkloadOptions {
     fn default() -> Self {
@@ -72,6 +89,10 @@ impl Default for WorkloadOptions {
             workers: None,
             mib: 128,
             sizes: SIZES.to_vec(),
+            scale: 1,
+            // The payload's defaults.
+            critical: 50,
+            think: 200,
             json: false,
             cpus: thread::available_parallelism().map_or(1, usize::from),
         }
@@ -85,16 +106,29 @@ impl WorkloadOptions {
     }
 }
 
-/// Reads the command line, without the program's name.
+/// The words that another name of this program stands for.
+fn words_of(program: &OsString) -> &'static [&'static str] {
+    match Path::new(program).file_name().and_then(|name| name.to_str()) {
+        Some("lockbench") => &["lock", "--json", "--seconds=2"],
+        Some("lockstats") => &["--counters"],
+        _ => &[],
+    }
+}
+
+/// Reads the command line.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
-    let mut parser = Parser::from_args(words);
+    let mut words = words.into_iter();
+    let program = words.next().unwrap_or_default();
+    let own = words_of(&program).iter().map(OsString::from);
+    let mut parser = Parser::from_args(own.chain(words));
     let mut options = WorkloadOptions::default();
-    let (mut workload, mut help, mut pass_on) = (None, false, false);
+    let (mut workload, mut help, mut pass_on, mut counters) = (None, false, false, false);
     let (mut worker, mut tally) = (None, String::new());
     while let Some(arg) = parser.next().map_err(say)? {
         match arg {
             Arg::Short('h') | Arg::Long("help") => help = true,
             Arg::Long(name) if spawn::PASS.strip_prefix("--") == Some(name) => pass_on = true,
+            Arg::Long("counters") => counters = true,
             Arg::Long("json") => options.json = true,
             Arg::Long("worker") => {
                 worker = Some(number("--worker", &text(&mut parser)?, &(0..=MOST))?);
@@ -106,11 +140,21 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             Arg::Long("seconds") => {
                 options.duration = seconds("--seconds", &text(&mut parser)?, f64::MIN_POSITIVE)?;
             }
-            Arg::Long("workers") => {
+            // lockbench has one on each CPU.
+            Arg::Long("workers" | "cpus") => {
                 options.workers = Some(number("--workers", &text(&mut parser)?, &(1..=MOST))?);
             }
             Arg::Long("mib") => {
                 options.mib = number("--mib", &text(&mut parser)?, &(1..=MOST_MIB))?
+            }
+            Arg::Long("scale") => {
+                options.scale = number("--scale", &text(&mut parser)?, &(1..=MOST_SCALE))?;
+            }
+            Arg::Long("critical") => {
+                options.critical = number("--critical", &text(&mut parser)?, &(0..=u32::MAX))?;
+            }
+            Arg::Long("think") => {
+                options.think = number("--think", &text(&mut parser)?, &(0..=u32::MAX))?;
             }
             Arg::Long("sizes") => {
                 let list = text(&mut parser)?;
@@ -128,6 +172,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
     match (workload, worker) {
         _ if help => Ok(Asked::Help),
         _ if pass_on => Ok(Asked::PassOn),
+        (None, None) if counters => Ok(Asked::Counters),
         (Some(workload), Some(number)) => {
             Ok(Asked::Worker(workload, options, CrewMember { number, tally }))
         }
@@ -144,6 +189,17 @@ fn text(parser: &mut Parser) -> Result<String, String> {
     parser.value().and_then(|value| value.string()).map_err(say)
 }
 
+/// Parses the value of a numeric option. The error is one line that names the option and the value.
+fn number<T: FromStr + PartialOrd + Display>(
+    option: &str,
+    text: &str,
+    range: &RangeInclusive<T>,
+) -> Result<T, String> {
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        format!("{option} '{text}' is not a number from {} to {}", range.start(), range.end())
+    })
+}
+
 fn seconds(option: &str, text: &str, least: f64) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (least..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
@@ -158,7 +214,8 @@ fn seconds(option: &str, text: &str, least: f64) -> Result<Duration, String> {
 pub fn help() -> String {
     let mut text = String::from(
         "usage: bench WORKLOAD [--seconds S] [--warm-up S] [--workers N] [--mib N] [--sizes LIST] \
-         [--json]\n\n",
+         [--scale N]\n             [--critical N] [--think N] [--json]\n       \
+         bench --counters\n\n",
     );
     for workload in workload::ALL {
         text += &format!("  {:<16} {}\n", workload.name, workload.about);
@@ -168,7 +225,12 @@ pub fn help() -> String {
              --workers N      threads or processes [default: see above]\n  \
              --mib N          mmap: size of a mapping [default: 128]\n  \
              --sizes LIST     open-read-close: bytes of each read, comma-separated\n  \
-             --json           one line of JSON\n";
+             --scale N        pgbench: size of the database in 100 000 rows (15 MiB) [default: 1]\n  \
+             --critical N     lock: increments with the lock held [default: 50]\n  \
+             --think N        lock: increments between two locks [default: 200]\n  \
+             --json           one line of JSON\n  \
+             --counters       the kernel's lock counters, as a line of JSON\n\n\
+             lockbench is bench lock --json --seconds 2, lockstats is bench --counters.\n";
     text
 }
 
@@ -177,7 +239,7 @@ mod tests {
     use super::*;
 
     fn parsed(words: &str) -> Result<Asked, String> {
-        parse(words.split_whitespace().map(OsString::from))
+        parse(["bench"].into_iter().chain(words.split_whitespace()).map(OsString::from))
     }
 
     #[test]
@@ -195,6 +257,22 @@ mod tests {
     }
 
     #[test]
+    fn other_names_of_the_program_stand_for_words() {
+        let parsed = |words: &str| parse(words.split_whitespace().map(OsString::from));
+        let Ok(Asked::Run(workload, options)) =
+            parsed("/bin/lockbench --critical 7 --cpus 3 --warm-up 0")
+        else {
+            panic!("it is a run");
+        };
+        assert_eq!((workload.name, options.json, options.critical), ("lock", true, 7));
+        assert_eq!((options.workers, options.duration), (Some(3), Duration::from_secs(2)));
+        let Ok(Asked::Run(_, options)) = parsed("lockbench --seconds=0.25") else { panic!() };
+        assert_eq!((options.duration, options.think), (Duration::from_millis(250), 200));
+        assert!(matches!(parsed("lockstats"), Ok(Asked::Counters)));
+        assert!(parsed("lockstats --speed").is_err() && parsed("lockbench mmap").is_err());
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (words, says) in [
             ("", "which workload?"),
@@ -203,6 +281,8 @@ mod tests {
             ("mmap --warm-up -1", "--warm-up '-1' is not a number from 0 up to 3600"),
             ("mmap --workers x", "--workers 'x' is not a number from 1 to 4096"),
             ("open-read-close --sizes 1,,2", "--sizes ''"),
+            ("pgbench --scale 0", "--scale '0' is not a number from 1 to 10000"),
+            ("lock --think -1", "--think '-1'"),
             ("mmap --nothing", "--nothing"),
             ("mmap futex", "futex"),
         ] {

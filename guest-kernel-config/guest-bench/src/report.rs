@@ -2,7 +2,6 @@
 
 use std::io;
 
-use guest_bench::words::count;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 const STEAL: &str = "steal (host's run queue)";
 
 /// The operations of the workers in a period.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct WorkloadPart {
     /// What distinguishes it from the other parts, if there are several.
     pub name: String,
@@ -23,6 +22,9 @@ pub struct WorkloadPart {
     /// The longest operation, if it was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_seconds: Option<f64>,
+    /// How often mutual exclusion failed, if that was checked.
+    #[serde(skip)]
+    pub violations: Option<u64>,
 }
 
 impl WorkloadPart {
@@ -43,6 +45,11 @@ pub fn sums(parts: &[WorkloadPart]) -> Vec<u64> {
     (0..workers).map(sum).collect()
 }
 
+/// A number and its noun, whose plural ends in s: `1 CPU`, `2 CPUs`.
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A workload's result.
 #[derive(Debug, Serialize)]
 pub struct WorkloadReport {
@@ -57,6 +64,8 @@ pub struct WorkloadReport {
     pub seconds: f64,
     /// Operations per worker, in all.
     pub operations: Vec<u64>,
+    /// How often mutual exclusion failed, if that was checked.
+    pub violations: Option<u64>,
     /// The kernel's description of its spinlocks, if it has one.
     pub spinlocks: Option<String>,
     /// The kernel's lock counters over that time, if it has any.
@@ -107,7 +116,7 @@ mod tests {
             seconds: 2.0,
             operations: vec![100, 300],
             steal_seconds: Some(0.2),
-            longest_seconds: None,
+            ..WorkloadPart::default()
         };
         let parts = vec![part("512 bytes:"), part("")];
         let (seconds, operations) = (4.0, sums(&parts));
@@ -119,6 +128,7 @@ mod tests {
             steal_seconds,
             seconds,
             operations,
+            violations: None,
             spinlocks: None,
             stats: None,
             parts,

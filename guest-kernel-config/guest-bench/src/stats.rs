@@ -2,48 +2,202 @@
 
 use std::{
     fs::{self, OpenOptions},
-    io::{ErrorKind, Read},
+    io::{self, ErrorKind, Read},
     os::unix::fs::OpenOptionsExt,
 };
 
-use guest_init::{
-    spinlocks::{self, LogRead},
-    stats::KernelStats,
-};
 use rustix::fs::OFlags;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::window;
+
+/// The counters of our kernel: lines `name value`.
 const FILE: &str = "/sys/kernel/debug/pvticket/stats";
+/// The folder of a queued-spinlock kernel's counters, one file per counter, if it was built with
+/// `CONFIG_LOCK_EVENT_COUNTS`.
+const EVENTS: &str = "/sys/kernel/debug/lock_event_counts";
+/// The relevant counters; PV's exist only while PV is on.
+const EVENT_NAMES: [&str; 6] = [
+    "lock_pending",
+    "lock_slowpath",
+    "pv_kick_unlock",
+    "pv_lock_stealing",
+    "pv_wait_head",
+    "pv_wait_node",
+];
+/// The kernel's messages: each read returns one.
+const LOG: &str = "/dev/kmsg";
+/// A buffer size that fits every message (CONSOLE_EXT_LOG_MAX of the kernel).
+const LOG_RECORD: usize = 8192;
+/// The beginnings of the messages about the spinlocks that were chosen, by our kernel and by mainline's
+/// KVM guests.
+const BEGINNINGS: [&str; 3] =
+    ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
-/// The counters now: our kernel's, or those of queued spinlocks; None on kernels without either.
-pub fn read() -> Option<String> {
-    let text = |path: &str| fs::read_to_string(path).ok();
-    text(FILE).or_else(|| spinlocks::events(text))
+/// Counters and texts, such as the backend's name.
+type Stats = Map<String, Value>;
+
+/// All counts since boot.
+pub fn all() -> io::Result<Value> {
+    let text = read().map_or_else(|| read_ours(FILE), Ok)?;
+    Ok(parse(&text).into())
 }
 
 /// On kernels with our benchmark, the counts within the windows of benchmarks; on others all
-/// counts.
+/// counts. None on kernels that count nothing.
 pub fn read_windows() -> Option<String> {
-    fs::read_to_string(crate::window::FILE).ok().or_else(read)
+    fs::read_to_string(window::FILE).ok().or_else(read)
+}
+
+/// A file that only our kernels have.
+pub fn read_ours(path: &str) -> io::Result<String> {
+    fs::read_to_string(path).map_err(|error| of_ours(path, error))
+}
+
+/// The error of such a file, in words.
+pub fn of_ours(path: &str, error: io::Error) -> io::Error {
+    io::Error::other(match error.kind() {
+        ErrorKind::NotFound => format!("no {path}: only the kernels of `pvticket setup` have it"),
+        ErrorKind::PermissionDenied => format!("{path}: only root may open it"),
+        _ => format!("cannot open {path}: {error}"),
+    })
+}
+
+/// The counters now, of our kernel or of queued spinlocks.
+fn read() -> Option<String> {
+    fs::read_to_string(FILE).ok().or_else(|| events(|path| fs::read_to_string(path).ok()))
+}
+
+/// The counters of a kernel with queued spinlocks, in the format of ours; None if it has none.
+/// `read` returns the contents of a file, if it exists.
+fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let line = |name| Some(format!("{name} {}\n", read(&format!("{EVENTS}/{name}"))?.trim()));
+    let lines: String = EVENT_NAMES.into_iter().filter_map(line).collect();
+    (!lines.is_empty()).then_some(lines)
+}
+
+/// Lines without a value are left out.
+fn parse(text: &str) -> Stats {
+    let entry = |line: &str| {
+        let (name, value) = line.split_once(char::is_whitespace)?;
+        let value = value.trim();
+        let count = value.parse::<u64>().map(Value::from);
+        Some((name.to_owned(), count.unwrap_or_else(|_| value.into())))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+/// The counts from `before` to `after`, and the texts in `after`.
+pub fn between(before: &str, after: &str) -> Value {
+    let (before, mut stats) = (parse(before), parse(after));
+    for (name, value) in &mut stats {
+        if let (Some(now), Some(then)) = (value.as_u64(), before.get(name).and_then(Value::as_u64))
+        {
+            *value = now.saturating_sub(then).into();
+        }
+    }
+    stats.into()
+}
+
+/// The steal time among the counts, if our kernel has counted it.
+pub fn steal_seconds(stats: &Option<Value>) -> Option<f64> {
+    Some(stats.as_ref()?["steal_ns"].as_f64()? / 1e9)
 }
 
 /// The kernel's message about the spinlocks that it chose.
 pub fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::NONBLOCK.bits() as i32;
-    let mut log = OpenOptions::new().read(true).custom_flags(flags).open(spinlocks::LOG).ok()?;
-    spinlocks::chosen_in_log(|record| match log.read(record) {
-        Ok(0) => LogRead::End,
-        Ok(count) => LogRead::Record(count),
-        Err(error) => match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::Interrupted => LogRead::Again,
-            _ => LogRead::End,
-        },
-    })
+    chosen_in(OpenOptions::new().read(true).custom_flags(flags).open(LOG).ok()?)
 }
 
-/// The counts from `before` to `after`.
-pub fn between(before: &str, after: &str) -> Option<Value> {
-    let mut json = String::new();
-    KernelStats::parse(after).since(&KernelStats::parse(before)).write_json(&mut json);
-    serde_json::from_str(&json).ok()
+fn chosen_in(mut log: impl Read) -> Option<String> {
+    let mut record = vec![0; LOG_RECORD];
+    loop {
+        match log.read(&mut record) {
+            Ok(0) => return None,
+            Ok(count) => {
+                let text = String::from_utf8_lossy(&record[..count]);
+                if let Some(message) = chosen(&text) {
+                    return Some(message.to_owned());
+                }
+            }
+            // A signal came, or messages were overwritten: the next read returns the first that is left.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The message in a record of [`LOG`], if it is about the spinlocks that were chosen.
+///
+/// A record is `PREFIX;MESSAGE`, followed by lines with further properties.
+fn chosen(record: &str) -> Option<&str> {
+    let (_, message) = record.lines().next()?.split_once(';')?;
+    BEGINNINGS.iter().any(|beginning| message.starts_with(beginning)).then_some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn counters_are_subtracted_and_texts_kept() {
+        let before = "backend vmm\ntaken_slow 3\nkicked 1\n";
+        let after = "backend vmm\ntaken_slow 10\nkicked 1\nnew 2\nword\n";
+        let stats = between(before, after);
+        assert_eq!(stats, json!({"backend": "vmm", "taken_slow": 7, "kicked": 0, "new": 2}));
+        assert_eq!(between("kicked 9", "kicked 4"), json!({"kicked": 0}));
+        assert_eq!(steal_seconds(&Some(between("steal_ns 5", "steal_ns 500000005"))), Some(0.5));
+        assert_eq!(steal_seconds(&Some(stats)), None);
+    }
+
+    #[test]
+    fn the_line_about_spinlocks_is_known_among_others() {
+        for message in [
+            "pvticket: PV ticketlocks on, backend vmm",
+            "pvticket: native ticketlocks (PV off: asked for)",
+            "kvm-guest: PV spinlocks disabled, forced by \"nopvspin\" parameter",
+            "kvm-guest: PV spinlocks enabled",
+        ] {
+            let record = format!("6,305,94483,-;{message}\n SUBSYSTEM=none\n");
+            assert_eq!(chosen(&record), Some(message));
+        }
+        for other in ["6,1,0,-;pvticket: telemetry on\n", "4,1,0,-;PV spinlocks\n", "", "no prefix"]
+        {
+            assert_eq!(chosen(other), None);
+        }
+    }
+
+    /// Reads of a log: each is a record or an error.
+    struct Reads(Vec<Result<&'static str, ErrorKind>>);
+
+    impl Read for Reads {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match self.0.pop() {
+                Some(Ok(record)) => record.as_bytes().read(into),
+                Some(Err(kind)) => Err(kind.into()),
+                None => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn the_log_is_read_until_it_is_found_or_ends() {
+        let (other, enabled) =
+            (Ok("6,1,0,-;hello\n"), Ok("6,2,0,-;kvm-guest: PV spinlocks enabled\n"));
+        let reads = Reads(vec![other, enabled, Err(ErrorKind::BrokenPipe), other]);
+        assert_eq!(chosen_in(reads).as_deref(), Some("kvm-guest: PV spinlocks enabled"));
+        assert_eq!(chosen_in(Reads(vec![enabled, Err(ErrorKind::WouldBlock), other])), None);
+        assert_eq!(chosen_in(Reads(vec![other])), None);
+    }
+
+    #[test]
+    fn counts_are_those_of_the_files_that_are_there() {
+        let count = |path: &str| path.ends_with("/pv_wait_head").then(|| "7\n".into());
+        assert_eq!(events(count).as_deref(), Some("pv_wait_head 7\n"));
+        assert_eq!(events(|_| None), None);
+    }
 }

@@ -20,6 +20,7 @@ impl Window {
     }
 
     /// Announces the steps to this file.
+    #[cfg(test)]
     pub fn to(file: File) -> Self {
         Self(Some(file))
     }

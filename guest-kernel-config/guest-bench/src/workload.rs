@@ -7,6 +7,7 @@ mod kernel;
 mod messaging;
 mod mmap;
 mod open_read_close;
+mod pgbench;
 pub mod spawn;
 
 use std::io;
@@ -34,6 +35,7 @@ pub const ALL: &[Workload] = &[
     futex::WORKLOAD,
     eventfd::WORKLOAD,
     kernel::WORKLOAD,
+    pgbench::WORKLOAD,
 ];
 
 #[cfg(test)]
@@ -51,12 +53,12 @@ mod tests {
         parts.iter().all(|part| part.operations.iter().any(|count| *count > 0))
     }
 
-    /// Except those that start this program again, and the kernel's own. On a busy machine none of the workers may have a
+    /// Except those that start this program again, the kernel's own, and PostgreSQL's. On a busy machine none of the workers may have a
     /// CPU in a short window: the last ones are minutes long.
     #[test]
     fn every_workload_of_threads_gets_on() {
         for workload in ALL.iter().filter(|workload| {
-            workload.each.is_none() && !matches!(workload.name, "lock" | "spawn")
+            workload.each.is_none() && !matches!(workload.name, "lock" | "pgbench" | "spawn")
         }) {
             let mut windows =
                 [20, 200, 2_000, 20_000, 200_000].map(Duration::from_millis).into_iter();

@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 use core::{ffi::CStr, ptr};
 
-use guest_init::{errors::NotRun, lists};
+use guest_init::{
+    errors::{FailedStep, NotRun},
+    lists,
+};
 use rustix::{
     fd::OwnedFd,
     io::Errno,
@@ -15,12 +18,15 @@ use crate::{
     syscall::{self, SignalSet},
 };
 
+/// The error of a wait for a process.
+pub const NO_WAIT: &str = "cannot wait for it";
+
 /// The environment of the processes that init starts.
-pub struct Environment(Vec<Vec<u8>>);
+struct Environment(Vec<Vec<u8>>);
 
 impl Environment {
     /// PATH, HOME and TERM, overridden by `/pvticket/env`.
-    pub fn new() -> Self {
+    fn new() -> Self {
         let own = [
             [b"PATH=", lists::SEARCH_PATH.as_bytes()].concat(),
             b"HOME=/".to_vec(),
@@ -44,17 +50,27 @@ impl Environment {
     }
 }
 
+/// Runs a process to its end, as [`spawn`] starts it; returns its status.
+pub fn run(
+    words: &[&CStr],
+    prepare: impl FnOnce() -> Result<(), Errno>,
+) -> Result<i32, FailedStep> {
+    let pid = spawn(words, prepare)?;
+    reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when(NO_WAIT))
+}
+
 /// Forks a child, which runs `prepare` and then executes the first of `words`.
 pub fn spawn(
     words: &[&CStr],
-    environment: &Environment,
     prepare: impl FnOnce() -> Result<(), Errno>,
-) -> Result<Pid, Errno> {
-    if let Some(child) = syscall::fork()? {
+) -> Result<Pid, FailedStep> {
+    let environment = Environment::new();
+    let forked = syscall::fork().map_err(FailedStep::when("cannot make a process"))?;
+    if let Some(child) = forked {
         return Ok(child);
     }
     let error = match prepare() {
-        Ok(()) => return_of_exec(words, environment),
+        Ok(()) => return_of_exec(words, &environment),
         Err(error) => error,
     };
     syscall::exit(complain(words[0], error))

@@ -14,37 +14,23 @@ use rustix::{
 };
 
 use crate::{
-    child::{self, Environment},
-    console,
+    child, console,
     machine::{OutputStream, Platform, Ports},
     output_page::{self, OutputPage},
-    report,
     stdin::Stdin,
     syscall::{self, SignalSet},
 };
 
-/// Exit status if the command cannot even be tried.
-const FAILED: i32 = 255;
-
-/// What failed of a command's process.
-const NO_PROCESS: &str = "cannot make a process";
-const NO_WAIT: &str = "cannot wait for it";
-
 /// Runs the command to its end; returns its exit status.
-pub fn run(machine: &Platform, argv: &[u8]) -> i32 {
+pub fn run(machine: &Platform, argv: &[u8]) -> Result<i32, FailedStep> {
     let words: Vec<&CStr> = lists::items(argv).collect();
     if words.is_empty() {
-        report::error(format_args!("/pvticket/argv names no command"));
-        return FAILED;
+        return Err(FailedStep::when("/pvticket/argv names no command")(Errno::INVAL));
     }
-    let outcome = match machine {
+    match machine {
         Platform::Pvticket(ports) => forwarded(machine, ports, &words),
         Platform::Other => on_console(&words),
-    };
-    outcome.unwrap_or_else(|error| {
-        report::error(format_args!("cannot start the command: {error}"));
-        FAILED
-    })
+    }
 }
 
 /// Without the VMM: on the console.
@@ -56,12 +42,10 @@ fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
         rustix::termios::tcsetattr(&console, now, &settings)
             .map_err(FailedStep::when("cannot change the settings of /dev/console"))?;
     }
-    let pid = child::spawn(words, &Environment::new(), || {
+    child::run(words, || {
         rustix::process::setsid()?;
         child::set_standard(&console, &console, &console)
     })
-    .map_err(FailedStep::when(NO_PROCESS))?;
-    child::reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when(NO_WAIT))
 }
 
 fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
@@ -73,12 +57,11 @@ fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, 
     let (stdin_read, stdin_write) = pipe()?;
     let (stdout_read, stdout_write) = pipe()?;
     let (stderr_read, stderr_write) = pipe()?;
-    let pid = child::spawn(words, &Environment::new(), || {
+    let pid = child::spawn(words, || {
         ports.give_up();
         rustix::process::setsid()?;
         child::set_standard(&stdin_read, &stdout_write, &stderr_write)
-    })
-    .map_err(FailedStep::when(NO_PROCESS))?;
+    })?;
     drop((stdin_read, stdout_write, stderr_write));
     for ours in [&stdin_write, &stdout_read, &stderr_read] {
         rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)
@@ -93,7 +76,7 @@ fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, 
         stderr: OutputPipe { pipe: Some(stderr_read), stream: OutputStream::Stderr },
         buffer: Buffer::new(ports),
     };
-    forwarder.run(pid).map_err(FailedStep::when(NO_WAIT))
+    forwarder.run(pid).map_err(FailedStep::when(child::NO_WAIT))
 }
 
 /// A buffer for output between a pipe and the VMM.

@@ -12,9 +12,6 @@ use rustix::{
 const EXECUTABLE: Mode = Mode::from_raw_mode(0o755);
 const READ_WRITE: Mode = Mode::from_raw_mode(0o666);
 
-/// The mount point of debugfs, where our kernel has its files.
-pub const DEBUGFS: &CStr = c"/sys/kernel/debug";
-
 /// Mounts and links everything. What the kernel lacks is silently left out: a small kernel is not
 /// an error, and programs that need the missing part report it themselves.
 pub fn set_up() {
@@ -28,7 +25,7 @@ pub fn set_up() {
     }
     fill_standard_descriptors();
     attach(c"tmpfs", c"/tmp");
-    attach(c"debugfs", DEBUGFS);
+    attach(c"debugfs", c"/sys/kernel/debug");
     let _ = fs::mkdir(c"/dev/pts", EXECUTABLE);
     attach(c"devpts", c"/dev/pts");
     for (name, target) in [
@@ -36,10 +33,9 @@ pub fn set_up() {
         (c"/dev/stdin", c"/proc/self/fd/0"),
         (c"/dev/stdout", c"/proc/self/fd/1"),
         (c"/dev/stderr", c"/proc/self/fd/2"),
-        (c"/bin/lockbench", c"/pvticket/init"),
-        (c"/bin/lockstats", c"/pvticket/init"),
         (c"/bin/bench", c"/pvticket/bench"),
-        (c"/bin/pgbench-table", c"/pvticket/pgbench-table"),
+        (c"/bin/lockbench", c"/pvticket/bench"),
+        (c"/bin/lockstats", c"/pvticket/bench"),
     ] {
         let _ = fs::symlink(target, name);
     }
@@ -58,7 +54,7 @@ fn fill_standard_descriptors() {
 }
 
 /// Mounts a file system of this kind; false if the kernel does not have it.
-pub fn attach(kind: &CStr, at: &CStr) -> bool {
+fn attach(kind: &CStr, at: &CStr) -> bool {
     mount(kind, at, kind, MountFlags::empty(), None).is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! A heap that never frees: every applet is short-lived, and process 1 allocates only at its start.
+//! A heap that never frees: process 1 allocates only at its start.
 
 use core::{
     alloc::{GlobalAlloc, Layout},
@@ -7,7 +7,7 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Room for argv, the environment and the kernel's statistics. Untouched pages cost nothing.
+/// Room for argv and the environment. Untouched pages cost nothing.
 const SIZE: usize = 4 << 20;
 
 #[repr(C, align(16))]

@@ -113,7 +113,6 @@ mod tests {
             pv_slow_path: CodeRange { start: 0xffff_ffff_9e10_02e0, end: 0xffff_ffff_9e10_0640 },
             queue_nodes: 0x21000,
             preempt_count: 0x20948,
-            ..KernelFacts::default()
         };
         assert_eq!(whole, expected);
         let mut reader = Reader::default();

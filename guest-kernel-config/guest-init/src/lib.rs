@@ -6,13 +6,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-extern crate alloc;
-
-pub mod contention;
 pub mod errors;
-pub mod json;
 pub mod kallsyms;
 pub mod lists;
-pub mod lockbench;
-pub mod spinlocks;
-pub mod stats;

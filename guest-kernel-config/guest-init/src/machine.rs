@@ -4,7 +4,6 @@ use core::arch::{asm, x86_64::__cpuid};
 
 use hypercalls::{
     ABI_VERSION, cpuid,
-    kernel_facts::KernelFacts,
     ports::{self, GuestEvent},
 };
 use rustix::{
@@ -12,7 +11,7 @@ use rustix::{
     system::{RebootCommand, reboot},
 };
 
-use crate::{console, kernel_facts, output_page::OutputPage, report, syscall, tracer};
+use crate::{console, kernel_facts, output_page::OutputPage, report, syscall};
 
 /// The destination of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,8 +115,7 @@ impl Ports {
             return;
         }
         if let Some((facts, mut page)) = kernel_facts::read().zip(OutputPage::new()) {
-            let line_frames = tracer::start().unwrap_or_default();
-            let bytes = KernelFacts { line_frames, ..facts }.to_bytes();
+            let bytes = facts.to_bytes();
             page.bytes()[..bytes.len()].copy_from_slice(&bytes);
             self.write(ports::KERNEL_FACTS, page.frame());
         }

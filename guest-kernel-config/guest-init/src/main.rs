@@ -1,5 +1,5 @@
-//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), passes its
-//! output and exit status to the VMM, and contains the workloads as applets.
+//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), and passes its
+//! output and exit status to the VMM.
 //!
 //! Freestanding: no libc, one thread, system calls through rustix.
 
@@ -8,7 +8,6 @@
 
 extern crate alloc;
 
-mod applets;
 mod child;
 mod command;
 mod console;
@@ -23,21 +22,18 @@ mod report;
 mod shell;
 mod stdin;
 mod syscall;
-mod tracer;
-
-use core::ffi::CStr;
 
 use machine::Platform;
 
-/// Runs the applet or the init; `words` are argv. Returns the exit status.
-fn run(words: &[&CStr]) -> i32 {
-    if let Some(status) = applets::run(words) {
-        return status;
-    }
+/// Exit status if the command cannot even be tried.
+const FAILED: i32 = 255;
+
+/// Returns the exit status of any process but the first.
+fn run() -> i32 {
     if rustix::process::getpid().is_init() {
         init()
     }
-    report::error(format_args!("not an applet, and not process 1; applets: lockbench, lockstats"));
+    report::error(format_args!("this is not process 1"));
     2
 }
 
@@ -50,9 +46,12 @@ fn init() -> ! {
     filesystems::set_up();
     machine.tell_kernel_facts();
     let _serial_line = console::keep_serial_line();
-    let status = match filesystems::read(c"/pvticket/argv") {
-        Some(argv) => command::run(&machine, &argv),
-        None => shell::run(&machine),
+    let (program, ended) = match filesystems::read(c"/pvticket/argv") {
+        Some(argv) => ("the command", command::run(&machine, &argv)),
+        None => ("a shell on the console", shell::run(&machine)),
     };
-    machine.end(status)
+    machine.end(ended.unwrap_or_else(|error| {
+        report::error(format_args!("cannot start {program}: {error}"));
+        FAILED
+    }))
 }

@@ -60,13 +60,3 @@ unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, count: usize) -> i32 {
     // SAFETY: the same contract.
     unsafe { memcmp(a, b, count) }
 }
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn strlen(text: *const u8) -> usize {
-    let mut length = 0;
-    // SAFETY: the caller promises a NUL within the object. Volatile as above.
-    while unsafe { text.add(length).read_volatile() } != 0 {
-        length += 1;
-    }
-    length
-}

@@ -4,33 +4,15 @@ use core::ffi::CStr;
 
 use guest_init::errors::FailedStep;
 use hypercalls::ports::GuestEvent;
-use rustix::{
-    fs::{self, Access},
-    io::Errno,
-};
+use rustix::fs::{self, Access};
 
-use crate::{
-    child::{self, Environment},
-    console,
-    machine::Platform,
-    report,
-};
+use crate::{child, console, machine::Platform};
 
 /// This file exists if the shell's input is not typed by a person.
 const PLAIN_LINES: &CStr = c"/pvticket/plain-lines";
 
-/// Exit status if there is no console to run a shell on.
-const FAILED: i32 = 255;
-
 /// Runs a shell to its end; returns its exit status.
-pub fn run(machine: &Platform) -> i32 {
-    on_terminal(machine).unwrap_or_else(|error| {
-        report::error(format_args!("cannot start a shell on the console: {error}"));
-        FAILED
-    })
-}
-
-fn on_terminal(machine: &Platform) -> Result<i32, FailedStep> {
+pub fn run(machine: &Platform) -> Result<i32, FailedStep> {
     let terminal = console::terminal()
         .map_err(FailedStep::when("neither /dev/ttyS0 nor /dev/console can be opened"))?;
     let shell: &[&CStr] = match fs::access(c"/bin/sh", Access::EXEC_OK) {
@@ -44,12 +26,10 @@ fn on_terminal(machine: &Platform) -> Result<i32, FailedStep> {
     machine.event(GuestEvent::ShellReady);
     // The shell stays in init's session, whose controlling terminal is the serial line: a shell needs a
     // controlling terminal for job control, and complains if there is none.
-    let pid = child::spawn(shell, &Environment::new(), || {
+    child::run(shell, || {
         if let Platform::Pvticket(ports) = machine {
             ports.give_up();
         }
         child::set_standard(&terminal, &terminal, &terminal)
     })
-    .map_err(FailedStep::when("cannot make a process"))?;
-    child::reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when("cannot wait for it"))
 }

@@ -17,7 +17,6 @@ const EXECVE: usize = 59;
 const IOPERM: usize = 173;
 const EXIT_GROUP: usize = 231;
 const SIGNALFD4: usize = 289;
-const BPF: usize = 321;
 
 /// A set of signals in the kernel's format: bit n - 1 is signal n.
 #[derive(Clone, Copy)]
@@ -93,19 +92,6 @@ pub fn signalfd(signals: SignalSet) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel reads the set, of the size given, and returns a new descriptor.
     unsafe {
         let fd = call(SIGNALFD4, [NEW, set, size_of::<SignalSet>(), FLAGS])?;
-        Ok(OwnedFd::from_raw_fd(fd as i32))
-    }
-}
-
-/// A command of bpf(2) that returns a new descriptor.
-///
-/// # Safety
-/// `attributes` are those of the command, as far as they are not zero, and their pointers are valid.
-pub unsafe fn bpf<T>(command: u32, attributes: &T) -> Result<OwnedFd, Errno> {
-    let at = core::ptr::from_ref(attributes) as usize;
-    // SAFETY: the caller's promise; the kernel reads as many bytes, and returns a new descriptor.
-    unsafe {
-        let fd = call(BPF, [command as usize, at, size_of::<T>(), 0])?;
         Ok(OwnedFd::from_raw_fd(fd as i32))
     }
 }

@@ -1,38 +1,106 @@
-//! How a lock without tickets is taken, and what its watcher is told.
+//! The steps of a lock without tickets, and those that its watcher sees.
 
-use crate::sync::{AtomicU16, Ordering};
+use crate::halt::{self, Waits};
+use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
-use crate::{Cpu, Pv, Taken, Watch};
+use crate::watch::Looks;
+use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch};
 
-/// Takes `lock` by `take`, which does not wait, or else by `wait`.
-#[inline(always)]
-pub(crate) fn lock<L, P: Pv, W: Watch>(
-    lock: &L,
-    cpu: &Cpu<'_, P, W>,
-    take: impl FnOnce() -> bool,
-    wait: impl FnOnce(),
-) -> Taken {
-    cpu.watch.entering(None);
-    let slow = !take();
-    if slow {
-        wait();
+/// A lock without tickets: a CPU takes it at once, or waits for it. It is a [`RawLock`].
+pub(crate) trait Ticketless {
+    /// As [`RawLock::FIFO`].
+    const FIFO: bool;
+
+    /// As [`RawLock::BYPASS`].
+    const BYPASS: Bypass;
+
+    /// As [`RawLock::CPUS`].
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    /// Takes the lock, unless the caller has to wait for it.
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
+
+    /// Returns when the caller holds the lock.
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits);
+
+    /// Releases the lock; `true`: a waiter awaits a [`kick`](Self::kick).
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
+
+    /// Kicks a waiter after a release. Only the lock's key is left: the lock may be freed memory.
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+        let _ = (cpu, lock);
+        Released::default()
     }
-    cpu.watch.taken(LockKey::of(lock).address(), None);
-    Taken { slow, ..Taken::default() }
+
+    /// As [`RawLock::is_contended`].
+    fn is_contended(&self) -> bool;
+
+    /// As [`RawLock::releases_before`].
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        let _ = (waiters, awaited);
+        None
+    }
+
+    /// As [`RawLock::wait_until_released`].
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
 }
 
-/// Takes `lock` by `take`, if that succeeds.
-#[inline(always)]
-pub(crate) fn try_lock<L, P: Pv, W: Watch>(
+impl<L: Ticketless> RawLock for L {
+    const FIFO: bool = <L as Ticketless>::FIFO;
+    const BYPASS: Bypass = <L as Ticketless>::BYPASS;
+    const CPUS: u32 = <L as Ticketless>::CPUS;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering(None);
+        let mut waits = Waits::default();
+        let slow = !self.take(cpu);
+        if slow {
+            self.wait(cpu, &mut waits);
+            waits.give_back(cpu);
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Taken { slow, halts: waits.halts, ticket: None }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        if !self.take(cpu) {
+            return None;
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Some(Taken::default())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        let key = LockKey::of(self);
+        // From here on this may be freed memory.
+        let is_awaited = self.release(cpu);
+        halt::after_release(cpu, key, is_awaited, || L::kick(cpu, key))
+    }
+
+    fn is_contended(&self) -> bool {
+        Ticketless::is_contended(self)
+    }
+
+    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
+        Ticketless::releases_before(self, waiters, awaited)
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        Ticketless::wait_until_released(self, cpu);
+    }
+}
+
+/// A nested handler, and all nodes of its CPU are in use: it waits outside of the queue, until it can `take` the lock.
+pub(crate) fn wait_outside<L, P: Pv, W: Watch>(
     lock: &L,
     cpu: &Cpu<'_, P, W>,
-    take: impl FnOnce() -> bool,
-) -> Option<Taken> {
-    if !take() {
-        return None;
-    }
-    cpu.watch.taken(LockKey::of(lock).address(), None);
-    Some(Taken::default())
+    take: impl Fn() -> bool,
+) {
+    cpu.watch.queued(LockKey::of(lock).address(), None);
+    Looks::new(&cpu.watch).until(cpu, None, take);
 }
 
 /// Changes the word of a lock from zero, which is free, to `held`. Looks first: the word of a held

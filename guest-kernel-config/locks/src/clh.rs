@@ -1,14 +1,15 @@
 //! The lock of Craig, Landin and Hagersten.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
 use crate::awaited;
 use crate::clh_nodes::ClhNodes;
+use crate::halt::Waits;
 use crate::node::NodeId;
-use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::sync::{AtomicU16, Ordering};
 use crate::turns::Turns;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Awaited, Bypass, Cpu, Pv, WaitTable, Watch, settle};
 
 /// The lock is free.
 const FREE: u16 = 0;
@@ -57,34 +58,6 @@ impl ClhLock {
         }
     }
 
-    /// Takes the lock if it is free.
-    #[inline]
-    fn take_free(&self) -> bool {
-        acquire::take_zero(&self.tail, ALONE)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.clh_nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return Looks::new(&cpu.watch).until(cpu, None, || self.take_free());
-        };
-        // Release, for the node; acquire, for what was done under a lock that is free now.
-        let before = self.tail.swap(me.name(), Ordering::AcqRel);
-        if before != FREE {
-            cpu.watch.queued(LockKey::of(self).address(), Some(self.awaited(nodes, before)));
-            Looks::new(&cpu.watch).until(cpu, None, || self.is_released(nodes, before));
-        }
-        self.node.store(me.name(), Ordering::Relaxed);
-        if before != FREE {
-            self.give_back(nodes, before);
-            self.turns.begin();
-        }
-    }
-
     /// What a waiter behind `before` goes by.
     fn awaited(&self, nodes: &ClhNodes, before: u16) -> Awaited {
         let gate = NodeId::parse(before).map_or(&self.is_handed, |before| nodes.gate(before));
@@ -109,23 +82,38 @@ impl ClhLock {
     }
 }
 
-impl RawLock for ClhLock {
+impl Ticketless for ClhLock {
     const FIFO: bool = true;
     const BYPASS: Bypass = Bypass::FromQueue;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.take_free(), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        acquire::take_zero(&self.tail, ALONE)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.clh_nodes;
+        let Some(me) = nodes.begin(cpu.id) else {
+            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        };
+        // Release, for the node; acquire, for what was done under a lock that is free now.
+        let before = self.tail.swap(me.name(), Ordering::AcqRel);
+        if before != FREE {
+            cpu.watch.queued(LockKey::of(self).address(), Some(self.awaited(nodes, before)));
+            Looks::new(&cpu.watch).until(cpu, None, || self.is_released(nodes, before));
+        }
+        self.node.store(me.name(), Ordering::Relaxed);
+        if before != FREE {
+            self.give_back(nodes, before);
+            self.turns.begin();
+        }
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.take_free())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let node = NodeId::parse(self.node.load(Ordering::Relaxed));
         let name = node.map_or(ALONE, NodeId::name);
         // A waiter stores its own node.
@@ -141,8 +129,7 @@ impl RawLock for ClhLock {
             None if is_free => {}
             None => self.is_handed.store(HANDED, Ordering::Release),
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     fn is_contended(&self) -> bool {
@@ -158,15 +145,5 @@ impl RawLock for ClhLock {
     fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
         let is_released = self.is_released(&waiters.clh_nodes, awaited.node);
         awaited::releases(self.node.load(Ordering::Relaxed) == awaited.name, is_released)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<ClhLock>(), align_of::<ClhLock>()), (8, 8));
     }
 }

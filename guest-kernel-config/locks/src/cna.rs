@@ -1,10 +1,11 @@
 //! A queue that serves the waiters of one socket first.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::handed::{ALONE, HandedQueue};
 use crate::node::{Gate, NodeId, Nodes};
-use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::sync::{AtomicU16, Ordering};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Handovers in a row that may pass over a waiter that came earlier. The cache lines of the lock and of its data
 /// move to another socket once in so many handovers.
@@ -45,18 +46,6 @@ impl CnaLock {
     pub const fn new() -> Self {
         let [first_aside, last_aside, local] = [const { AtomicU16::new(0) }; 3];
         Self { queue: HandedQueue::new(), first_aside, last_aside, local }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let waited = self.queue.wait(cpu, |nodes, me| nodes.set_socket(me, cpu.pv.socket()));
-        if let Some(me) = waited {
-            self.choose_next(cpu, me);
-            nodes.end(me);
-        }
     }
 
     /// The holder, whose node is `me`, chooses who is next.
@@ -127,42 +116,37 @@ fn nearest(nodes: &Nodes, first: NodeId, socket: u16) -> Option<(Option<NodeId>,
     Some((before, node))
 }
 
-impl RawLock for CnaLock {
+impl Ticketless for CnaLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::TimesFromQueue(LOCAL as u32 + 1);
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.queue.take_free(), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.queue.take_free()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let waited = self.queue.wait(cpu, |nodes, me| nodes.set_socket(me, cpu.pv.socket()));
+        if let Some(me) = waited {
+            self.choose_next(cpu, me);
+            nodes.end(me);
+        }
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.queue.take_free())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         if let Some(next) = self.queue.next_or_free(|| cpu.pv.spin_hint()) {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        self.queue.is_contended()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.queue.wait_until_released(cpu);
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.queue.releases_before(waiters, awaited)
-    }
+    crate::handed::waiters_of_handed_queue!(queue);
 }
 
 #[cfg(test)]
@@ -171,44 +155,15 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::{Handoff, Unwatched};
+    use crate::MAX_CPUS;
+    use crate::test_stage::Stage;
 
-    #[test]
-    fn the_lock_is_sixteen_bytes() {
-        assert_eq!((size_of::<CnaLock>(), align_of::<CnaLock>()), (16, 8));
-    }
-
-    /// All CPUs on one thread.
-    struct Stage {
-        lock: CnaLock,
-        waiters: WaitTable,
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            panic!("no CPU waits");
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-    }
-
-    impl Stage {
+    impl Stage<CnaLock> {
         /// CPU 0 holds the lock.
-        fn new() -> Self {
-            let stage = Self { lock: CnaLock::new(), waiters: WaitTable::new() };
-            assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
+        fn held() -> Self {
+            let stage = Self::without_waits(CnaLock::new());
+            assert!(stage.tries(0));
             stage
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
         }
 
         /// The CPU joins the queue on a socket, and does not look yet.
@@ -223,7 +178,7 @@ mod tests {
         fn hand_over(&self, holder: usize) -> Option<usize> {
             let nodes = &self.waiters.nodes;
             let is_open = |id: &usize| nodes.gate(NodeId::new(*id, 0)) == Gate::OPEN;
-            self.lock.unlock(&self.cpu(holder));
+            self.unlock(holder);
             let next = (0..MAX_CPUS).find(is_open)?;
             let me = NodeId::new(next, 0);
             self.lock.choose_next(&self.cpu(next), me);
@@ -245,19 +200,19 @@ mod tests {
 
     #[test]
     fn those_on_the_socket_of_the_first_are_served_before_the_others() {
-        let stage = Stage::new();
+        let stage = Stage::held();
         for (id, socket) in [(1, 7), (2, 8), (3, 7), (4, 9), (5, 8), (6, 7), (7, 8)] {
             stage.join(id, socket);
         }
         // 7 is on the socket of 5, and 4 was set aside before it.
         assert_eq!(stage.order(), [1, 3, 6, 2, 5, 7, 4]);
-        assert!(!stage.lock.is_contended());
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        assert!(!stage.is_contended());
+        assert!(stage.tries(1));
     }
 
     #[test]
     fn those_on_one_socket_pass_over_a_waiter_so_often_and_no_more() {
-        let stage = Stage::new();
+        let stage = Stage::held();
         for (id, socket) in [(1, 7), (9, 8), (2, 7)] {
             stage.join(id, socket);
         }
@@ -277,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_comes_while_all_others_are_aside_is_behind_them() {
-        let stage = Stage::new();
+        let stage = Stage::held();
         for (id, socket) in [(1, 7), (2, 8), (3, 8), (4, 7)] {
             stage.join(id, socket);
         }

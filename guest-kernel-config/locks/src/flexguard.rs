@@ -1,13 +1,12 @@
 //! A lock that spins or blocks by what the schedule tells of preempted holders and waiters.
 
-use crate::halt::Waits;
+use crate::acquire::Ticketless;
+use crate::halt::{self, Waits};
 use crate::held::Held;
 use crate::queue::Queue;
-use crate::wait::{ASIDE, LockKey};
+use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, Pv, Released, Watch, settle};
 
 /// Waiters spin while no CPU is preempted that holds any lock or is the next in line for one, and
 /// halt while one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of
@@ -48,6 +47,30 @@ impl FlexGuardLock {
         P::ENABLED && cpu.pv.is_critical_off()
     }
 
+    /// Looks at the word until it is taken, which is `true`, or the waiter is to halt.
+    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks) -> bool {
+        loop {
+            looks.count(&cpu.watch, None);
+            if self.held.take() {
+                return true;
+            }
+            if Self::blocks(cpu) {
+                return false;
+            }
+            looks.spin(cpu.pv, u32::MAX);
+        }
+    }
+}
+
+impl Ticketless for FlexGuardLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+
+    #[inline]
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.held.take()
+    }
+
     #[cold]
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
@@ -63,7 +86,8 @@ impl FlexGuardLock {
         }
         let mut has_stood_aside = false;
         while !self.take_or_block(cpu, &mut looks) {
-            self.stand_aside(cpu, waits);
+            // A full barrier after the record: the release sees the flag, and then the record.
+            waits.stand_aside(cpu, self.key(), || self.held.await_release());
             has_stood_aside = true;
             cpu.watch.queued(self.key().address(), awaited);
         }
@@ -76,186 +100,54 @@ impl FlexGuardLock {
         }
     }
 
-    /// Looks at the word until it is taken, which is `true`, or the waiter is to halt.
-    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks) -> bool {
-        loop {
-            looks.count(&cpu.watch, None);
-            if self.held.take() {
-                return true;
-            }
-            if Self::blocks(cpu) {
-                return false;
-            }
-            looks.spin(cpu.pv, u32::MAX);
-        }
-    }
-
-    /// Halts until it is let in, unless the lock is free; or until a spurious wakeup.
-    #[cold]
-    #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
-        cpu.watch.outside(self.key().address(), false);
-        let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
-        cpu.watch.reached(Place::BeforeFlag);
-        // A full barrier after the record: the holder's release sees the flag, and then the record.
-        let mut halt = self.held.await_release();
-        if halt {
-            cpu.watch.reached(Place::FlagToHalt);
-            halt = cpu.waiters.commit(cpu.id);
-            if halt {
-                cpu.pv.lock_spinning(ASIDE);
-            }
-        }
-        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
-    }
-
-    /// Lets in the CPU that has halted longest. Only the lock's key is left: the lock may be freed
-    /// memory.
-    #[cold]
-    #[inline(never)]
-    fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
-        let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return Released::default() };
-        cpu.watch.reached(Place::ReleaseToKick);
-        cpu.pv.unlock_kick(waiter);
-        Released { kicks: 1 }
-    }
-}
-
-impl RawLock for FlexGuardLock {
-    const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
-
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let mut waits = Waits::default();
-        let slow = !self.held.take();
-        if slow {
-            self.wait(cpu, &mut waits);
-            waits.give_back(cpu);
-        }
-        cpu.watch.taken(self.key().address(), None);
-        Taken { slow, halts: waits.halts, ticket: None }
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        crate::acquire::try_lock(self, cpu, || self.held.take())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        let key = self.key();
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         if !P::ENABLED {
             self.held.release_plain();
-            cpu.watch.released();
-            return Released::default();
+            return false;
         }
-        // From here on this may be freed memory.
-        if !self.held.release_clearing() {
-            cpu.watch.released();
-            return Released::default();
-        }
-        cpu.watch.before_kick(key.address(), None);
-        cpu.watch.released();
-        let released = Self::let_in(cpu, key);
-        cpu.watch.kicked();
-        released
+        self.held.release_clearing()
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+        halt::let_in(cpu, lock)
     }
 
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
+    crate::queue::waiters_of_queue!(held);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
-    use core::cell::Cell;
+    use crate::test_stage::{Stage, Step};
 
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<FlexGuardLock>(), align_of::<FlexGuardLock>()), (4, 4));
-    }
-
-    /// All CPUs on one thread: the holder, CPU 0, acts while CPU 1 spins or halts.
-    struct Stage {
-        lock: FlexGuardLock,
-        waiters: WaitTable,
-        is_off: Cell<bool>,
-        pauses: Cell<u32>,
-        halts: Cell<u32>,
-        kicked: Cell<Option<usize>>,
-    }
-
-    impl Stage {
-        fn new() -> Self {
-            Self {
-                lock: FlexGuardLock::new(),
-                waiters: WaitTable::new(),
-                is_off: Cell::new(false),
-                pauses: Cell::new(0),
-                halts: Cell::new(0),
-                kicked: Cell::new(None),
+    /// CPU 0 is preempted after 3000 pauses of a waiter. It gets a CPU again when the waiter halts, and releases.
+    fn stage() -> Stage<FlexGuardLock> {
+        Stage::new(FlexGuardLock::new(), |stage, step| {
+            stage.is_critical_off.set(step == Step::Pause && stage.pauses.get() == 3_000);
+            if step == Step::Halt {
+                assert_eq!(stage.unlock(0).kicks, 1);
             }
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        /// The holder is preempted after 3000 pauses.
-        fn spin_hint(&self) {
-            self.pauses.set(self.pauses.get() + 1);
-            self.is_off.set(self.pauses.get() == 3_000);
-        }
-
-        /// It gets a CPU again, and releases.
-        fn lock_spinning(&self, _: u16) {
-            self.halts.set(self.halts.get() + 1);
-            self.is_off.set(false);
-            assert_eq!(self.lock.unlock(&self.cpu(0)).kicks, 1);
-        }
-
-        fn unlock_kick(&self, cpu: usize) {
-            self.kicked.set(Some(cpu));
-        }
-
-        fn is_critical_off(&self) -> bool {
-            self.is_off.get()
-        }
+        })
     }
 
     #[test]
     fn a_waiter_spins_until_a_holder_is_preempted_and_then_halts() {
-        let stage = Stage::new();
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
-        let taken = stage.lock.lock(&stage.cpu(1));
+        let stage = stage();
+        assert!(!stage.lock(0).slow);
+        let taken = stage.lock(1);
         assert_eq!((taken.slow, taken.halts), (true, 1));
-        assert_eq!((stage.pauses.get(), stage.kicked.get()), (3_000, Some(1)));
-        assert!(!stage.lock.is_contended());
-        assert_eq!(stage.lock.unlock(&stage.cpu(1)).kicks, 0, "no other waits");
+        assert_eq!((stage.pauses.get(), stage.kicks.get()), (3_000, [0, 1, 0, 0]));
+        assert!(!stage.is_contended());
+        assert_eq!(stage.unlock(1).kicks, 0, "no other waits");
     }
 
     #[test]
     fn a_newcomer_halts_at_once_while_a_holder_is_preempted() {
-        let stage = Stage::new();
-        stage.is_off.set(true);
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow, "a free lock is taken all the same");
-        assert_eq!(stage.lock.lock(&stage.cpu(1)).halts, 1);
+        let stage = stage();
+        stage.is_critical_off.set(true);
+        assert!(!stage.lock(0).slow, "a free lock is taken all the same");
+        assert_eq!(stage.lock(1).halts, 1);
         assert_eq!(stage.pauses.get(), 0);
     }
 }

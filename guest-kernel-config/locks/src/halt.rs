@@ -1,7 +1,7 @@
 //! Code shared by the locks whose waiters halt.
 
-use crate::wait::LockKey;
-use crate::{Cpu, Place, Pv, Watch};
+use crate::wait::{ASIDE, LockKey};
+use crate::{Cpu, Place, Pv, Released, Watch};
 
 /// The cost of waiting for a lock.
 #[derive(Debug, Default)]
@@ -48,14 +48,65 @@ impl Waits {
         let mut halted = false;
         if waits {
             cpu.watch.halting(None);
-            cpu.watch.reached(Place::FlagToHalt);
-            halted = cpu.waiters.commit(cpu.id);
-            if halted {
-                cpu.pv.lock_spinning(want);
-            }
+            halted = halt_unless_claimed(cpu, want);
             cpu.watch.resumed(None);
         }
         self.end(cpu.waiters.withdraw(cpu.id, outer), halted);
         waits
     }
+
+    /// Waits outside of `lock` until it is let in, unless `is_full` finds that it need not; or until
+    /// a spurious wakeup. A CPU that finds it full must have announced its wait to the one that lets it in.
+    pub(crate) fn stand_aside<P: Pv, W: Watch>(
+        &mut self,
+        cpu: &Cpu<'_, P, W>,
+        lock: LockKey,
+        is_full: impl FnOnce() -> bool,
+    ) {
+        cpu.watch.outside(lock.address(), false);
+        let outer = cpu.waiters.publish(cpu.id, lock, ASIDE);
+        cpu.watch.reached(Place::BeforeFlag);
+        let halted = is_full() && halt_unless_claimed(cpu, ASIDE);
+        self.end(cpu.waiters.withdraw(cpu.id, outer), halted);
+    }
+}
+
+/// Halts, unless another CPU has told this one not to; `true`: it has halted.
+fn halt_unless_claimed<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, want: u16) -> bool {
+    cpu.watch.reached(Place::FlagToHalt);
+    let halts = cpu.waiters.commit(cpu.id);
+    if halts {
+        cpu.pv.lock_spinning(want);
+    }
+    halts
+}
+
+/// Lets in the CPU that has stood aside longest, after a release of `lock`, which may be freed memory.
+#[cold]
+#[inline(never)]
+pub(crate) fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return Released::default() };
+    cpu.watch.reached(Place::ReleaseToKick);
+    cpu.pv.unlock_kick(waiter);
+    Released { kicks: 1 }
+}
+
+/// The end of a release of a lock without tickets, with a `kick` if a waiter awaits one.
+#[inline(always)]
+pub(crate) fn after_release<P: Pv, W: Watch>(
+    cpu: &Cpu<'_, P, W>,
+    lock: LockKey,
+    is_awaited: bool,
+    kick: impl FnOnce() -> Released,
+) -> Released {
+    if !is_awaited {
+        cpu.watch.released();
+        return Released::default();
+    }
+    // Before the search, so that the time since the release includes it.
+    cpu.watch.before_kick(lock.address(), None);
+    cpu.watch.released();
+    let released = kick();
+    cpu.watch.kicked();
+    released
 }

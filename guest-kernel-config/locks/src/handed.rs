@@ -13,6 +13,31 @@ const FREE: u16 = 0;
 /// The lock is held, and no CPU waits. No node has this name.
 pub(crate) const ALONE: u16 = 1;
 
+/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`HandedQueue`] in the field `$queue`.
+macro_rules! waiters_of_handed_queue {
+    ($queue:tt) => {
+        fn is_contended(&self) -> bool {
+            self.$queue.is_contended()
+        }
+
+        fn wait_until_released<P: $crate::Pv, W: $crate::Watch>(
+            &self,
+            cpu: &$crate::Cpu<'_, P, W>,
+        ) {
+            self.$queue.wait_until_released(cpu);
+        }
+
+        fn releases_before(
+            &self,
+            waiters: &$crate::WaitTable,
+            awaited: $crate::Awaited,
+        ) -> Option<u16> {
+            self.$queue.releases_before(waiters, awaited)
+        }
+    };
+}
+pub(crate) use waiters_of_handed_queue;
+
 /// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander and
 /// others, US patent application 2003/0200457): the lock's own `next` stands for the holder's
 /// node, so that a CPU needs a node only while it waits, and may hold any number of locks.
@@ -75,29 +100,16 @@ impl HandedQueue {
         prepare: impl FnOnce(&Nodes, NodeId),
     ) -> Option<NodeId> {
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
         let Some(me) = nodes.begin(cpu.id) else {
-            self.wait_outside(cpu, &mut looks, || self.take_free());
+            acquire::wait_outside(self, cpu, || self.take_free());
             return None;
         };
         prepare(nodes, me);
         if self.join(cpu, me) {
-            looks.until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
             self.begin_turn();
         }
         Some(me)
-    }
-
-    /// A nested handler, and all nodes of its CPU are in use: it waits outside of the queue, until
-    /// `take_free`.
-    pub(crate) fn wait_outside<P: Pv, W: Watch>(
-        &self,
-        cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
-        take_free: impl Fn() -> bool,
-    ) {
-        cpu.watch.queued(LockKey::of(self).address(), None);
-        looks.until(cpu, None, take_free);
     }
 
     /// The lock's own `next` takes the place of the holder's node `me`.
@@ -179,61 +191,5 @@ impl HandedQueue {
     /// As [`RawLock::releases_before`](crate::RawLock::releases_before).
     pub(crate) fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
         waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Handoff, Unwatched};
-    use core::cell::Cell;
-
-    /// All CPUs on one thread: others act while one spins.
-    struct Stage {
-        queue: HandedQueue,
-        waiters: WaitTable,
-        act: Cell<Option<fn(&Stage)>>,
-    }
-
-    impl Stage {
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            (self.act.take().expect("the wait is over"))(self);
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-    }
-
-    #[test]
-    fn a_holder_waits_for_a_waiter_that_is_about_to_link_itself() {
-        let stage = Stage {
-            queue: HandedQueue::new(),
-            waiters: WaitTable::new(),
-            act: Cell::new(Some(|stage| stage.queue.set_next(NodeId::new(1, 0)))),
-        };
-        let (queue, nodes) = (&stage.queue, &stage.waiters.nodes);
-        assert!(queue.take_free());
-        assert!(!queue.is_contended());
-        let joined = nodes.begin(1).expect("none in use");
-        queue.tail.store(joined.name(), Ordering::Relaxed);
-        assert!(queue.is_contended());
-        assert_eq!(queue.next_or_free(|| stage.spin_hint()), Some(joined));
-        assert!(!queue.take_free(), "it is CPU 1's");
-        queue.stand_in(&stage.cpu(1), joined);
-        assert!(!queue.is_contended());
-        assert_eq!(queue.next_or_free(|| panic!("no CPU waits")), None);
-        assert!(queue.take_free());
     }
 }

@@ -64,6 +64,8 @@ mod slice_aware;
 mod sync;
 mod systems;
 mod test_and_set;
+#[cfg(test)]
+mod test_stage;
 mod ticket;
 mod turns;
 mod twa;

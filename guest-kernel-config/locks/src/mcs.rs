@@ -1,10 +1,10 @@
 //! The lock of Mellor-Crummey and Scott.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::handed::HandedQueue;
 use crate::node::Gate;
-use crate::sync::MAX_CPUS;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A queue of CPUs, each of which waits at its own node, until the holder hands the lock to the
 /// first: J. M. Mellor-Crummey and M. L. Scott, "Algorithms for Scalable Synchronization on
@@ -27,62 +27,35 @@ impl McsLock {
     pub const fn new() -> Self {
         Self(HandedQueue::new())
     }
+}
+
+impl Ticketless for McsLock {
+    const FIFO: bool = true;
+    const BYPASS: Bypass = Bypass::FromQueue;
+
+    #[inline]
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.0.take_free()
+    }
 
     #[cold]
     #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         if let Some(me) = self.0.wait(cpu, |_, _| {}) {
             self.0.stand_in(cpu, me);
             cpu.waiters.nodes.end(me);
         }
     }
-}
-
-impl RawLock for McsLock {
-    const FIFO: bool = true;
-    const BYPASS: Bypass = Bypass::FromQueue;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.0.take_free(), || self.wait(cpu))
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.0.take_free())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         if let Some(next) = self.0.next_or_free(|| cpu.pv.spin_hint()) {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        self.0.is_contended()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.0.wait_until_released(cpu);
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.0.releases_before(waiters, awaited)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<McsLock>(), align_of::<McsLock>()), (8, 8));
-    }
+    crate::handed::waiters_of_handed_queue!(0);
 }

@@ -1,14 +1,15 @@
 //! The lock of Mellor-Crummey and Scott, with waiters that show that they run.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
+use crate::halt::Waits;
 use crate::handed::HandedQueue;
 use crate::node::{Gate, NodeId};
-use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
+use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
-/// open gate is ([`Awaited`]).
+/// open gate is ([`crate::Awaited`]).
 const SKIPPED: Gate = Gate(1);
 
 /// Looks of a waiter between two of its stamps.
@@ -47,38 +48,11 @@ impl McsTpLock {
         Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
-    /// Takes the lock if it is free.
-    #[inline]
-    fn take_free<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
-        let is_taken = self.queue.take_free();
-        if is_taken {
-            self.own(cpu);
-        }
-        is_taken
-    }
-
     /// The calling CPU has got the lock.
     #[inline]
     fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.since.store(cpu.pv.ticks(), Ordering::Relaxed);
         self.owner.store(cpu.id as u16 + 1, Ordering::Relaxed);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            return self.queue.wait_outside(cpu, &mut looks, || self.take_free(cpu));
-        };
-        while !self.queue_once(cpu, &mut looks, me) {
-            nodes.renew(me);
-        }
-        self.own(cpu);
-        self.queue.stand_in(cpu, me);
-        nodes.end(me);
     }
 
     /// Queues until the CPU of `me` has the lock, which is `true`, or was passed over.
@@ -144,140 +118,87 @@ impl McsTpLock {
     }
 }
 
-impl RawLock for McsTpLock {
+impl Ticketless for McsTpLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.take_free(cpu), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+        let is_taken = self.queue.take_free();
+        if is_taken {
+            self.own(cpu);
+        }
+        is_taken
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        };
+        while !self.queue_once(cpu, &mut looks, me) {
+            nodes.renew(me);
+        }
+        self.own(cpu);
+        self.queue.stand_in(cpu, me);
+        nodes.end(me);
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.take_free(cpu))
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let first = self.queue.next_or_free(|| cpu.pv.spin_hint());
         if let Some(next) = first.and_then(|first| self.first_running(cpu, first)) {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        self.queue.is_contended()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.queue.wait_until_released(cpu);
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.queue.releases_before(waiters, awaited)
-    }
+    crate::handed::waiters_of_handed_queue!(queue);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
-    use core::cell::Cell;
+    use crate::test_stage::{Stage, Step};
 
-    #[test]
-    fn the_lock_is_sixteen_bytes() {
-        assert_eq!((size_of::<McsTpLock>(), align_of::<McsTpLock>()), (16, 8));
-    }
-
-    /// All CPUs on one thread, with a clock that is set.
-    struct Stage {
-        lock: McsTpLock,
-        waiters: WaitTable,
-        now: Cell<u64>,
-        given: Cell<Option<usize>>,
-    }
-
-    impl Stage {
-        fn new() -> Self {
-            let (lock, waiters) = (McsTpLock::new(), WaitTable::new());
-            Self { lock, waiters, now: Cell::new(1), given: Cell::new(None) }
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-
-        /// The CPU joins the queue, and does not look yet.
-        fn join(&self, id: usize) -> NodeId {
-            let nodes = &self.waiters.nodes;
-            let me = nodes.begin(id).expect("none in use");
-            nodes.stamp(me, self.now.get());
-            assert!(self.lock.queue.join(&self.cpu(id), me));
-            me
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {}
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-
-        fn ticks(&self) -> u64 {
-            self.now.get()
-        }
-
-        fn yield_to(&self, cpu: usize) {
-            self.given.set(Some(cpu));
-            self.lock.unlock(&self.cpu(cpu));
-        }
+    /// The CPU joins the queue, and does not look yet.
+    fn join(stage: &Stage<McsTpLock>, id: usize) -> NodeId {
+        let nodes = &stage.waiters.nodes;
+        let me = nodes.begin(id).expect("none in use");
+        nodes.stamp(me, stage.now.get());
+        assert!(stage.lock.queue.join(&stage.cpu(id), me));
+        me
     }
 
     #[test]
     fn a_release_passes_over_those_that_have_not_looked_for_long() {
-        let stage = Stage::new();
-        assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
-        let [old, other] = [1, 2].map(|id| stage.join(id));
+        let stage = Stage::without_waits(McsTpLock::new());
+        assert!(stage.tries(0));
+        let [old, other] = [1, 2].map(|id| join(&stage, id));
         stage.now.set(2 + STALE);
-        let new = stage.join(3);
-        stage.lock.unlock(&stage.cpu(0));
+        let new = join(&stage, 3);
+        stage.unlock(0);
         let gates = [old, other, new].map(|node| stage.waiters.nodes.gate(node));
         assert_eq!(gates, [SKIPPED, SKIPPED, Gate::OPEN]);
         stage.lock.queue.stand_in(&stage.cpu(3), new);
-        assert!(!stage.lock.is_contended(), "they have to queue again");
-    }
-
-    #[test]
-    fn a_lock_whose_waiters_all_seem_preempted_is_free() {
-        let stage = Stage::new();
-        assert!(stage.lock.try_lock(&stage.cpu(0)).is_some());
-        let old = stage.join(1);
-        stage.now.set(2 + STALE);
-        stage.lock.unlock(&stage.cpu(0));
-        assert_eq!(stage.waiters.nodes.gate(old), SKIPPED);
-        assert!(stage.lock.try_lock(&stage.cpu(2)).is_some());
-        assert!(!stage.lock.is_contended());
-        stage.lock.unlock(&stage.cpu(2));
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        assert!(!stage.is_contended(), "they have to queue again");
     }
 
     #[test]
     fn a_waiter_gives_its_turn_to_a_holder_that_has_had_the_lock_for_long() {
-        let stage = Stage::new();
-        assert!(stage.lock.try_lock(&stage.cpu(4)).is_some());
+        let stage = Stage::new(McsTpLock::new(), |stage, step| {
+            if let Step::YieldTo(holder) = step {
+                stage.unlock(holder);
+            }
+        });
+        assert!(stage.tries(4));
         stage.now.set(2 + LONG);
-        assert!(stage.lock.lock(&stage.cpu(1)).slow);
-        assert_eq!(stage.given.get(), Some(4));
+        assert!(stage.lock(1).slow);
+        assert_eq!(stage.yielded_to.get(), Some(4));
     }
 }

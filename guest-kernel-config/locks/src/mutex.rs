@@ -12,16 +12,14 @@
 //! Not for interrupt handlers; those may interrupt a mutex operation and take spinlocks. A mutex
 //! may not be freed before every [`RawMutex::unlock`] has returned.
 
-mod baseline;
 mod one_spinner;
 mod queued;
-mod read_first;
 mod sleepers;
+mod unlimited;
 
-pub use baseline::{Baseline, BaselineMutex};
 pub use one_spinner::{OneSpinner, OneSpinnerMutex};
 pub use queued::{QueuedMutex, SpinQueue};
-pub use read_first::{ReadFirst, ReadFirstMutex};
+pub use unlimited::{BaselineMutex, ReadFirstMutex, Unlimited};
 
 use crate::mutex::sleepers::Sleepers;
 use crate::sync::{AtomicI32, AtomicU32, Ordering};
@@ -108,6 +106,12 @@ impl<S> Mutex<S> {
     const fn with(spinners: S) -> Self {
         let (word, owner) = (AtomicI32::new(FREE), AtomicU32::new(0));
         Self { word, owner, spinners, sleepers: Sleepers::new() }
+    }
+}
+
+impl<S: Default> Default for Mutex<S> {
+    fn default() -> Self {
+        Self::with(S::default())
     }
 }
 

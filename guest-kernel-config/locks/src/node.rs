@@ -366,17 +366,4 @@ mod tests {
         nodes.end(NodeId::new(7, 3));
         assert_eq!(nodes.begin(7), Some(NodeId::new(7, 3)));
     }
-
-    #[test]
-    fn the_head_does_not_halt() {
-        let nodes = Nodes::new();
-        let id = nodes.begin(0).expect("none in use");
-        assert!(nodes.halt(id));
-        nodes.resume(id);
-        assert!(!nodes.make_head(id));
-        assert!(!nodes.halt(id));
-        let id = nodes.begin(1).expect("none in use");
-        assert!(nodes.halt(id));
-        assert!(nodes.make_head(id), "it is to be kicked");
-    }
 }

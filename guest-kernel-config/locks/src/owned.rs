@@ -121,20 +121,6 @@ mod tests {
     }
 
     #[test]
-    fn three_steals_then_the_head() {
-        let word = Owned::new();
-        for _ in 0..2 {
-            for _ in 0..MOST_STEALS {
-                assert!(word.steal(7));
-                word.release(false);
-            }
-            assert!(!word.steal(7), "the head is next");
-            assert!(word.take(3));
-            word.release(false);
-        }
-    }
-
-    #[test]
     fn without_a_queue_there_are_no_steals_and_the_count_of_releases_wraps() {
         let word = Owned::new();
         for _ in 0..(1 << 14) + 3 {

@@ -1,15 +1,14 @@
 //! A queued lock that names its holder, with a bound on steals.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::node::NodeId;
 use crate::owned::{Owned, confer};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Looks between two times that a waiter asks whether the one that it waits for has a CPU.
 const CONFER_EVERY: u32 = 1000;
@@ -38,26 +37,6 @@ impl OwnerConferLock {
     /// A free lock.
     pub const fn new() -> Self {
         Self { word: Owned::new(), queue: Queue::new(), head: AtomicU16::new(0) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return self.wait_until(cpu, &mut looks, || self.word.steal(cpu.id));
-        };
-        if self.queue.join_behind(nodes, me).is_none() {
-            self.name_head(cpu.id);
-        }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        self.wait_until(cpu, &mut looks, || nodes.is_head(me));
-        self.wait_until(cpu, &mut looks, || self.word.take(cpu.id));
-        self.leave(cpu, me);
     }
 
     /// Looks until `is_over`, and now and then gives its turn to the CPU that it waits for.
@@ -105,128 +84,76 @@ impl OwnerConferLock {
     }
 }
 
-impl RawLock for OwnerConferLock {
+impl Ticketless for OwnerConferLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::TimesFromQueue(4);
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.word.steal(cpu.id), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+        self.word.steal(cpu.id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address(), None);
+            return self.wait_until(cpu, &mut looks, || self.word.steal(cpu.id));
+        };
+        if self.queue.join_behind(nodes, me).is_none() {
+            self.name_head(cpu.id);
+        }
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        self.wait_until(cpu, &mut looks, || nodes.is_head(me));
+        self.wait_until(cpu, &mut looks, || self.word.take(cpu.id));
+        self.leave(cpu, me);
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.word.steal(cpu.id))
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.word.release(self.queue.is_empty());
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.word.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.word.is_held())
-    }
+    crate::queue::waiters_of_queue!(word);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
-    use core::cell::Cell;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<OwnerConferLock>(), align_of::<OwnerConferLock>()), (8, 8));
-    }
-
-    /// All CPUs on one thread: CPU 2 has no CPU, and releases the lock once it is given a turn.
-    struct Stage {
-        lock: OwnerConferLock,
-        waiters: WaitTable,
-        pauses: Cell<u32>,
-        given: Cell<Option<usize>>,
-    }
-
-    impl Stage {
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            self.pauses.set(self.pauses.get() + 1);
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-
-        fn is_off(&self, cpu: usize) -> bool {
-            cpu == 2 && self.given.get().is_none()
-        }
-
-        fn yield_to(&self, cpu: usize) {
-            self.given.set(Some(cpu));
-            self.lock.unlock(&self.cpu(2));
-        }
-    }
+    use crate::test_stage::{Stage, Step};
 
     #[test]
     fn a_waiter_gives_its_turn_to_a_preempted_holder_at_once() {
-        let (lock, waiters) = (OwnerConferLock::new(), WaitTable::new());
-        let stage = Stage { lock, waiters, pauses: Cell::new(0), given: Cell::new(None) };
-        assert!(!stage.lock.lock(&stage.cpu(2)).slow);
-        assert!(stage.lock.lock(&stage.cpu(5)).slow);
-        assert_eq!((stage.given.get(), stage.pauses.get()), (Some(2), 1));
+        let stage = Stage::new(OwnerConferLock::new(), |stage, step| {
+            if let Step::YieldTo(holder) = step {
+                stage.off.set(0);
+                stage.unlock(holder);
+            }
+        });
+        assert!(!stage.lock(2).slow);
+        stage.off.set(1 << 2);
+        assert!(stage.lock(5).slow);
+        assert_eq!((stage.yielded_to.get(), stage.pauses.get()), (Some(2), 1));
         assert_eq!(stage.lock.word.owner(), Some(5));
     }
 
     #[test]
     fn while_the_lock_is_free_the_head_of_the_queue_is_waited_for() {
-        let lock = OwnerConferLock::new();
-        let waiters = WaitTable::new();
-        let heads = [4, 9].map(|cpu| waiters.nodes.begin(cpu).expect("none in use"));
+        let stage = Stage::without_waits(OwnerConferLock::new());
+        let (lock, nodes) = (&stage.lock, &stage.waiters.nodes);
+        let heads = [4, 9].map(|cpu| nodes.begin(cpu).expect("none in use"));
         for node in heads {
-            lock.queue.join(&waiters.nodes, node);
+            lock.queue.join(nodes, node);
         }
         assert_eq!(lock.awaited_cpu(), None, "the head has not said so yet");
-        lock.leave(&cpu_of(&waiters), heads[0]);
+        lock.leave(&stage.cpu(4), heads[0]);
         assert_eq!(lock.awaited_cpu(), Some(9));
         assert!(lock.word.take(1));
         assert_eq!(lock.awaited_cpu(), Some(1));
-    }
-
-    /// CPU 4, which neither halts nor spins.
-    fn cpu_of(waiters: &WaitTable) -> Cpu<'_, Quiet> {
-        let handoff = Handoff::default();
-        Cpu { id: 4, spin_threshold: 0, pv: &Quiet, waiters, watch: Unwatched, handoff }
-    }
-
-    struct Quiet;
-
-    impl Pv for Quiet {
-        fn spin_hint(&self) {}
-
-        fn lock_spinning(&self, _: u16) {}
-
-        fn unlock_kick(&self, _: usize) {}
     }
 }

@@ -1,15 +1,14 @@
 //! A queued lock that names its holder, to whom waiters yield along the queue.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::node::NodeId;
 use crate::owned::{Owned, confer};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Looks of a newcomer at the word before it queues.
 const STEAL_LOOKS: u32 = 32;
@@ -51,35 +50,6 @@ impl OwnerYieldLock {
     #[inline]
     fn steal(&self, cpu: usize) -> bool {
         self.must_queue.load(Ordering::Relaxed) == 0 && self.word.take(cpu)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        if self.look(cpu, &mut looks, STEAL_LOOKS, || self.steal(cpu.id)) {
-            return;
-        }
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
-            return;
-        };
-        nodes.unname(me);
-        let before = self.queue.join_behind(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        if let Some(before) = before {
-            Self::wait_behind(cpu, &mut looks, before, me);
-        }
-        if !self.look(cpu, &mut looks, HEAD_LOOKS, || self.take_as_head(cpu, me)) {
-            self.must_queue.store(1, Ordering::Relaxed);
-            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
-            self.must_queue.store(0, Ordering::Relaxed);
-        }
-        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 
     /// Looks at most so often until `is_over`, and gives its turn to a holder without a CPU; `true`:
@@ -134,126 +104,92 @@ impl OwnerYieldLock {
     }
 }
 
-impl RawLock for OwnerYieldLock {
+impl Ticketless for OwnerYieldLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.steal(cpu.id), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
+        self.steal(cpu.id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let mut looks = Looks::new(&cpu.watch);
+        if self.look(cpu, &mut looks, STEAL_LOOKS, || self.steal(cpu.id)) {
+            return;
+        }
+        let Some(me) = nodes.begin(cpu.id) else {
+            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            cpu.watch.queued(LockKey::of(self).address(), None);
+            while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
+            return;
+        };
+        nodes.unname(me);
+        let before = self.queue.join_behind(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        if let Some(before) = before {
+            Self::wait_behind(cpu, &mut looks, before, me);
+        }
+        if !self.look(cpu, &mut looks, HEAD_LOOKS, || self.take_as_head(cpu, me)) {
+            self.must_queue.store(1, Ordering::Relaxed);
+            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
+            self.must_queue.store(0, Ordering::Relaxed);
+        }
+        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.steal(cpu.id))
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.word.release(true);
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.word.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.word.is_held())
-    }
+    crate::queue::waiters_of_queue!(word);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
-    use core::cell::Cell;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<OwnerYieldLock>(), align_of::<OwnerYieldLock>()), (8, 8));
-    }
-
-    /// All CPUs on one thread: those in `off` have no CPU, and act when they are given a turn.
-    struct Stage {
-        lock: OwnerYieldLock,
-        waiters: WaitTable,
-        off: [usize; 2],
-        given: Cell<Option<usize>>,
-        act: fn(&Stage),
-    }
-
-    impl Stage {
-        fn new(off: [usize; 2], act: fn(&Stage)) -> Self {
-            let (lock, waiters) = (OwnerYieldLock::new(), WaitTable::new());
-            Self { lock, waiters, off, given: Cell::new(None), act }
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {}
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-
-        fn is_off(&self, cpu: usize) -> bool {
-            self.off.contains(&cpu)
-        }
-
-        fn yield_to(&self, cpu: usize) {
-            self.given.set(Some(cpu));
-            (self.act)(self);
-        }
-    }
+    use crate::test_stage::{Stage, Step};
 
     #[test]
     fn a_newcomer_gives_its_turn_to_a_preempted_holder() {
-        let stage = Stage::new([2, 3], |stage| {
-            stage.lock.unlock(&stage.cpu(2));
+        let stage = Stage::new(OwnerYieldLock::new(), |stage, step| {
+            if let Step::YieldTo(holder) = step {
+                stage.unlock(holder);
+            }
         });
-        assert!(!stage.lock.lock(&stage.cpu(2)).slow);
-        assert!(stage.lock.lock(&stage.cpu(5)).slow);
-        assert_eq!(stage.given.get(), Some(2));
+        stage.off.set(1 << 2);
+        assert!(!stage.lock(2).slow);
+        assert!(stage.lock(5).slow);
+        assert_eq!(stage.yielded_to.get(), Some(2));
         assert_eq!(stage.lock.word.owner(), Some(5));
-        assert!(!stage.lock.is_contended(), "it had not queued");
+        assert!(!stage.is_contended(), "it had not queued");
     }
 
     #[test]
     fn a_waiter_gives_its_turn_to_the_one_before_it_or_to_the_holder_named() {
-        let act = |stage: &Stage| {
+        let stage = Stage::new(OwnerYieldLock::new(), |stage, step| {
             let nodes = &stage.waiters.nodes;
-            match stage.given.get() {
+            match step {
                 // The head, once it runs, names the preempted holder.
-                Some(4) => nodes.name_behind(NodeId::new(4, 0), Some(2)),
-                _ => {
-                    nodes.make_head(NodeId::new(5, 0));
-                }
+                Step::YieldTo(4) => nodes.name_behind(NodeId::new(4, 0), Some(2)),
+                Step::YieldTo(_) => assert!(!nodes.make_head(NodeId::new(5, 0)), "it spins"),
+                _ => {}
             }
-        };
-        let stage = Stage::new([2, 4], act);
+        });
+        stage.off.set(1 << 2 | 1 << 4);
         let nodes = &stage.waiters.nodes;
         let [head, me] = [4, 5].map(|cpu| nodes.begin(cpu).expect("none in use"));
         assert_eq!(stage.lock.queue.join_behind(nodes, head), None);
         assert_eq!(stage.lock.queue.join_behind(nodes, me), Some(head));
         let cpu = stage.cpu(5);
         OwnerYieldLock::wait_behind(&cpu, &mut Looks::new(&cpu.watch), head, me);
-        assert_eq!(stage.given.get(), Some(2), "after 4, which was before it");
+        assert_eq!(stage.yielded_to.get(), Some(2), "after 4, which was before it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The preemptable ticketlock.
 
-use crate::halt::Waits;
+use crate::halt::{self, Waits};
 use crate::held::Held;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
@@ -243,22 +243,13 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
         let key = self.key();
         let next = self.head().wrapping_add(Self::INC);
         self.head.store(next, Ordering::Relaxed);
-        if !(PV && P::ENABLED) {
+        let is_awaited = if PV && P::ENABLED {
+            self.held.release_clearing()
+        } else {
             self.held.release_plain();
-            cpu.watch.released();
-            return Released::default();
-        }
-        let is_awaited = self.held.release_clearing();
-        if !is_awaited {
-            cpu.watch.released();
-            return Released::default();
-        }
-        // Before the search, so that the time since the release includes it.
-        cpu.watch.before_kick(key.address(), None);
-        cpu.watch.released();
-        let released = Self::kick_one(cpu, key, next);
-        cpu.watch.kicked();
-        released
+            false
+        };
+        halt::after_release(cpu, key, is_awaited, || Self::kick_one(cpu, key, next))
     }
 
     fn is_contended(&self) -> bool {
@@ -273,7 +264,7 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
+    use crate::test_stage::{Stage, Step};
 
     fn waiter(ticket: u16, head: u16) -> Waiter {
         Waiter { ticket, head, looks: 0, has_halted: false }
@@ -292,12 +283,6 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_was_passed_tries_at_once() {
-        assert_eq!(patience(waiter(4, 4), 6), 0);
-        assert_eq!(patience(waiter(0xfffe, 0), 0), 0);
-    }
-
-    #[test]
     fn patience_begins_anew_when_the_head_moves() {
         let mut waiter = waiter(8, 4);
         for _ in 0..2 * PATIENCE {
@@ -308,67 +293,40 @@ mod tests {
         assert!(waiter.may_try(8));
     }
 
-    /// All CPUs on one thread; one of them drew a ticket and is preempted.
-    struct Stage<const PV: bool> {
-        lock: PreemptableTickets<PV>,
-        waiters: WaitTable,
-        hints: core::cell::Cell<u32>,
+    fn stage<const PV: bool>() -> Stage<PreemptableTickets<PV>> {
+        let lock = PreemptableTickets::starting_at(0xfffc);
+        let stage = Stage::new(lock, |_, step| assert_eq!(step, Step::Pause, "the lock is free"));
+        Stage { spin_threshold: 20, ..stage }
     }
 
-    impl<const PV: bool> Stage<PV> {
-        fn new() -> Self {
-            let (lock, waiters) = (PreemptableTickets::starting_at(0xfffc), WaitTable::new());
-            Self { lock, waiters, hints: Default::default() }
-        }
-
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 20, pv: self, waiters, watch: Unwatched, handoff }
-        }
-
-        /// Number of hints until CPU `id` has the lock.
-        fn hints_of(&self, id: usize) -> u32 {
-            self.hints.set(0);
-            self.lock.lock(&self.cpu(id));
-            self.lock.unlock(&self.cpu(id));
-            self.hints.get()
-        }
-    }
-
-    impl<const PV: bool> Pv for Stage<PV> {
-        fn spin_hint(&self) {
-            self.hints.set(self.hints.get() + 1);
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("the lock is free");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
+    /// Number of pauses until CPU `id` has the lock.
+    fn pauses<const PV: bool>(stage: &Stage<PreemptableTickets<PV>>, id: usize) -> u32 {
+        stage.pauses.set(0);
+        stage.lock(id);
+        stage.unlock(id);
+        stage.pauses.get()
     }
 
     #[test]
     fn an_absent_waiter_delays_others_and_does_not_stop_them() {
-        let stage = Stage::<false>::new();
+        let stage = stage::<false>();
         let absent = stage.lock.draw();
         for _ in 0..3 {
-            assert_eq!(stage.hints_of(1), PATIENCE);
+            assert_eq!(pauses(&stage, 1), PATIENCE);
         }
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_none(), "another CPU waits for it");
+        assert!(!stage.tries(1), "another CPU waits for it");
         let mut late = waiter(absent, absent);
         assert!(late.may_try(stage.lock.head()) && stage.lock.try_as(&late), "it was passed");
-        stage.lock.unlock(&stage.cpu(0));
-        assert_eq!(stage.hints_of(1), 0, "all are there again");
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        stage.unlock(0);
+        assert_eq!(pauses(&stage, 1), 0, "all are there again");
+        assert!(stage.tries(1));
     }
 
     #[test]
     fn a_waiter_takes_a_free_lock_before_it_halts() {
-        let stage = Stage::<true>::new();
+        let stage = stage::<true>();
         stage.lock.draw();
-        assert_eq!(stage.hints_of(1), 20, "out of turn, and before its patience is at an end");
+        assert_eq!(pauses(&stage, 1), 20, "out of turn, and before its patience is at an end");
     }
 
     #[test]

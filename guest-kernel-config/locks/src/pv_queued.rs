@@ -1,15 +1,13 @@
 //! The PV queued lock.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, Place, Pv, Released, Watch, settle};
 
 /// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
 /// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
@@ -21,7 +19,7 @@ use crate::{
 ///   halts it keeps the reservation.
 /// - A head that has taken the lock makes the next in the queue the head. If that one halts, it is
 ///   kicked at the release, as is a head that halts: one kick per release, looked up in the
-///   [`WaitTable`] by the lock's address.
+///   [`WaitTable`](crate::WaitTable) by the lock's address.
 ///
 /// So the lock is not first in, first out; the queue is. There is no bound on steals while the head
 /// does not run, but once it runs after its first halt as head, or if it does not halt at all, only
@@ -43,22 +41,6 @@ impl PvQueuedLock {
 
     fn key(&self) -> LockKey {
         LockKey::of(self)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
-        settle(cpu);
-        let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
-            return self.wait_without_node(cpu);
-        };
-        let nodes = &cpu.waiters.nodes;
-        self.queue.join(nodes, me);
-        cpu.watch.queued(self.key().address(), Some(nodes.awaited(me)));
-        let mut looks = Looks::new(&cpu.watch);
-        self.wait_in_queue(cpu, me, waits, &mut looks);
-        self.wait_as_head(cpu, me, waits, &mut looks);
-        self.leave(cpu, me);
     }
 
     /// For nested handlers that have used up all of the CPU's nodes.
@@ -149,12 +131,43 @@ impl PvQueuedLock {
         }
         nodes.end(me);
     }
+}
 
-    /// Kicks the head of the queue, after a release that a waiter awaited. Only the lock's key is
-    /// left: the lock may be freed memory.
+impl Ticketless for PvQueuedLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+
+    #[inline]
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.held.take_unreserved()
+    }
+
     #[cold]
     #[inline(never)]
-    fn kick_head<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        settle(cpu);
+        let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
+            return self.wait_without_node(cpu);
+        };
+        let nodes = &cpu.waiters.nodes;
+        self.queue.join(nodes, me);
+        cpu.watch.queued(self.key().address(), Some(nodes.awaited(me)));
+        let mut looks = Looks::new(&cpu.watch);
+        self.wait_in_queue(cpu, me, waits, &mut looks);
+        self.wait_as_head(cpu, me, waits, &mut looks);
+        self.leave(cpu, me);
+    }
+
+    #[inline]
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        let is_awaited = self.held.release_reserved();
+        P::ENABLED && is_awaited
+    }
+
+    /// Kicks the head of the queue.
+    #[cold]
+    #[inline(never)]
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
         let mut kicks = 0;
         for (waiter, level) in cpu.waiters.awaiting(lock) {
             if cpu.waiters.nodes.is_head(NodeId::new(waiter, level)) {
@@ -165,128 +178,43 @@ impl PvQueuedLock {
         }
         Released { kicks }
     }
-}
 
-impl RawLock for PvQueuedLock {
-    const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
-
-    #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let mut waits = Waits::default();
-        let slow = !self.held.take_unreserved();
-        if slow {
-            self.wait(cpu, &mut waits);
-            waits.give_back(cpu);
-        }
-        cpu.watch.taken(self.key().address(), None);
-        Taken { slow, halts: waits.halts, ticket: None }
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.held.take_unreserved())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        let key = self.key();
-        let is_awaited = self.held.release_reserved();
-        if !(P::ENABLED && is_awaited) {
-            cpu.watch.released();
-            return Released::default();
-        }
-        // Before the search, so that the time since the release includes it.
-        cpu.watch.before_kick(key.address(), None);
-        cpu.watch.released();
-        let released = Self::kick_head(cpu, key);
-        cpu.watch.kicked();
-        released
-    }
-
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
+    crate::queue::waiters_of_queue!(held);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
+    use crate::test_stage::{Stage, Step};
 
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<PvQueuedLock>(), align_of::<PvQueuedLock>()), (4, 4));
-    }
-
-    /// All CPUs on one thread: the others act while CPU 1 halts.
-    struct Stage {
-        lock: PvQueuedLock,
-        waiters: WaitTable,
-        halts: core::cell::Cell<u32>,
-        kicks: core::cell::Cell<u32>,
-    }
-
-    impl Stage {
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            panic!("with no threshold it halts at once");
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            self.halts.set(self.halts.get() + 1);
-            match self.halts.get() {
-                1 => {
-                    assert_eq!(self.lock.unlock(&self.cpu(0)).kicks, 1);
-                    assert!(self.lock.try_lock(&self.cpu(2)).is_some(), "the head is not awake");
-                    assert_eq!(self.lock.unlock(&self.cpu(2)).kicks, 0, "it was kicked");
-                    assert!(self.lock.try_lock(&self.cpu(3)).is_some());
-                }
-                2 => {
-                    assert!(self.lock.is_contended());
-                    assert_eq!(self.lock.unlock(&self.cpu(3)).kicks, 1);
-                    assert!(self.lock.try_lock(&self.cpu(2)).is_none(), "now it is reserved");
-                }
-                _ => panic!("it is the head's"),
+    /// The others act while CPU 1 halts.
+    fn others(stage: &Stage<PvQueuedLock>, step: Step) {
+        assert_eq!(step, Step::Halt, "with no threshold it halts at once");
+        match stage.halts.get() {
+            1 => {
+                assert_eq!(stage.unlock(0).kicks, 1);
+                assert!(stage.tries(2), "the head is not awake");
+                assert_eq!(stage.unlock(2).kicks, 0, "it was kicked");
+                assert!(stage.tries(3));
             }
-        }
-
-        fn unlock_kick(&self, cpu: usize) {
-            assert_eq!(cpu, 1);
-            self.kicks.set(self.kicks.get() + 1);
+            2 => {
+                assert!(stage.is_contended());
+                assert_eq!(stage.unlock(3).kicks, 1);
+                assert!(!stage.tries(2), "now it is reserved");
+            }
+            _ => panic!("it is the head's"),
         }
     }
 
     #[test]
     fn newcomers_steal_until_the_head_is_back_from_its_first_halt() {
-        let stage = Stage {
-            lock: PvQueuedLock::new(),
-            waiters: WaitTable::new(),
-            halts: Default::default(),
-            kicks: Default::default(),
-        };
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
-        let taken = stage.lock.lock(&stage.cpu(1));
+        let stage = Stage::new(PvQueuedLock::new(), others);
+        assert!(!stage.lock(0).slow);
+        let taken = stage.lock(1);
         assert_eq!((taken.slow, taken.halts), (true, 2));
-        assert!(!stage.lock.is_contended());
-        assert_eq!(stage.lock.unlock(&stage.cpu(1)).kicks, 0);
-        assert!(stage.lock.try_lock(&stage.cpu(2)).is_some(), "the reservation is gone");
-        assert_eq!(stage.kicks.get(), 2);
+        assert!(!stage.is_contended());
+        assert_eq!(stage.unlock(1).kicks, 0);
+        assert!(stage.tries(2), "the reservation is gone");
+        assert_eq!(stage.kicks.get(), [0, 2, 0, 0]);
     }
 }

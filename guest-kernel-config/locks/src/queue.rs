@@ -3,6 +3,31 @@
 use crate::node::{NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
 
+/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`Queue`] and a word in the field `$word`.
+macro_rules! waiters_of_queue {
+    ($word:ident) => {
+        fn is_contended(&self) -> bool {
+            !self.queue.is_empty()
+        }
+
+        fn wait_until_released<P: $crate::Pv, W: $crate::Watch>(
+            &self,
+            cpu: &$crate::Cpu<'_, P, W>,
+        ) {
+            self.$word.wait_until_released(|| cpu.pv.spin_hint());
+        }
+
+        fn releases_before(
+            &self,
+            waiters: &$crate::WaitTable,
+            awaited: $crate::Awaited,
+        ) -> Option<u16> {
+            waiters.nodes.releases_before(awaited, self.$word.is_held())
+        }
+    };
+}
+pub(crate) use waiters_of_queue;
+
 /// The waiters for a lock: the last of them; each node links to the one behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -118,40 +143,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_is_passed_on_in_the_order_of_joining() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let ids = [3, 1, 127].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        for id in ids {
-            queue.join(&nodes, id);
-        }
-        for pair in ids.windows(2) {
-            assert!(nodes.is_head(pair[0]) && !nodes.is_head(pair[1]));
-            let next = queue.leave(&nodes, pair[0], || panic!("they have left their names"));
-            assert_eq!(next, Some(pair[1]));
-            assert!(!nodes.make_head(pair[1]), "it does not halt");
-        }
-        assert_eq!(queue.leave(&nodes, ids[2], || panic!("it is the last")), None);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn a_waiter_leaves_from_the_middle_and_from_the_end() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let ids = [4, 1, 9, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        for id in ids {
-            queue.join_linked(&nodes, id);
-        }
-        let link = || panic!("all are linked");
-        queue.unlink(&nodes, ids[2], link);
-        queue.unlink(&nodes, ids[1], link);
-        queue.unlink(&nodes, ids[3], link);
-        let late = nodes.begin(3).expect("none in use");
-        assert!(queue.join_linked(&nodes, late));
-        assert_eq!(nodes.previous(late), Some(ids[0]));
-        assert_eq!(queue.leave(&nodes, ids[0], link), Some(late));
-    }
-
-    #[test]
     fn a_cpu_that_joins_while_the_last_leaves_stays_linked() {
         let (nodes, queue) = (Nodes::new(), Queue::new());
         let [head, last, late] = [0, 1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
@@ -163,20 +154,5 @@ mod tests {
         queue.join_linked(&nodes, late);
         nodes.unlink_last(head, last);
         assert_eq!(queue.leave(&nodes, head, || panic!("it is linked")), Some(late));
-    }
-
-    #[test]
-    fn whoever_has_joined_is_waited_for() {
-        let (nodes, queue) = (Nodes::new(), Queue::new());
-        let ids = [0, 1].map(|cpu| nodes.begin(cpu).expect("none in use"));
-        queue.join(&nodes, ids[0]);
-        // The second has joined and not yet linked its node.
-        queue.tail.store(ids[1].name(), Ordering::Relaxed);
-        let mut looks = 0;
-        let next = queue.leave(&nodes, ids[0], || {
-            looks += 1;
-            nodes.link(ids[0], ids[1]);
-        });
-        assert_eq!((next, looks), (Some(ids[1]), 1));
     }
 }

@@ -1,13 +1,12 @@
 //! The queued lock.
 
-use crate::acquire;
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::held::Held;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
 /// it is held, two name the last in the queue. Each CPU waits at its own node, so that a release
@@ -15,7 +14,7 @@ use crate::{
 ///
 /// First in, first out: a CPU that finds a queue joins it. As with tickets, a preempted vCPU in the
 /// queue blocks all behind it, so it is for machines that are not overcommitted. It counts 16383
-/// CPUs, of which a [`WaitTable`] has nodes for [`MAX_CPUS`], four each; a CPU
+/// CPUs, of which a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`](crate::MAX_CPUS), four each; a CPU
 /// whose nested interrupt handlers wait for more locks than that waits for the last ones outside of
 /// any queue, without order.
 #[derive(Debug, Default)]
@@ -30,16 +29,22 @@ impl QueuedLock {
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
+}
 
-    /// Takes the lock if it is free and its queue is empty.
+impl Ticketless for QueuedLock {
+    const FIFO: bool = true;
+    /// A CPU that looked before there was a queue may still take the lock: once, because then it
+    /// sees the queue.
+    const BYPASS: Bypass = Bypass::FromQueue;
+
     #[inline]
-    fn take_idle(&self) -> bool {
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.queue.is_empty() && self.held.take()
     }
 
     #[cold]
     #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
         let node = nodes.begin(cpu.id);
@@ -57,51 +62,12 @@ impl QueuedLock {
             self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
         }
     }
-}
-
-impl RawLock for QueuedLock {
-    const FIFO: bool = true;
-    /// A CPU that looked before there was a queue may still take the lock: once, because then it
-    /// sees the queue.
-    const BYPASS: Bypass = Bypass::FromQueue;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.take_idle(), || self.wait(cpu))
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.take_idle())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.held.release_plain();
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<QueuedLock>(), align_of::<QueuedLock>()), (4, 4));
-    }
+    crate::queue::waiters_of_queue!(held);
 }

@@ -1,12 +1,13 @@
 //! The reciprocating lock.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
+use crate::halt::Waits;
 use crate::node::{Gate, NodeId};
-use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::sync::{AtomicU16, Ordering};
 use crate::turns::Turns;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Awaited, Bypass, Cpu, Pv, WaitTable, Watch, settle};
 
 /// The lock is free.
 const FREE: u16 = 0;
@@ -55,16 +56,6 @@ impl ReciprocatingLock {
         }
     }
 
-    /// Takes the lock if it is free.
-    #[inline]
-    fn take_free(&self) -> bool {
-        let is_taken = acquire::take_zero(&self.arrivals, EMPTY);
-        if is_taken {
-            self.serve(0, EMPTY);
-        }
-        is_taken
-    }
-
     /// The calling CPU holds the lock: what it will hand over. Relaxed: the lock orders it.
     #[inline]
     fn serve(&self, successor: u16, end: u16) {
@@ -72,15 +63,42 @@ impl ReciprocatingLock {
         self.end.store(end, Ordering::Relaxed);
     }
 
+    /// The node to hand the lock to, and what to hand over with it. None: no CPU waited, and the
+    /// lock is free.
+    fn next_or_free(&self) -> Option<(NodeId, Gate)> {
+        let end = self.end.load(Ordering::Relaxed);
+        if let Some(next) = NodeId::parse(self.successor.load(Ordering::Relaxed)) {
+            return Some((next, Gate(end)));
+        }
+        if self.arrivals.compare_exchange(end, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return None;
+        }
+        // Acquire, for the nodes of all that have come.
+        let last = self.arrivals.swap(EMPTY, Ordering::AcqRel);
+        NodeId::parse(last).map(|last| (last, Gate(end)))
+    }
+}
+
+impl Ticketless for ReciprocatingLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::TimesFromQueue(2);
+
+    #[inline]
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        let is_taken = acquire::take_zero(&self.arrivals, EMPTY);
+        if is_taken {
+            self.serve(0, EMPTY);
+        }
+        is_taken
+    }
+
     #[cold]
     #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
         let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the stack.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return Looks::new(&cpu.watch).until(cpu, None, || self.take_free());
+            return acquire::wait_outside(self, cpu, || self.take(cpu));
         };
         // Release, for the node that a holder writes to; acquire, for what was done under a lock
         // that is free now.
@@ -103,45 +121,13 @@ impl ReciprocatingLock {
         nodes.end(me);
     }
 
-    /// The node to hand the lock to, and what to hand over with it. None: no CPU waited, and the
-    /// lock is free.
-    fn next_or_free(&self) -> Option<(NodeId, Gate)> {
-        let end = self.end.load(Ordering::Relaxed);
-        if let Some(next) = NodeId::parse(self.successor.load(Ordering::Relaxed)) {
-            return Some((next, Gate(end)));
-        }
-        if self.arrivals.compare_exchange(end, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
-            return None;
-        }
-        // Acquire, for the nodes of all that have come.
-        let last = self.arrivals.swap(EMPTY, Ordering::AcqRel);
-        NodeId::parse(last).map(|last| (last, Gate(end)))
-    }
-}
-
-impl RawLock for ReciprocatingLock {
-    const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::TimesFromQueue(2);
-    const CPUS: u32 = MAX_CPUS as u32;
-
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.take_free(), || self.wait(cpu))
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.take_free())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         if let Some((next, gate)) = self.next_or_free() {
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, gate);
         }
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     fn is_contended(&self) -> bool {
@@ -157,41 +143,5 @@ impl RawLock for ReciprocatingLock {
 
     fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
         waiters.nodes.releases_before_gate(awaited, self.successor.load(Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_eight_bytes() {
-        assert_eq!((size_of::<ReciprocatingLock>(), align_of::<ReciprocatingLock>()), (8, 8));
-    }
-
-    /// CPU `cpu` arrives; returns its node and what it found.
-    fn arrive(lock: &ReciprocatingLock, waiters: &WaitTable, cpu: usize) -> (NodeId, u16) {
-        let me = waiters.nodes.begin(cpu).expect("none in use");
-        (me, lock.arrivals.swap(me.name(), Ordering::Relaxed))
-    }
-
-    #[test]
-    fn a_segment_is_served_from_its_last_to_its_first() {
-        let (lock, waiters) = (ReciprocatingLock::new(), WaitTable::new());
-        assert!(lock.take_free() && !lock.is_contended());
-        let (first, end) = arrive(&lock, &waiters, 1);
-        let (last, below) = arrive(&lock, &waiters, 2);
-        assert_eq!((end, below), (EMPTY, first.name()));
-        assert!(lock.is_contended());
-        assert_eq!(lock.next_or_free(), Some((last, Gate(EMPTY))));
-        lock.serve(below, EMPTY);
-        let (late, _) = arrive(&lock, &waiters, 3);
-        assert_eq!(lock.next_or_free(), Some((first, Gate(EMPTY))));
-        lock.serve(0, EMPTY);
-        assert_eq!(lock.next_or_free(), Some((late, Gate(EMPTY))), "the next segment");
-        lock.serve(0, EMPTY);
-        assert!(!lock.is_contended());
-        assert_eq!(lock.next_or_free(), None);
-        assert!(lock.take_free());
     }
 }

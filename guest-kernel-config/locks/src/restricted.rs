@@ -1,11 +1,11 @@
 //! Any lock, with a limit on the CPUs that may want it at once.
 
 use crate::adaptive::AdaptiveLimit;
-use crate::halt::Waits;
+use crate::halt::{self, Waits};
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
-use crate::wait::{ASIDE, LockKey};
-use crate::{Awaited, Bypass, Cpu, Handoff, Place, Pv, RawLock, Released, Taken, WaitTable, Watch};
+use crate::wait::LockKey;
+use crate::{Awaited, Bypass, Cpu, Handoff, Pv, RawLock, Released, Taken, WaitTable, Watch};
 
 /// A CPU halts outside, or is about to. The low bit of the count.
 const AWAITED: u16 = 1;
@@ -112,21 +112,12 @@ impl<L> Restricted<L> {
     #[cold]
     #[inline(never)]
     fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
-        cpu.watch.outside(self.key().address(), false);
-        let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
-        cpu.watch.reached(Place::BeforeFlag);
-        // A full barrier after the record: the last of those counted here has not gone yet, and
-        // sees the flag when it goes.
-        let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
-        let mut halt = !self.has_room_beside(seen / ONE, &cpu.handoff);
-        if halt {
-            cpu.watch.reached(Place::FlagToHalt);
-            halt = cpu.waiters.commit(cpu.id);
-            if halt {
-                cpu.pv.lock_spinning(ASIDE);
-            }
-        }
-        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
+        waits.stand_aside(cpu, self.key(), || {
+            // A full barrier after the record: the last of those counted here has not gone yet, and
+            // sees the flag when it goes.
+            let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
+            !self.has_room_beside(seen / ONE, &cpu.handoff)
+        });
         self.inside.fetch_add(ONE, Ordering::SeqCst);
         self.clear_flag_if_none_waits(cpu);
     }
@@ -151,17 +142,6 @@ impl<L> Restricted<L> {
         let seen = self.inside.fetch_sub(ONE, Ordering::SeqCst);
         let is_last = seen / ONE == 1;
         seen & AWAITED != 0 && (is_last || releases.is_multiple_of(LET_IN_EVERY))
-    }
-
-    /// Lets in the CPU that has waited outside longest. Only the lock's key is left: the lock may
-    /// be freed memory.
-    #[cold]
-    #[inline(never)]
-    fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> u32 {
-        let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return 0 };
-        cpu.watch.reached(Place::ReleaseToKick);
-        cpu.pv.unlock_kick(waiter);
-        1
     }
 }
 
@@ -212,7 +192,7 @@ impl<L: RawLock> RawLock for Restricted<L> {
         // From here on this may be freed memory.
         let mut released = self.lock.unlock(cpu);
         if lets_in {
-            released.kicks += Self::let_in(cpu, key);
+            released.kicks += halt::let_in(cpu, key).kicks;
         }
         released
     }

@@ -1,13 +1,13 @@
 //! A queue that its head puts in order.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
+use crate::halt::Waits;
 use crate::held::Held;
 use crate::node::{NodeId, Nodes};
 use crate::queue::Queue;
-use crate::sync::MAX_CPUS;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Waiters in a row that may be moved before one that came earlier.
 const BATCH: u16 = 64;
@@ -37,35 +37,6 @@ impl ShuffledLock {
     /// A free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
-    }
-
-    /// Takes the lock if it is free and its queue is empty.
-    #[inline]
-    fn take_idle(&self) -> bool {
-        self.queue.is_empty() && self.held.take()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return looks.until(cpu, None, || self.held.take());
-        };
-        nodes.set_socket(me, cpu.pv.socket());
-        nodes.set_moved(me, 0);
-        self.queue.join(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        looks.until(cpu, None, || nodes.is_head(me));
-        if self.held.is_held() {
-            shuffle(nodes, me);
-        }
-        looks.until(cpu, None, || self.held.take());
-        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 }
 
@@ -97,39 +68,43 @@ fn shuffle(nodes: &Nodes, head: NodeId) {
     }
 }
 
-impl RawLock for ShuffledLock {
+impl Ticketless for ShuffledLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::TimesFromQueue(BATCH as u32 + 1);
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.take_idle(), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.queue.is_empty() && self.held.take()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let Some(me) = nodes.begin(cpu.id) else {
+            return acquire::wait_outside(self, cpu, || self.held.take());
+        };
+        let mut looks = Looks::new(&cpu.watch);
+        nodes.set_socket(me, cpu.pv.socket());
+        nodes.set_moved(me, 0);
+        self.queue.join(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        looks.until(cpu, None, || nodes.is_head(me));
+        if self.held.is_held() {
+            shuffle(nodes, me);
+        }
+        looks.until(cpu, None, || self.held.take());
+        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.take_idle())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.held.release_plain();
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
+    crate::queue::waiters_of_queue!(held);
 }
 
 #[cfg(test)]
@@ -138,11 +113,6 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<ShuffledLock>(), align_of::<ShuffledLock>()), (4, 4));
-    }
 
     /// A queue of these CPUs on these sockets.
     fn queue(nodes: &Nodes, waiters: &[(usize, u16)]) -> Queue {
@@ -183,13 +153,5 @@ mod tests {
         assert_eq!(nodes.moved(NodeId::new(4, 0)), BATCH, "nor does the next head move any");
         shuffle(&nodes, NodeId::new(4, 0));
         assert_eq!(order(&nodes, 4), [4, 3, 5, 6]);
-    }
-
-    #[test]
-    fn two_that_wait_stay_in_their_order() {
-        let nodes = Nodes::new();
-        queue(&nodes, &[(1, 7), (2, 8)]);
-        shuffle(&nodes, NodeId::new(1, 0));
-        assert_eq!(order(&nodes, 1), [1, 2]);
     }
 }

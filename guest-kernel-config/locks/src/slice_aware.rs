@@ -101,58 +101,34 @@ impl RawLock for SliceAwareLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
-    use core::cell::Cell;
+    use crate::test_stage::Stage;
 
-    /// A CPU with so many ticks left of its slice. Each pause takes 1000.
-    struct Slice {
-        left: Cell<u64>,
-        /// The length of the next slices.
-        next: u64,
-    }
-
-    impl Pv for Slice {
-        fn spin_hint(&self) {
-            self.left.set(self.left.get().checked_sub(1_000).unwrap_or(self.next));
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-
-        fn slice_left(&self) -> u64 {
-            self.left.get()
-        }
-    }
-
-    /// Takes the lock with so much left of a slice, and returns what is left then.
-    fn takes(lock: &SliceAwareLock, left: u64, next: u64) -> u64 {
-        let (pv, waiters) = (&Slice { left: Cell::new(left), next }, &WaitTable::new());
-        let handoff = Handoff::default();
-        let cpu = Cpu { id: 0, spin_threshold: 0, pv, waiters, watch: Unwatched, handoff };
-        assert!(!lock.lock(&cpu).slow);
-        lock.unlock(&cpu);
-        pv.left.get()
+    /// Takes the lock with so much left of a slice, of which each pause takes 1000. The next slices have `NEXT`.
+    /// Returns what is left then.
+    fn takes<const NEXT: u64>(left: u64) -> u64 {
+        let stage = Stage::new(SliceAwareLock::new(), |stage, _| {
+            stage.slice_left.set(stage.slice_left.get().checked_sub(1_000).unwrap_or(NEXT));
+        });
+        stage.slice_left.set(left);
+        assert!(!stage.lock(0).slow);
+        stage.unlock(0);
+        stage.slice_left.get()
     }
 
     #[test]
     fn a_ticket_is_drawn_in_the_next_slice_if_this_one_is_nearly_over() {
-        let next = 10 * NEED;
-        for (left, after) in [(NEED, NEED), (NEED - 1, next), (0, next)] {
-            assert_eq!(takes(&SliceAwareLock::new(), left, next), after);
+        const NEXT: u64 = 10 * NEED;
+        for (left, after) in [(NEED, NEED), (NEED - 1, NEXT), (0, NEXT)] {
+            assert_eq!(takes::<NEXT>(left), after);
         }
     }
 
     /// Regression: a CPU whose slices are all too short waited for ever.
     #[test]
     fn a_free_lock_is_taken_at_the_beginning_of_a_slice_that_is_too_short() {
-        let next = NEED / 2;
-        for left in [0, 1_000, next - 1] {
-            assert_eq!(takes(&SliceAwareLock::new(), left, next), next);
+        const NEXT: u64 = NEED / 2;
+        for left in [0, 1_000, NEXT - 1] {
+            assert_eq!(takes::<NEXT>(left), NEXT);
         }
     }
 

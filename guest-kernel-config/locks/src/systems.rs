@@ -252,7 +252,7 @@ macro_rules! bypass {
 macro_rules! define {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// A system of this library. Its number is its index in the list.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum System {
             $(#[doc = $about] $system,)*

@@ -1,9 +1,11 @@
 //! The test-and-set lock.
 
+use crate::acquire::Ticketless;
+use crate::halt::Waits;
 use crate::held::Held;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// One bit that all waiters try to set: each looks until it is clear, and only then tries
 /// (test-and-test-and-set, Rudolph and Segall, ISCA 1984). For comparison with the queues.
@@ -11,7 +13,7 @@ use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 /// It guarantees no order, and the CPU that has the cache line is at an advantage; a waiter may
 /// starve. In return a preempted waiter does not delay others, which under overcommit is worth more
 /// than fairness, and it counts any number of CPUs. It does not know its waiters: none halts, and
-/// [`RawLock::is_contended`] is always false.
+/// [`RawLock::is_contended`](crate::RawLock::is_contended) is always false.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TestAndSetLock(Held);
@@ -21,10 +23,21 @@ impl TestAndSetLock {
     pub const fn new() -> Self {
         Self(Held::new())
     }
+}
+
+impl Ticketless for TestAndSetLock {
+    const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
+    const CPUS: u32 = u32::MAX;
+
+    #[inline]
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.0.take()
+    }
 
     #[cold]
     #[inline(never)]
-    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         cpu.watch.queued(LockKey::of(self).address(), None);
         settle(cpu);
         let mut looks = Looks::new(&cpu.watch);
@@ -36,38 +49,11 @@ impl TestAndSetLock {
             looks.spin(cpu.pv, u32::MAX);
         }
     }
-}
-
-impl RawLock for TestAndSetLock {
-    const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = u32::MAX;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(None);
-        let slow = !self.0.take();
-        if slow {
-            self.spin(cpu);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Taken { slow, ..Taken::default() }
-    }
-
-    #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if !self.0.take() {
-            return None;
-        }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Some(Taken::default())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.0.release_plain();
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
     fn is_contended(&self) -> bool {

@@ -52,9 +52,4 @@ mod tests {
             assert_eq!(looks, 1);
         }
     }
-
-    #[test]
-    fn a_free_lock_is_not_waited_for() {
-        Turns::new().wait_until_released(|| true, || panic!("it is not held"));
-    }
 }

@@ -117,21 +117,3 @@ impl RawLock for TwaLock {
         self.0.wait_until_released(|| cpu.pv.spin_hint());
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_release_changes_the_slot_of_the_ticket_behind_the_served_one() {
-        let (lock, waiters) = (TwaLock::starting_at(0xfffe), crate::WaitTable::new());
-        let key = lock.key();
-        let seen = |ticket| waiters.array.slot(key, ticket).load(Ordering::Relaxed);
-        assert_eq!([lock.0.take_ticket(), lock.0.take_ticket()], [0xfffe, 0]);
-        waiters
-            .array
-            .slot(key, lock.0.release_plain() + NEAR * INC)
-            .fetch_add(1, Ordering::Relaxed);
-        assert_eq!([seen(0xfffe), seen(0), seen(2)], [0, 0, 1]);
-    }
-}

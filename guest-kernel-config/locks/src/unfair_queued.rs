@@ -1,14 +1,13 @@
 //! The unfair queued lock.
 
-use crate::acquire;
+use crate::acquire::{self, Ticketless};
+use crate::halt::Waits;
 use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{
-    Awaited, Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, WaitTable, Watch, settle,
-};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Looks between two tries of the waiter behind the head.
 const TRY_EVERY: u32 = 8;
@@ -37,26 +36,6 @@ impl UnfairQueuedLock {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        settle(cpu);
-        let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return looks.until(cpu, None, || self.held.take());
-        };
-        let is_behind = self.queue.join_linked(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
-        if !is_taken {
-            looks.until(cpu, None, || self.held.take());
-        }
-        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
-    }
-
     /// Tries now and then until `me` is the head. `true`: the caller has the lock before.
     fn try_behind<P: Pv, W: Watch>(
         &self,
@@ -82,101 +61,68 @@ impl UnfairQueuedLock {
     }
 }
 
-impl RawLock for UnfairQueuedLock {
+impl Ticketless for UnfairQueuedLock {
     const FIFO: bool = false;
     const BYPASS: Bypass = Bypass::Unbounded;
-    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        acquire::lock(self, cpu, || self.held.take(), || self.wait(cpu))
+    fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
+        self.held.take()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
+        settle(cpu);
+        let nodes = &cpu.waiters.nodes;
+        let Some(me) = nodes.begin(cpu.id) else {
+            return acquire::wait_outside(self, cpu, || self.held.take());
+        };
+        let mut looks = Looks::new(&cpu.watch);
+        let is_behind = self.queue.join_linked(nodes, me);
+        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
+        if !is_taken {
+            looks.until(cpu, None, || self.held.take());
+        }
+        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        acquire::try_lock(self, cpu, || self.held.take())
-    }
-
-    #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn release<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         self.held.release_plain();
-        cpu.watch.released();
-        Released::default()
+        false
     }
 
-    fn is_contended(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.held.wait_until_released(|| cpu.pv.spin_hint());
-    }
-
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before(awaited, self.held.is_held())
-    }
+    crate::queue::waiters_of_queue!(held);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched};
-    use core::cell::Cell;
-
-    #[test]
-    fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<UnfairQueuedLock>(), align_of::<UnfairQueuedLock>()), (4, 4));
-    }
-
-    /// All CPUs on one thread: the holder releases after so many pauses of the one that spins.
-    struct Stage {
-        lock: UnfairQueuedLock,
-        waiters: WaitTable,
-        pauses: Cell<u32>,
-    }
-
-    impl Stage {
-        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
-            let (waiters, handoff) = (&self.waiters, Handoff::default());
-            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
-        }
-    }
-
-    impl Pv for Stage {
-        fn spin_hint(&self) {
-            self.pauses.set(self.pauses.get() + 1);
-            if self.pauses.get() == 1 {
-                self.lock.unlock(&self.cpu(0));
-            }
-        }
-
-        fn lock_spinning(&self, _: u16) {
-            panic!("no CPU halts");
-        }
-
-        fn unlock_kick(&self, _: usize) {
-            panic!("no CPU halts");
-        }
-    }
+    use crate::test_stage::Stage;
 
     #[test]
     fn a_waiter_takes_a_free_lock_from_behind_a_preempted_head() {
-        let (lock, waiters) = (UnfairQueuedLock::new(), WaitTable::new());
-        let stage = Stage { lock, waiters, pauses: Cell::new(0) };
-        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
-        let nodes = &stage.waiters.nodes;
+        let stage = Stage::new(UnfairQueuedLock::new(), |stage, _| {
+            if stage.pauses.get() == 1 {
+                stage.unlock(0);
+            }
+        });
+        assert!(!stage.lock(0).slow);
+        let (queue, nodes) = (&stage.lock.queue, &stage.waiters.nodes);
         let heads = [1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
         for head in heads {
-            stage.lock.queue.join_linked(nodes, head);
+            queue.join_linked(nodes, head);
         }
-        assert!(stage.lock.lock(&stage.cpu(3)).slow);
+        assert!(stage.lock(3).slow);
         assert_eq!(stage.pauses.get(), 2 * TRY_EVERY, "the second behind the head");
-        assert!(stage.lock.is_contended(), "the others still queue");
+        assert!(stage.is_contended(), "the others still queue");
         let link = || panic!("all are linked");
-        assert_eq!(stage.lock.queue.leave(nodes, heads[0], link), Some(heads[1]));
+        assert_eq!(queue.leave(nodes, heads[0], link), Some(heads[1]));
         nodes.make_head(heads[1]);
-        assert_eq!(stage.lock.queue.leave(nodes, heads[1], link), None);
-        stage.lock.unlock(&stage.cpu(3));
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+        assert_eq!(queue.leave(nodes, heads[1], link), None);
+        stage.unlock(3);
+        assert!(stage.tries(1));
     }
 }

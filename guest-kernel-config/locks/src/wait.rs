@@ -292,16 +292,6 @@ mod tests {
     }
 
     #[test]
-    fn all_that_wait_for_a_lock_are_found() {
-        let table = WaitTable::new();
-        for (cpu, lock, want) in [(3, A, 10), (127, A, 12), (64, B, 10)] {
-            let _ = table.publish(cpu, lock, want);
-        }
-        assert!(table.awaiting(A).eq([(3, 10), (127, 12)]));
-        assert!(table.awaiting(B).eq([(64, 10)]));
-    }
-
-    #[test]
     fn withdrawn_waiters_are_not_found() {
         let table = WaitTable::new();
         let outer = table.publish(5, A, 4);
@@ -310,43 +300,6 @@ mod tests {
         let _ = table.publish(5, A, 6);
         assert_eq!(found(&table, A, 4), None);
         assert_eq!(found(&table, A, 6), Some(5));
-    }
-
-    #[test]
-    fn a_wait_that_was_interrupted_is_found_again() {
-        let table = WaitTable::new();
-        let none = table.publish(5, A, 4);
-        let outer = table.publish(5, B, 8);
-        assert_eq!((found(&table, A, 4), found(&table, B, 8)), (None, Some(5)));
-        assert!(table.withdraw(5, outer), "it may have missed a kick");
-        assert_eq!((found(&table, A, 4), found(&table, B, 8)), (Some(5), None));
-        assert!(!table.withdraw(5, none));
-    }
-
-    #[test]
-    fn a_handler_in_the_middle_of_a_publication_leaves_what_was_said() {
-        let table = WaitTable::new();
-        let waiter = &table.waiters[5];
-        // The first half of `Waiter::set`, interrupted by the handler.
-        waiter.want.store(4, Ordering::Release);
-        let outer = table.publish(5, B, 8);
-        assert!(!table.withdraw(5, outer));
-        // The second half.
-        waiter.lock.store(A.0, Ordering::Release);
-        table.waiting[0].fetch_or(1 << 5, Ordering::SeqCst);
-        assert_eq!(found(&table, A, 4), Some(5));
-    }
-
-    #[test]
-    fn a_waiter_claimed_before_its_halt_does_not_halt() {
-        let table = WaitTable::new();
-        let outer = table.publish(5, A, 4);
-        assert!(!table.claim(5), "no kick is needed");
-        assert!(!table.commit(5));
-        table.withdraw(5, outer);
-        let _ = table.publish(5, A, 6);
-        assert!(table.commit(5));
-        assert!(table.claim(5));
     }
 
     #[test]

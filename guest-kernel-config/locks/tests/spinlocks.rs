@@ -2,69 +2,24 @@
 
 mod common;
 
-use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::Off;
-use common::bench::Bench;
+use common::Bench;
+use common::grammar::Grammar;
 use locks::{
-    Awaited, Bypass, ClhLock, CnaLock, Cpu, FlexGuardLock, Handoff, McsLock, McsTpLock,
-    NativeTicketLock, OwnerConferLock, OwnerYieldLock, PreemptableTicketLock,
-    PvPreemptableTicketLock, PvQueuedLock, PvTicketLock, QueuedLock, RawLock, ReciprocatingLock,
-    RestrictedTicketLock, ShuffledLock, SliceAwareLock, SmallNativeTicketLock, SmallPvTicketLock,
-    TestAndSetLock, TooManyCpus, TwaLock, UnfairQueuedLock, Unwatched, Watch,
+    Awaited, Bypass, ClhLock, CnaLock, FlexGuardLock, McsLock, McsTpLock, NativeTicketLock,
+    OwnerConferLock, OwnerYieldLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
+    PvTicketLock, QueuedLock, RawLock, ReciprocatingLock, RestrictedTicketLock, ShuffledLock,
+    SliceAwareLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus, TwaLock,
+    UnfairQueuedLock, Unwatched,
 };
-
-/// How long a crowd contends at most, once its small tickets have wrapped: waiters that only spin hand over no faster
-/// than the machine switches threads, so that beside other work all rounds would take a minute.
-const LONG_ENOUGH: Duration = Duration::from_secs(2);
-
-/// More acquisitions than there are small tickets.
-const WRAPPED: u64 = 256;
-
-/// Mutual exclusion, progress, and the order of tickets, over the wrap of small ones.
-fn excludes<L: RawLock + Default + Sync>() {
-    for (count, rounds, spin_threshold) in [(2, 5_000_u32, 50), (4, 1_000, 0), (8, 300, 20)] {
-        let bench = Bench::<L>::new(count);
-        let (began, taken) = (Instant::now(), AtomicU64::new(0));
-        bench.run(
-            count,
-            spin_threshold,
-            || Unwatched,
-            |cpu| {
-                for round in 0..rounds {
-                    let how = bench.lock.lock(cpu);
-                    let so_far = taken.fetch_add(1, Ordering::Relaxed);
-                    if round % 128 == 0 {
-                        // Makes sure that, on any machine, a waiter meets a holder that is off its
-                        // CPU.
-                        thread::yield_now();
-                    }
-                    bench.work(cpu, &how);
-                    if so_far > WRAPPED && began.elapsed() > LONG_ENOUGH {
-                        break;
-                    }
-                }
-            },
-        );
-        let (taken, all) = (taken.into_inner(), u64::from(rounds) * count as u64);
-        assert!(
-            taken == all || taken > WRAPPED && began.elapsed() > LONG_ENOUGH,
-            "{taken} of {all}"
-        );
-        assert!(!bench.lock.is_contended());
-    }
-}
 
 /// With PV off a lock still excludes, and there are no halts or kicks.
 fn spins<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(3);
-    common::run(&bench.pv, 3, |id| {
-        let (waiters, handoff) = (&bench.waiters, Handoff::default());
-        let cpu = Cpu { id, spin_threshold: 0, pv: &Off, waiters, watch: Unwatched, handoff };
+    let bench = Bench::<L, false>::new(3);
+    bench.run(|id| {
+        let cpu = bench.cpu(id, 0, Unwatched);
         for _ in 0..1_000 {
             let taken = bench.lock.lock(&cpu);
             assert_eq!(taken.halts, 0);
@@ -74,54 +29,15 @@ fn spins<L: RawLock + Default + Sync>() {
     assert_eq!(bench.wrong.into_inner(), 0);
 }
 
-/// Uncontended, across the wrap of large tickets.
-fn wraps<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(1);
-    let cpu = bench.cpu(0, 10, Unwatched);
-    for round in 0..70_000 {
-        let taken =
-            if round % 3 == 0 { bench.lock.try_lock(&cpu) } else { Some(bench.lock.lock(&cpu)) };
-        let taken = taken.expect("it is uncontended");
-        assert_eq!((taken.slow, taken.halts), (false, 0));
-        bench.work(&cpu, &taken);
-    }
-    assert_eq!(bench.wrong.into_inner(), 0);
-}
-
 /// What a CPU waits for that has joined a queue.
 type Awaiting = Mutex<Vec<(usize, Awaited)>>;
 
-/// Reports when its CPU waits.
-struct Waits<'a> {
-    cpu: usize,
-    waiting: &'a AtomicUsize,
-    awaiting: &'a Awaiting,
-}
-
-impl Watch for Waits<'_> {
-    fn spinning(&self, lock: usize, _ticket: u16) {
-        self.queued(lock, None);
-    }
-
-    fn queued(&self, _lock: usize, awaited: Option<Awaited>) {
-        let queued = awaited.map(|awaited| (self.cpu, awaited));
-        self.awaiting.lock().expect("no CPU panics").extend(queued);
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        thread::yield_now();
-    }
-}
-
 /// CPUs join one after the other while CPU 0 holds the lock: all are served, and in that order if
 /// the lock claims to be FIFO. If it tells places, then each time that of one waiter: the one that is
-/// served next.
+/// served next. A watcher sees the steps of each CPU in an order that makes sense.
 fn serves<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
-    let bench = Bench::<L>::new(COUNT);
+    let bench = Bench::<L, true>::new(COUNT);
     let (waiting, awaiting) = (AtomicUsize::new(0), Awaiting::default());
     let order = Mutex::new(Vec::new());
     // Waiters that are next, and all whose place the lock tells.
@@ -134,36 +50,36 @@ fn serves<L: RawLock + Default + Sync>() {
     };
     let expected = Mutex::new(Vec::new());
     let is_held = AtomicBool::new(false);
-    bench.run(
-        COUNT,
-        30,
-        || Unwatched,
-        |cpu| {
-            let watch = Waits { cpu: cpu.id, waiting: &waiting, awaiting: &awaiting };
-            let cpu = &bench.cpu(cpu.id, 30, watch);
-            if cpu.id == 0 {
-                let taken = bench.lock.lock(cpu);
-                assert!(!bench.lock.is_contended());
-                is_held.store(true, Ordering::SeqCst);
-                until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
-                // A test-and-set lock does not know.
-                assert!(bench.lock.is_contended() || L::CPUS == u32::MAX);
-                bench.work(cpu, &taken);
-                return;
-            }
-            until(|| {
-                is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == cpu.id - 1
-            });
+    bench.run(|id| {
+        let watch = Grammar::new(|awaited| {
+            let queued = awaited.map(|awaited| (id, awaited));
+            awaiting.lock().expect("no CPU panics").extend(queued);
+            waiting.fetch_add(1, Ordering::SeqCst);
+        });
+        let cpu = &bench.cpu(id, 30, watch);
+        if id == 0 {
             let taken = bench.lock.lock(cpu);
-            let mut order = order.lock().expect("no CPU panics");
-            order.push(cpu.id);
-            let (next, left) = places(&order);
-            assert_eq!(next.len(), left.min(1), "{next:?} of {left}");
-            expected.lock().expect("no CPU panics").extend(next);
-            drop(order);
+            assert!(!bench.lock.is_contended());
+            is_held.store(true, Ordering::SeqCst);
+            bench.pv.wait_until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
+            // A test-and-set lock does not know.
+            assert!(bench.lock.is_contended() || L::CPUS == u32::MAX);
             bench.work(cpu, &taken);
-        },
-    );
+            return;
+        }
+        bench.pv.wait_until(|| {
+            is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == id - 1
+        });
+        let taken = bench.lock.lock(cpu);
+        let mut order = order.lock().expect("no CPU panics");
+        order.push(id);
+        let (next, left) = places(&order);
+        assert_eq!(next.len(), left.min(1), "{next:?} of {left}");
+        expected.lock().expect("no CPU panics").extend(next);
+        drop(order);
+        bench.work(cpu, &taken);
+    });
+    assert_eq!(bench.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
     let mut order = order.into_inner().expect("no CPU panics");
     let expected = expected.into_inner().expect("no CPU panics");
     // A newcomer may come before the one that is next.
@@ -174,83 +90,18 @@ fn serves<L: RawLock + Default + Sync>() {
     assert_eq!(order, [1, 2, 3, 4]);
 }
 
-/// Only one of many CPUs that try gets the lock, and the others leave no trace.
+/// `try_lock` takes a free lock at once, and no other.
 fn tries<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(4);
-    let (taken, waited) = (AtomicU64::new(0), AtomicU64::new(0));
-    bench.run(
-        4,
-        10,
-        || Unwatched,
-        |cpu| {
-            for round in 0..4_000 {
-                let how = match round % 4 {
-                    0 => Some(bench.lock.lock(cpu)),
-                    _ => bench.lock.try_lock(cpu),
-                };
-                let Some(how) = how else { continue };
-                if round % 4 == 0 {
-                    waited.fetch_add(1, Ordering::Relaxed);
-                }
-                taken.fetch_add(1, Ordering::Relaxed);
-                bench.work(cpu, &how);
-            }
-        },
-    );
-    assert_eq!(waited.into_inner(), 4_000);
-    let cpu = bench.cpu(0, 10, Unwatched);
-    let held = bench.lock.try_lock(&cpu).expect("it is free");
-    let other = bench.cpu(1, 10, Unwatched);
-    assert!(bench.lock.try_lock(&other).is_none(), "CPU 0 has it");
-    bench.work(&cpu, &held);
+    let bench = Bench::<L, true>::new(2);
+    let [one, other] = [0, 1].map(|id| bench.cpu(id, 10, Unwatched));
+    for _ in 0..2 {
+        let taken = bench.lock.try_lock(&one).expect("it is free");
+        assert_eq!((taken.slow, taken.halts), (false, 0));
+        assert!(bench.lock.try_lock(&other).is_none(), "CPU 0 has it");
+        assert!(!bench.lock.is_contended(), "who tries does not wait");
+        bench.work(&one, &taken);
+    }
     assert!(bench.lock.try_lock(&other).is_some());
-}
-
-/// A CPU that waits for a release sees one, though others take the lock all the time.
-fn is_seen_released<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(3);
-    let is_over = AtomicBool::new(false);
-    bench.run(
-        3,
-        10,
-        || Unwatched,
-        |cpu| {
-            if cpu.id == 0 {
-                for _ in 0..2_000 {
-                    bench.lock.wait_until_released(cpu);
-                }
-                is_over.store(true, Ordering::SeqCst);
-            }
-            while !is_over.load(Ordering::SeqCst) {
-                let taken = bench.lock.lock(cpu);
-                bench.work(cpu, &taken);
-            }
-        },
-    );
-}
-
-/// A CPU that waits for a holder's release sees the holder's writes.
-fn release_follows_the_work<L: RawLock + Default + Sync>() {
-    let bench = Bench::<L>::new(2);
-    let (is_held, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
-    bench.run(
-        2,
-        10,
-        || Unwatched,
-        |cpu| {
-            if cpu.id == 0 {
-                let taken = bench.lock.lock(cpu);
-                is_held.store(true, Ordering::SeqCst);
-                thread::yield_now();
-                is_done.store(true, Ordering::SeqCst);
-                bench.work(cpu, &taken);
-            } else {
-                until(|| is_held.load(Ordering::SeqCst));
-                bench.lock.wait_until_released(cpu);
-                assert!(is_done.load(Ordering::SeqCst));
-            }
-        },
-    );
 }
 
 /// More CPUs than a lock can count are refused with an error that says so.
@@ -264,86 +115,14 @@ fn refuses<L: RawLock>() {
     assert_eq!(error.to_string(), line);
 }
 
-/// Takes a lock of the same kind at each step at which a handler may run.
-struct Nested<'a, L> {
-    bench: &'a Bench<L>,
-    inner: &'a Bench<L>,
-    id: usize,
-    left: Cell<u32>,
-}
-
-impl<L: RawLock + Default + Sync> Watch for &Nested<'_, L> {
-    fn queued(&self, _lock: usize, _: Option<Awaited>) {
-        self.handle();
-    }
-
-    fn spinning(&self, _lock: usize, _ticket: u16) {
-        self.handle();
-    }
-
-    fn reached(&self, _place: locks::Place) {
-        self.handle();
-    }
-}
-
-impl<L: RawLock + Default + Sync> Nested<'_, L> {
-    /// An interrupt handler on the same CPU, sometimes nested.
-    fn handle(&self) {
-        if self.left.get() == 0 {
-            return;
-        }
-        self.left.set(self.left.get() - 1);
-        // The records and nodes of this CPU are in the outer lock's table.
-        let (pv, waiters) = (&self.bench.pv, &self.bench.waiters);
-        let (handoff, spin_threshold) = (Handoff::default(), 5);
-        let cpu = Cpu { id: self.id, spin_threshold, pv, waiters, watch: self, handoff };
-        let taken = self.inner.lock.lock(&cpu);
-        let alone = self.inner.section.run(self.id, 20).is_ok();
-        assert!(alone && taken.ticket.is_some() == (L::TICKETS != 0));
-        self.inner.lock.unlock(&cpu);
-    }
-}
-
-/// Handlers that run while a CPU waits take another lock.
-fn nests<L: RawLock + Default + Sync>() {
-    let (bench, inner) = (Bench::<L>::new(4), Bench::<L>::new(4));
-    bench.run(
-        4,
-        5,
-        || Unwatched,
-        |cpu| {
-            let left = Cell::new(0);
-            let watch = Nested { bench: &bench, inner: &inner, id: cpu.id, left };
-            let outer = bench.cpu(cpu.id, 5, &watch);
-            for _ in 0..1_000 {
-                // One handler at a time: two would wait for the same lock on one CPU.
-                outer.watch.left.set(1);
-                let taken = bench.lock.lock(&outer);
-                outer.watch.left.set(0);
-                bench.work(&outer, &taken);
-            }
-        },
-    );
-}
-
 macro_rules! suite {
-    ($($module:ident: $lock:ty, $fifo:expr, $cpus:expr;)*) => { $(
+    ($($module:ident: $lock:ty, $layout:expr, $fifo:expr, $cpus:expr;)*) => { $(
         mod $module {
             use super::*;
 
             #[test]
-            fn excludes() {
-                super::excludes::<$lock>();
-            }
-
-            #[test]
             fn spins_with_pv_off() {
                 super::spins::<$lock>();
-            }
-
-            #[test]
-            fn wraps() {
-                super::wraps::<$lock>();
             }
 
             #[test]
@@ -357,46 +136,36 @@ macro_rules! suite {
             }
 
             #[test]
-            fn is_seen_released() {
-                super::is_seen_released::<$lock>();
-                super::release_follows_the_work::<$lock>();
-            }
-
-            #[test]
-            fn refuses_too_many_cpus() {
+            fn has_its_size_and_refuses_too_many_cpus() {
+                assert_eq!((size_of::<$lock>(), align_of::<$lock>()), $layout);
                 assert_eq!((<$lock>::FIFO, <$lock>::CPUS), ($fifo, $cpus));
                 super::refuses::<$lock>();
-            }
-
-            #[test]
-            fn nests() {
-                super::nests::<$lock>();
             }
         }
     )* };
 }
 
 suite! {
-    native: NativeTicketLock, true, 32767;
-    small_native: SmallNativeTicketLock, true, 127;
-    pv: PvTicketLock, true, 128;
-    small_pv: SmallPvTicketLock, true, 127;
-    preemptable: PreemptableTicketLock, false, 128;
-    pv_preemptable: PvPreemptableTicketLock, false, 128;
-    test_and_set: TestAndSetLock, false, u32::MAX;
-    queued: QueuedLock, true, 128;
-    pv_queued: PvQueuedLock, false, 128;
-    unfair_queued: UnfairQueuedLock, false, 128;
-    mcs: McsLock, true, 128;
-    mcs_tp: McsTpLock, false, 128;
-    cna: CnaLock, false, 128;
-    shuffled: ShuffledLock, false, 128;
-    clh: ClhLock, true, 128;
-    twa: TwaLock, true, 32767;
-    reciprocating: ReciprocatingLock, false, 128;
-    restricted: RestrictedTicketLock, false, 128;
-    i_spinlock: SliceAwareLock, true, 32767;
-    flexguard: FlexGuardLock, false, 128;
-    owner_confer: OwnerConferLock, false, 128;
-    owner_yield: OwnerYieldLock, false, 128;
+    native: NativeTicketLock, (4, 4), true, 32767;
+    small_native: SmallNativeTicketLock, (4, 4), true, 127;
+    pv: PvTicketLock, (4, 4), true, 128;
+    small_pv: SmallPvTicketLock, (4, 4), true, 127;
+    preemptable: PreemptableTicketLock, (6, 2), false, 128;
+    pv_preemptable: PvPreemptableTicketLock, (6, 2), false, 128;
+    test_and_set: TestAndSetLock, (2, 2), false, u32::MAX;
+    queued: QueuedLock, (4, 4), true, 128;
+    pv_queued: PvQueuedLock, (4, 4), false, 128;
+    unfair_queued: UnfairQueuedLock, (4, 4), false, 128;
+    mcs: McsLock, (8, 8), true, 128;
+    mcs_tp: McsTpLock, (16, 8), false, 128;
+    cna: CnaLock, (16, 8), false, 128;
+    shuffled: ShuffledLock, (4, 4), false, 128;
+    clh: ClhLock, (8, 8), true, 128;
+    twa: TwaLock, (4, 4), true, 32767;
+    reciprocating: ReciprocatingLock, (8, 8), false, 128;
+    restricted: RestrictedTicketLock, (32, 8), false, 128;
+    i_spinlock: SliceAwareLock, (4, 4), true, 32767;
+    flexguard: FlexGuardLock, (4, 4), false, 128;
+    owner_confer: OwnerConferLock, (8, 8), false, 128;
+    owner_yield: OwnerYieldLock, (8, 8), false, 128;
 }

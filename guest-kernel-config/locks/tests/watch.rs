@@ -1,40 +1,19 @@
-//! The steps that a watcher is told, and their order. All CPUs are this one thread: CPU 0 holds the
+//! The steps that a watcher sees, and their order. All CPUs are this one thread: CPU 0 holds the
 //! lock and releases it from a hint, a halt or a step of CPU 1.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 
 use locks::{
     Cpu, Handoff, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Taken, WaitTable, Watch,
 };
 
-use Place::{BeforeFlag, FlagToHalt, ReleaseToKick};
-use Step::{
-    BeforeKick, Entering, Halt, Halting, Kick, Kicked, Reached, Released, Resumed, Spinning,
-    SpunOut,
-};
+use Place::{BeforeFlag, FlagToHalt};
 
 /// Most hints of a wait: then the release that was set up has been missed.
 const PATIENCE: u32 = 1000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Entering,
-    Spinning(u16),
-    SpunOut(u16),
-    Halting(u16),
-    /// The halt itself, which the lock makes and does not report.
-    Halt(u16),
-    Resumed(u16),
-    Taken(u16),
-    Released,
-    BeforeKick(u16),
-    Kicked,
-    /// The kick itself, which the lock makes and does not report.
-    Kick(usize),
-    Reached(Place),
-}
-
-/// When CPU 0 releases the lock.
+/// CPU 0 releases the lock at a hint or a halt of this number, or at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cue {
     Hint(u32),
@@ -51,7 +30,7 @@ struct Stage<L> {
     release: Cell<Option<Cue>>,
     hints: Cell<u32>,
     halts: Cell<u32>,
-    steps: RefCell<Vec<(usize, Step)>>,
+    steps: RefCell<Vec<String>>,
 }
 
 /// A CPU's halt and kick, and its watcher.
@@ -67,9 +46,9 @@ impl<L: RawLock + Default> Stage<L> {
             waiters: WaitTable::new(),
             spin_threshold,
             spin_looks,
-            release: Cell::new(None),
-            hints: Cell::new(0),
-            halts: Cell::new(0),
+            release: Cell::default(),
+            hints: Cell::default(),
+            halts: Cell::default(),
             steps: RefCell::default(),
         }
     }
@@ -89,18 +68,6 @@ impl<L: RawLock + Default> Stage<L> {
         self.with(id, |cpu| self.lock.unlock(cpu));
     }
 
-    /// CPU 1 takes the lock from CPU 0; returns all steps from its entry on.
-    fn hand_over(&self, release: Cue) -> Vec<(usize, Step)> {
-        self.lock(0);
-        assert_eq!(self.steps.take(), [(0, Entering), (0, Step::Taken(0))]);
-        self.release.set(Some(release));
-        assert!(self.lock(1).slow);
-        let steps = self.steps.take();
-        self.unlock(1);
-        assert_eq!(self.steps.take(), [(1, Released)], "no CPU is left to kick");
-        steps
-    }
-
     fn cue(&self, cue: Cue) {
         if self.release.get() == Some(cue) {
             self.release.set(None);
@@ -109,8 +76,20 @@ impl<L: RawLock + Default> Stage<L> {
     }
 }
 
-fn told(ticket: Option<u16>) -> u16 {
-    ticket.expect("large tickets are told")
+/// CPU 1 takes the lock from CPU 0; returns all steps after its first ones up to its last one.
+fn hand_over<L: RawLock + Default>(threshold: u32, looks: u32, release: Cue) -> Vec<String> {
+    let stage = Stage::<L>::new(threshold, looks);
+    stage.lock(0);
+    assert_eq!(stage.steps.take(), ["0 enters", "0 takes 0"]);
+    stage.release.set(Some(release));
+    let taken = stage.lock(1);
+    assert_eq!((taken.slow, taken.halts), (true, stage.halts.get()));
+    let mut steps = stage.steps.take();
+    assert_eq!(steps.drain(..2).as_slice(), ["1 enters", "1 spins 2"]);
+    assert_eq!(steps.pop().as_deref(), Some("1 takes 2"));
+    stage.unlock(1);
+    assert_eq!(stage.steps.take(), ["1 releases"], "no CPU is left to kick");
+    steps
 }
 
 fn next(count: &Cell<u32>) -> u32 {
@@ -119,8 +98,12 @@ fn next(count: &Cell<u32>) -> u32 {
 }
 
 impl<L> Actor<'_, L> {
-    fn note(&self, step: Step) {
-        self.stage.steps.borrow_mut().push((self.cpu, step));
+    fn note(&self, step: impl Display) {
+        self.stage.steps.borrow_mut().push(format!("{} {step}", self.cpu));
+    }
+
+    fn note_ticket(&self, step: &str, ticket: Option<u16>) {
+        self.note(format_args!("{step} {}", ticket.expect("large tickets are passed")));
     }
 
     fn is_ours(&self, lock: usize) {
@@ -136,23 +119,23 @@ impl<L: RawLock + Default> Pv for Actor<'_, L> {
     }
 
     fn lock_spinning(&self, ticket: u16) {
-        self.note(Halt(ticket));
+        self.note_ticket("halts", Some(ticket));
         self.stage.cue(Cue::Halt(next(&self.stage.halts)));
     }
 
     fn unlock_kick(&self, cpu: usize) {
-        self.note(Kick(cpu));
+        self.note(format_args!("kicks {cpu}"));
     }
 }
 
 impl<L: RawLock + Default> Watch for &Actor<'_, L> {
     fn entering(&self, _: Option<usize>) {
-        self.note(Entering);
+        self.note("enters");
     }
 
     fn spinning(&self, lock: usize, ticket: u16) {
         self.is_ours(lock);
-        self.note(Spinning(ticket));
+        self.note_ticket("spins", Some(ticket));
     }
 
     fn spin_looks(&self) -> u32 {
@@ -160,128 +143,103 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
     }
 
     fn spun_out(&self, ticket: Option<u16>) {
-        self.note(SpunOut(told(ticket)));
+        self.note_ticket("spun out", ticket);
     }
 
     fn halting(&self, ticket: Option<u16>) {
-        self.note(Halting(told(ticket)));
+        self.note_ticket("halting", ticket);
     }
 
     fn resumed(&self, ticket: Option<u16>) {
-        self.note(Resumed(told(ticket)));
+        self.note_ticket("resumed", ticket);
     }
 
     fn taken(&self, lock: usize, ticket: Option<u16>) {
         self.is_ours(lock);
-        self.note(Step::Taken(told(ticket)));
+        self.note_ticket("takes", ticket);
     }
 
     fn released(&self) {
-        self.note(Released);
+        self.note("releases");
     }
 
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
         self.is_ours(lock);
-        self.note(BeforeKick(told(ticket)));
+        self.note_ticket("before kick", ticket);
     }
 
     fn kicked(&self) {
-        self.note(Kicked);
+        self.note("kicked");
     }
 
     fn reached(&self, place: Place) {
-        self.note(Reached(place));
+        self.note(format_args!("{place:?}"));
         self.stage.cue(Cue::At(place));
     }
 }
 
 /// CPU 1's steps of one halt with ticket 2, up to the halt.
-const HALTS: [(usize, Step); 4] =
-    [(1, Reached(BeforeFlag)), (1, Halting(2)), (1, Reached(FlagToHalt)), (1, Halt(2))];
+const HALTS: [&str; 4] = ["1 BeforeFlag", "1 halting 2", "1 FlagToHalt", "1 halts 2"];
 
 /// CPU 0's release, when CPU 1 halts or is about to.
-const KICKS: [(usize, Step); 5] =
-    [(0, BeforeKick(2)), (0, Released), (0, Reached(ReleaseToKick)), (0, Kick(1)), (0, Kicked)];
+const KICKS: [&str; 5] =
+    ["0 before kick 2", "0 releases", "0 ReleaseToKick", "0 kicks 1", "0 kicked"];
 
-/// CPU 1's first steps in every handoff.
-const ENTERS: [(usize, Step); 2] = [(1, Entering), (1, Spinning(2))];
-
-/// CPU 1's last step in every handoff.
-const TAKES: [(usize, Step); 1] = [(1, Step::Taken(2))];
-
-fn alone<L: RawLock + Default>() {
-    let stage = Stage::<L>::new(0, 1);
-    for ticket in [0, 2] {
-        assert_eq!(stage.lock(5), Taken { ticket: Some(ticket), ..Taken::default() });
-        stage.unlock(5);
-        let steps = [(5, Entering), (5, Step::Taken(ticket)), (5, Released)];
-        assert_eq!(stage.steps.take(), steps);
-    }
-}
+const RELEASES: [&str; 1] = ["0 releases"];
+const RESUMED: [&str; 1] = ["1 resumed 2"];
+const SPUN: [&str; 1] = ["1 spun out 2"];
 
 #[test]
 fn alone_a_lock_is_entered_taken_and_released() {
+    fn alone<L: RawLock + Default>() {
+        let stage = Stage::<L>::new(0, 1);
+        for ticket in [0, 2] {
+            assert_eq!(stage.lock(5), Taken { ticket: Some(ticket), ..Taken::default() });
+            stage.unlock(5);
+            let steps = ["5 enters".into(), format!("5 takes {ticket}"), "5 releases".into()];
+            assert_eq!(stage.steps.take(), steps);
+        }
+    }
     alone::<NativeTicketLock>();
     alone::<PvTicketLock>();
 }
 
 #[test]
-fn a_waiter_that_only_spins_never_halts() {
-    let steps = [&ENTERS[..], &[(0, Released)], &TAKES].concat();
-    assert_eq!(Stage::<NativeTicketLock>::new(0, 0).hand_over(Cue::Hint(3)), steps);
-    assert_eq!(Stage::<PvTicketLock>::new(5, 0).hand_over(Cue::Hint(3)), steps);
+fn a_native_waiter_spins_out_after_each_set_number_of_looks() {
+    for (looks, hint, steps) in
+        [(0, 3, vec![RELEASES]), (3, 7, vec![SPUN, SPUN, RELEASES]), (3, 5, vec![SPUN, RELEASES])]
+    {
+        let found = hand_over::<NativeTicketLock>(0, looks, Cue::Hint(hint));
+        assert_eq!(found, steps.concat(), "{looks} {hint}");
+    }
 }
 
 #[test]
-fn a_halt_and_its_kick_are_told_from_both_sides() {
-    let steps = [&ENTERS[..], &HALTS, &KICKS, &[(1, Resumed(2))], &TAKES].concat();
-    assert_eq!(Stage::<PvTicketLock>::new(2, 0).hand_over(Cue::Halt(1)), steps);
-}
-
-#[test]
-fn a_kick_may_come_before_the_halt() {
+fn a_pv_waiter_halts_and_is_kicked_as_its_watcher_sees_it() {
     let (before, halt) = HALTS.split_at(3);
-    let steps = [&ENTERS[..], before, &KICKS, halt, &[(1, Resumed(2))], &TAKES].concat();
-    assert_eq!(Stage::<PvTicketLock>::new(2, 0).hand_over(Cue::At(FlagToHalt)), steps);
-}
-
-#[test]
-fn a_release_before_the_flag_leaves_nothing_to_kick_and_no_halt() {
-    let steps = [&ENTERS[..], &[(1, Reached(BeforeFlag)), (0, Released)], &TAKES].concat();
-    assert_eq!(Stage::<PvTicketLock>::new(2, 0).hand_over(Cue::At(BeforeFlag)), steps);
-}
-
-#[test]
-fn a_flag_without_a_waiter_is_told_but_no_cpu_is_kicked() {
-    // Hints 1 and 2 come before the halt, which is spurious; 3 after it.
-    let between = [(1, Resumed(2)), (0, BeforeKick(2)), (0, Released), (0, Kicked)];
-    let steps = [&ENTERS[..], &HALTS, &between, &TAKES].concat();
-    assert_eq!(Stage::<PvTicketLock>::new(2, 0).hand_over(Cue::Hint(3)), steps);
-}
-
-#[test]
-fn a_waiter_is_spun_out_after_each_set_number_of_looks() {
-    let spun = [(1, SpunOut(2))];
-    let steps = [&ENTERS[..], &spun, &spun, &[(0, Released)], &TAKES].concat();
-    assert_eq!(Stage::<NativeTicketLock>::new(0, 3).hand_over(Cue::Hint(7)), steps);
-    assert_eq!(Stage::<PvTicketLock>::new(9, 3).hand_over(Cue::Hint(7)), steps);
-    let steps = [&ENTERS[..], &spun, &[(0, Released)], &TAKES].concat();
-    assert_eq!(Stage::<NativeTicketLock>::new(0, 3).hand_over(Cue::Hint(5)), steps);
-}
-
-#[test]
-fn looks_before_a_halt_do_not_count_after_it() {
-    let spun = [(1, SpunOut(2))];
-    let resumed = [(1, Resumed(2))];
-    let steps =
-        [&ENTERS[..], &spun, &HALTS, &resumed, &spun, &HALTS, &KICKS, &resumed, &TAKES].concat();
-    assert_eq!(Stage::<PvTicketLock>::new(5, 3).hand_over(Cue::Halt(2)), steps);
-}
-
-#[test]
-fn a_waiter_that_halts_first_is_not_spun_out() {
-    let steps = [&ENTERS[..], &HALTS, &KICKS, &[(1, Resumed(2))], &TAKES].concat();
-    for spin_looks in [4, 5] {
-        assert_eq!(Stage::<PvTicketLock>::new(4, spin_looks).hand_over(Cue::Halt(1)), steps);
+    let once = [&HALTS[..], &KICKS, &RESUMED].concat();
+    for (threshold, looks, cue, steps) in [
+        (5, 0, Cue::Hint(3), RELEASES.to_vec()),
+        (2, 0, Cue::Halt(1), once.clone()),
+        // The kick comes before the halt.
+        (2, 0, Cue::At(FlagToHalt), [before, &KICKS, halt, &RESUMED].concat()),
+        // A release before the flag leaves nothing to kick, and no halt.
+        (2, 0, Cue::At(BeforeFlag), vec!["1 BeforeFlag", "0 releases"]),
+        // A flag without a waiter: hints 1 and 2 come before the halt, which is spurious; 3 after it.
+        (
+            2,
+            0,
+            Cue::Hint(3),
+            [&HALTS[..], &RESUMED, &["0 before kick 2", "0 releases", "0 kicked"]].concat(),
+        ),
+        (9, 3, Cue::Hint(7), [SPUN, SPUN, RELEASES].concat()),
+        // Looks before a halt do not count after it.
+        (5, 3, Cue::Halt(2), [&SPUN[..], &HALTS, &RESUMED, &SPUN, &once].concat()),
+        // A waiter that halts first is not spun out.
+        (4, 4, Cue::Halt(1), once.clone()),
+        (4, 5, Cue::Halt(1), once.clone()),
+    ] {
+        let found = hand_over::<PvTicketLock>(threshold, looks, cue);
+        assert_eq!(found, steps, "{threshold} {looks} {cue:?}");
     }
 }

@@ -8,7 +8,7 @@
 
 use std::{fs, io, path::Path, process::exit, sync::OnceLock};
 
-use fuzz_targets::{TARGETS, Target};
+use fuzz::{TARGETS, Target};
 use libfuzzer_sys::fuzz_target;
 
 static CHOSEN: OnceLock<&Target> = OnceLock::new();

@@ -1,35 +1,26 @@
 //! Ways in which a machine ends other than with its command.
 
-use anyhow::ensure;
-use rustix::process::Signal;
-
-use crate::{
-    files::{self, STOCK_KERNEL},
-    process::Input,
-    product::Boot,
-    tests,
-};
+use crate::{files::STOCK_KERNEL, prelude::*};
 
 tests![
-    power_off,
+    power_off: Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop),
     reset_instead_of_an_exit_status,
     panic_without_init,
     panic_of_a_stock_kernel,
     panic_before_there_is_a_console,
-    ordered_by_a_triple_fault,
-    ordered_in_every_other_way => Long("12 s: four boots; by a triple fault in make test"),
-    halt_of_all_cpus,
+    // The kernel loads an empty table of interrupts, and faults.
+    ordered_by_a_triple_fault: ordered_by("reboot=t"),
+    // By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
+    ordered_in_every_other_way: ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by) => Long("12 s: four boots; by a triple fault in make test"),
+    // No device sees that.
+    halt_of_all_cpus: Boot::direct().with("--cpus 2").command(["halt", "-f"]).run()?.exits(0).map(drop),
     its_time_is_up => Long("25 s; without a Linux guest in make test"),
-    reboot_with_a_deaf_waiter_of_vmm,
-    reboot_with_a_deaf_waiter_of_doorbell => Long("5 s; with another backend in make test"),
-    reboot_with_a_deaf_waiter_of_kvm => Long("5 s; with another backend in make test"),
+    reboot_with_a_deaf_waiter_of_vmm: reboot_with_a_deaf_waiter("vmm"),
+    reboot_with_a_deaf_waiter_of_doorbell: reboot_with_a_deaf_waiter("doorbell") => Long("5 s; with another backend in make test"),
+    reboot_with_a_deaf_waiter_of_kvm: reboot_with_a_deaf_waiter("kvm") => Long("5 s; with another backend in make test"),
     signals_end_it,
     closed_output_ends_it,
 ];
-
-fn power_off() -> anyhow::Result<()> {
-    Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop)
-}
 
 fn reset_instead_of_an_exit_status() -> anyhow::Result<()> {
     let ran = Boot::direct().command(["reboot", "-f"]).run()?;
@@ -40,7 +31,10 @@ fn reset_instead_of_an_exit_status() -> anyhow::Result<()> {
 fn panic_without_init() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
-    let boot = Boot::direct().initrd(initrd).append("rdinit=/no/such").command(["true"]);
+    let boot = Boot::direct()
+        .option("--initrd", initrd)
+        .with("--append rdinit=/no/such")
+        .command(["true"]);
     boot.run()?
         .exits(1)?
         .complains(&["pvticket: the guest's kernel panicked: No working init found"])
@@ -49,8 +43,8 @@ fn panic_without_init() -> anyhow::Result<()> {
 
 fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
     let boot = Boot::direct()
-        .kernel(files::cached(STOCK_KERNEL)?)
-        .mem("1G")
+        .option("--kernel", files::cached(STOCK_KERNEL)?)
+        .with("--mem 1G")
         .script("echo c > /proc/sysrq-trigger; sleep 600");
     let reason = "pvticket: the guest's kernel panicked: sysrq triggered crash";
     boot.run()?.exits(1)?.complains(&[reason]).map(drop)
@@ -59,34 +53,20 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
 /// The kernel is left without memory, and panics before it registers its console driver. It also
 /// does so before it reads `panic=`, so it does not reset.
 fn panic_before_there_is_a_console() -> anyhow::Result<()> {
-    let mut running = Boot::direct().append("mem=6M").command(["true"]).start()?;
+    let mut running = Boot::direct().with("--append mem=6M").command(["true"]).start()?;
     running.wait_for_stderr("Kernel panic")?;
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
 }
 
-/// The kernel loads an empty table of interrupts, and faults.
-fn ordered_by_a_triple_fault() -> anyhow::Result<()> {
-    ordered_by("reboot=t")
-}
-
-/// By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
-fn ordered_in_every_other_way() -> anyhow::Result<()> {
-    ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by)
-}
-
 fn ordered_by(parameter: &str) -> anyhow::Result<()> {
-    let ran = Boot::direct().append(parameter).command(["reboot", "-f"]).run()?.exits(1)?;
+    let ran =
+        Boot::direct().option("--append", parameter).command(["reboot", "-f"]).run()?.exits(1)?;
     ran.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
 }
 
-/// No device sees that.
-fn halt_of_all_cpus() -> anyhow::Result<()> {
-    Boot::direct().cpus(2).command(["halt", "-f"]).run()?.exits(0).map(drop)
-}
-
 fn its_time_is_up() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(1).timeout("20").script("echo up; sleep 600");
+    let boot = Boot::direct().with("--cpus 1 --timeout 20").script("echo up; sleep 600");
     let ran = boot.run()?.exits(124)?.says("up\n")?;
     ran.one_line(&["after 20 s (--timeout): vCPU 0 "]).map(drop)
 }
@@ -96,25 +76,14 @@ fn its_time_is_up() -> anyhow::Result<()> {
 /// without the NMI the machine never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
-    let boot = Boot::direct().cpus(4).pv(backend).script(script);
+    let boot = Boot::direct().with("--cpus 4").option("--pv", backend).script(script);
     boot.run()?.exits(1)?.complains(&["pvticket: the guest reset"]).map(drop)
-}
-
-fn reboot_with_a_deaf_waiter_of_vmm() -> anyhow::Result<()> {
-    reboot_with_a_deaf_waiter("vmm")
-}
-
-fn reboot_with_a_deaf_waiter_of_doorbell() -> anyhow::Result<()> {
-    reboot_with_a_deaf_waiter("doorbell")
-}
-
-fn reboot_with_a_deaf_waiter_of_kvm() -> anyhow::Result<()> {
-    reboot_with_a_deaf_waiter("kvm")
 }
 
 fn signals_end_it() -> anyhow::Result<()> {
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-        let boot = Boot::direct().cpus(2).script("echo up; sleep 600").input(Input::Silence);
+        let boot =
+            Boot::direct().with("--cpus 2").script("echo up; sleep 600").input(Input::Silence);
         let mut running = boot.start()?;
         running.wait_for_stdout("up\n")?;
         running.signal(signal)?;

@@ -1,28 +1,22 @@
 //! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
 //! numbers the others from 0.
 
-use std::{cell::RefCell, collections::BTreeMap, fs, iter, path::Path, thread};
+use std::{cell::RefCell, iter};
 
-use anyhow::{Context, ensure};
 use rustix::{
     io::Errno,
-    process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
-use serde_json::Value;
 
 use crate::{
     facts,
-    form::by_form,
-    process::{Running, children, threads as threads_of},
-    product::{Boot, pvticket},
-    suite::skip,
-    tests,
+    prelude::*,
+    process::{status, threads as threads_of},
 };
 
 tests![
-    vcpus_stay_off_the_first_cpu_under_the_hosts_policy,
-    vcpus_stay_off_the_first_cpu_under_a_schedule => Long("24 s of samples"),
+    vcpus_stay_off_the_first_cpu_under_the_hosts_policy: stay_off_the_first_cpu("host"),
+    vcpus_stay_off_the_first_cpu_under_a_schedule: stay_off_the_first_cpu("rr") => Long("24 s of samples"),
     vcpus_of_a_comparison_stay_off_the_first_cpu,
     no_thread_can_be_pinned_to_the_first_cpu,
     the_other_cpus_are_numbered_from_0,
@@ -37,19 +31,13 @@ fn need_emulated() -> anyhow::Result<()> {
     if facts::is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
 }
 
-/// A line of a thread's or a process's `status` file, by its name; none once it has ended.
-fn field(folder: &Path, name: &str) -> Option<String> {
-    let status = fs::read_to_string(folder.join("status")).ok()?;
-    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
-}
-
 /// Each thread of a process and of its children, which are the workers of a comparison, with the CPUs
 /// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
 fn threads(process: Pid) -> Vec<(String, String)> {
     let family = iter::once(process).chain(children(process));
-    let tasks = family.flat_map(|process| threads_of(process.as_raw_nonzero()));
+    let tasks = family.flat_map(threads_of);
     let statuses = tasks
-        .filter_map(|task| Some((field(&task, "Name:")?, field(&task, "Cpus_allowed_list:")?)));
+        .filter_map(|task| Some((status(&task, "Name:")?, status(&task, "Cpus_allowed_list:")?)));
     statuses.collect()
 }
 
@@ -79,7 +67,10 @@ impl Seen {
 
 /// Samples the threads of a guest's process until each of its four vCPUs has been seen [`looks`] times; none may
 /// use the first CPU.
-fn stays_off_the_first_cpu(mut running: Running) -> anyhow::Result<()> {
+fn stay_off_the_first_cpu(policy: &str) -> anyhow::Result<()> {
+    need_emulated()?;
+    let boot = Boot::direct().with(format!("--cpus 4 --policy {policy}"));
+    let mut running = boot.script("while :; do :; done").start()?;
     let process = running.pid();
     let seen = RefCell::new(Seen::default());
     let enough = || {
@@ -88,20 +79,6 @@ fn stays_off_the_first_cpu(mut running: Running) -> anyhow::Result<()> {
     };
     running.wait_until("threads of vCPUs", enough)?;
     seen.into_inner().none_on_the_first_cpu()
-}
-
-fn boot() -> Boot {
-    Boot::direct().cpus(4).script("while :; do :; done")
-}
-
-fn vcpus_stay_off_the_first_cpu_under_the_hosts_policy() -> anyhow::Result<()> {
-    need_emulated()?;
-    stays_off_the_first_cpu(boot().policy("host").start()?)
-}
-
-fn vcpus_stay_off_the_first_cpu_under_a_schedule() -> anyhow::Result<()> {
-    need_emulated()?;
-    stays_off_the_first_cpu(boot().policy("rr").start()?)
 }
 
 /// Sampled to its end, so that each policy has had its turn. How many samples that gives depends on the
@@ -140,7 +117,7 @@ fn the_other_cpus_are_numbered_from_0() -> anyhow::Result<()> {
     let count = kernels.count() as usize;
     ensure!(!kernels.is_set(0) && (1..=count).all(|cpu| kernels.is_set(cpu)), "{kernels:?}");
     let ran = pvticket(["doctor", "--json"]).run()?;
-    let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+    let facts = ran.json()?;
     let expected: Vec<usize> = (0..count).collect();
     let cpu = &facts["cpu"];
     ensure!(cpu["allowed"] == serde_json::json!(expected), "{cpu:#}");

@@ -1,78 +1,60 @@
 //! Cheaper handoffs in the kernel's locks: each variant is correct and takes effect.
 
-use anyhow::ensure;
-
 use super::locks::{Counted, torture_of};
-use crate::{expect_usually, product::Boot, tests};
+use crate::prelude::*;
 
 tests![
     the_kernel_says_which_are_on,
     what_a_kernel_cannot_do_is_ignored,
-    torture_with_far_and_adapt => Long("12 s of locktorture; with all of them in make test"),
-    torture_with_claim_and_ahead => Long("12 s of locktorture; with all of them in make test"),
-    torture_with_limited_queues => Long("12 s of locktorture; with all of them in make test"),
-    torture_with_all_of_them,
+    torture_with_far_and_adapt: torture("far:2+adapt", ["vmm", "kvm"]) => Long("12 s of locktorture; with all of them in make test"),
+    torture_with_claim_and_ahead: torture("claim+ahead", ["vmm", "doorbell"]) => Long("12 s of locktorture; with all of them in make test"),
+    torture_with_limited_queues: torture("queue:2", ["vmm", "doorbell"]) => Long("12 s of locktorture; with all of them in make test"),
+    torture_with_all_of_them: torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"]),
     torture_with_predecessor => Long("12 s of locktorture; with all of them in make test"),
     far_waiters_halt_early,
     limited_queues_leave_others_outside,
-    limited_queues_count_alike_on_both_sides,
+    limited_queues_count_alike_on_both_sides: Counted::of(Boot::direct().with("--handoff claim+queue:2"))?.count_alike(),
 ];
 
 /// The kernel's messages about handoffs.
 fn messages(boot: Boot) -> anyhow::Result<String> {
-    let ran = boot.cpus(2).script("dmesg | grep 'pvticket: handoff'").run()?.exits(0)?;
+    let ran = boot.with("--cpus 2").script("dmesg | grep 'pvticket: handoff'").run()?.exits(0)?;
     Ok(ran.text()?.into())
 }
 
 fn the_kernel_says_which_are_on() -> anyhow::Result<()> {
-    let text = messages(Boot::direct().handoff("queue:3+far:2+adapt+claim+ahead"))?;
+    let text = messages(Boot::direct().with("--handoff queue:3+far:2+adapt+claim+ahead"))?;
     ensure!(text.trim().ends_with("on: far:2 adapt claim ahead queue:3"), "{text}");
     Ok(())
 }
 
 fn what_a_kernel_cannot_do_is_ignored() -> anyhow::Result<()> {
-    let text = messages(Boot::direct().handoff("fuse+predecessor"))?;
+    let text = messages(Boot::direct().with("--handoff fuse+predecessor"))?;
     ensure!(text.contains("fuse is ignored: ") && !text.contains("on:"), "{text}");
     // The VMM asks for telemetry only under a schedule.
     ensure!(text.contains("predecessor is ignored: "), "{text}");
-    let text = messages(Boot::direct().append("pvticket_handoff=claim+far:0"))?;
+    let text = messages(Boot::direct().with("--append pvticket_handoff=claim+far:0"))?;
     ensure!(text.contains("'far:0' is ignored") && text.contains("on: claim"), "{text}");
     Ok(())
 }
 
 fn torture(words: &str, backends: [&str; 2]) -> anyhow::Result<()> {
     for pv in backends {
-        torture_of(Boot::direct().pv(pv).handoff(words))?;
+        torture_of(Boot::direct().option("--pv", pv).option("--handoff", words))?;
     }
     Ok(())
-}
-
-fn torture_with_far_and_adapt() -> anyhow::Result<()> {
-    torture("far:2+adapt", ["vmm", "kvm"])
-}
-
-fn torture_with_claim_and_ahead() -> anyhow::Result<()> {
-    torture("claim+ahead", ["vmm", "doorbell"])
-}
-
-fn torture_with_limited_queues() -> anyhow::Result<()> {
-    torture("queue:2", ["vmm", "doorbell"])
-}
-
-fn torture_with_all_of_them() -> anyhow::Result<()> {
-    torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"])
 }
 
 /// This option needs telemetry, and therefore a schedule.
 fn torture_with_predecessor() -> anyhow::Result<()> {
     for words in ["predecessor", "predecessor+claim+queue:2"] {
-        torture_of(Boot::direct().policy("rr").slots(2).handoff(words))?;
+        torture_of(Boot::direct().with("--policy rr --slots 2").option("--handoff", words))?;
     }
     Ok(())
 }
 
 fn far_waiters_halt_early() -> anyhow::Result<()> {
-    let counted = Counted::of(Boot::direct().handoff("far:1"))?;
+    let counted = Counted::of(Boot::direct().with("--handoff far:1"))?;
     let (early, halts) = (counted.guest("halted_early")?, counted.halts()?);
     expect_usually!(early > 0 && halts > 0, "{early} waits did not spin, {halts} halts");
     Ok(())
@@ -80,17 +62,8 @@ fn far_waiters_halt_early() -> anyhow::Result<()> {
 
 /// vCPUs outside are let in from time to time: none stays without the lock.
 fn limited_queues_leave_others_outside() -> anyhow::Result<()> {
-    let counted = Counted::of(Boot::direct().pv("doorbell").handoff("queue:1"))?;
+    let counted = Counted::of(Boot::direct().with("--pv doorbell --handoff queue:1"))?;
     let outside = counted.guest("stood_outside")?;
     expect_usually!(outside > 0 && counted.fewest() > 0, "{outside} waits outside");
-    Ok(())
-}
-
-fn limited_queues_count_alike_on_both_sides() -> anyhow::Result<()> {
-    let counted = Counted::of(Boot::direct().handoff("claim+queue:2"))?;
-    for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
-        let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
-        ensure!(guests == vmms, "the guest counts {guests} {guest}, the VMM {vmms} {vmm}");
-    }
     Ok(())
 }

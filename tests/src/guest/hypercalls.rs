@@ -1,12 +1,9 @@
 //! Backends that halt in KVM, with payloads in ring 0.
 
-use anyhow::{Context, ensure};
-
 use crate::{
-    expect_usually, files,
     host::hypercalls::{bench, case},
-    product::{Results, every_vcpu_took_the_lock, pvticket},
-    tests,
+    prelude::*,
+    product::every_vcpu_took_the_lock,
 };
 
 tests![
@@ -34,16 +31,9 @@ fn doorbells_and_kvms_kicks_do_not_exit_to_us() -> anyhow::Result<()> {
 }
 
 fn payloads_take_locks_with_every_backend() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"])
-        .args(["--vcpus", "1x,2x,4x", "--seconds", "0.3", "--spin-threshold", "64"])
-        .args(["--pv-backends", "vmm,doorbell,kvm", "--json"])
-        .args([&file])
-        .limit(240)
-        .run()?
-        .exits(0)?;
-    let results = Results::read(&file)?;
+    let words = "compare --guest payload --host direct --runs 1 --vcpus 1x,2x,4x --seconds 0.3 \
+                 --set spin-threshold=64 --pv-backends vmm,doorbell,kvm";
+    let results = Compared::by(pvticket(words.split(' ')).limit(240))?.results;
     ensure!(results.levels()?.len() == 3, "{results:?}");
     every_vcpu_took_the_lock(&results.runs()?)
 }

@@ -1,15 +1,9 @@
 //! RAM disks that the user supplies.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-
 use super::packed;
 use crate::{
-    files::{self, DIRECTORY, EXECUTABLE, code},
-    process::Input,
-    product::Boot,
-    tests,
+    files::{DIRECTORY, EXECUTABLE},
+    prelude::*,
 };
 
 tests![
@@ -26,13 +20,8 @@ tests![
 /// The mode of a symbolic link.
 const LINK: u32 = 0o120_777;
 
-/// A RAM disk with busybox as its shell, an init that prints a line, a file, and a program that ends the machine.
-fn own() -> anyhow::Result<Vec<u8>> {
-    own_with("echo own init runs")
-}
-
-/// The RAM disk of [`own`] with this line in its init.
-fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
+/// A RAM disk with busybox as its shell, an init with this line, a file, and a program that ends the machine.
+fn own(line: &str) -> anyhow::Result<Vec<u8>> {
     let init = format!("#!/bin/sh\n{line}\nexec /bin/busybox reboot -f\n");
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
     let exit = files::program(&[code::out(code::port::EXIT, 7).as_slice(), code::SPIN].concat());
@@ -46,47 +35,47 @@ fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
     ]))
 }
 
-fn own_init_runs_without_a_command() -> anyhow::Result<()> {
+/// A boot with this RAM disk, whose file goes with its folder.
+fn boot_with(archive: &[u8]) -> anyhow::Result<(TempDir, Boot)> {
     let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &own()?)?;
-    let ran = Boot::direct().initrd(initrd).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("own init runs"), "{}", ran.show());
-    Ok(())
+    let initrd = files::put(&folder, "initrd", archive)?;
+    Ok((folder, Boot::direct().option("--initrd", initrd)))
+}
+
+fn own_init_runs_without_a_command() -> anyhow::Result<()> {
+    let (_folder, boot) = boot_with(&own("echo own init runs")?)?;
+    let ran = boot.run()?.exits(0)?;
+    ran.shows(&["own init runs"])
 }
 
 fn the_end_of_the_input_ends_the_shell_of_an_own_init() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &own_with("/bin/sh; echo left $((40+2))")?)?;
-    let ran = Boot::direct().initrd(initrd).input(Input::Null).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("left 42"), "{}", ran.show());
-    Ok(())
+    let (_folder, boot) = boot_with(&own("/bin/sh; echo left $((40+2))")?)?;
+    let ran = boot.input(Input::Null).run()?.exits(0)?;
+    ran.shows(&["left 42"])
 }
 
 fn a_command_runs_beside_the_own_files() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &own()?)?;
-    let ran = Boot::direct().initrd(initrd).script("busybox cat /own; exit 5").run()?;
+    let (_folder, boot) = boot_with(&own("")?)?;
+    let ran = boot.script("busybox cat /own; exit 5").run()?;
     ran.exits(5)?.says("the file\n").map(drop)
 }
 
 /// Init has them open, by which it talks to the VMM: a command could end the machine, or claim what it has measured.
 fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &own()?)?;
-    let ran = Boot::direct().initrd(initrd).script("/exit; echo $?; exit 5").run()?;
+    let (_folder, boot) = boot_with(&own("")?)?;
+    let ran = boot.script("/exit; echo $?; exit 5").run()?;
     // SIGSEGV, which is the general protection fault of the instruction.
     ran.exits(5)?.says("139\n").map(drop)
 }
 
 /// One boot, with an archive of each.
 fn every_compression_is_unpacked() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &[own()?, packed::archives()].concat())?;
+    let (_folder, boot) = boot_with(&[own("")?, packed::archives()].concat())?;
     let names = packed::names();
     let script =
         format!("busybox cat {}", names.iter().map(|name| format!("/{name} ")).collect::<String>());
     let lines: String = names.iter().map(|name| format!("{name}\n")).collect();
-    Boot::direct().initrd(initrd).script(&script).run()?.exits(0)?.says(&lines).map(drop)
+    boot.script(&script).run()?.exits(0)?.says(&lines).map(drop)
 }
 
 /// A RAM disk whose init exits with 5, upon which the kernel panics.
@@ -97,26 +86,23 @@ fn leaving() -> Vec<u8> {
 }
 
 fn the_end_of_an_own_init_is_a_failure() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &leaving())?;
+    let (_folder, boot) = boot_with(&leaving())?;
     let reason =
         "pvticket: the guest's kernel panicked: Attempted to kill init! exitcode=0x00000500";
-    Boot::direct().initrd(initrd).run()?.fails(1, &[reason]).map(drop)
+    boot.run()?.fails(1, &[reason]).map(drop)
 }
 
 /// Our kernel tells the VMM by a port.
 fn a_panic_is_told_though_no_console_shows_it() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let initrd = files::put(&folder, "initrd", &leaving())?;
-    let ran = Boot::direct().initrd(initrd).append("loglevel=0").run()?;
+    let (_folder, boot) = boot_with(&leaving())?;
+    let ran = boot.with("--append loglevel=0").run()?;
     ran.fails(1, &["the guest's kernel panicked, and said no reason"]).map(drop)
 }
 
 /// The loader cannot see where a compressed archive ends.
 fn a_cut_archive_is_a_failure() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
     let mut cut = packed::archive("gzip");
     cut.truncate(cut.len() / 2);
-    let initrd = files::put(&folder, "initrd", &cut)?;
-    Boot::direct().initrd(initrd).run()?.fails(1, &["the guest's kernel panicked: "]).map(drop)
+    let (_folder, boot) = boot_with(&cut)?;
+    boot.run()?.fails(1, &["the guest's kernel panicked: "]).map(drop)
 }

@@ -1,17 +1,10 @@
 //! Kernels with different spinlocks side by side: each workload under each kernel.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually, files,
-    product::{Results, broken, pvticket},
-    tests,
-};
+use crate::{prelude::*, product::every_row_is_sound};
 
 tests![
-    mmap_under_every_kernel => Long("15 s: both guest kernels, all locks"),
-    open_read_close_under_every_kernel => Long("15 s: both guest kernels, all locks"),
+    mmap_under_every_kernel: every_row_is_sound(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
+    open_read_close_under_every_kernel: every_row_is_sound(&compare_all(&["--workload", "open-read-close", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
     every_kernel_excludes_under_overcommit => Long("15 s: both guest kernels, all locks"),
     preemptions_of_queued_locks_are_told_as_those_of_ticketlocks => Long("40 s: a comparison of both guest kernels"),
     a_kernel_with_other_locks_is_found_out,
@@ -43,34 +36,15 @@ fn compare_all(options: &[&str]) -> anyhow::Result<Vec<Value>> {
 /// The rows of the first level.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     files::cached(files::BUILT_STOCK)?;
-    let folder = files::scratch()?;
-    let json = folder.path().join("json");
-    let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1", "--json"];
-    let ran = pvticket(words).args([&json]).args(options).limit(300).run()?.exits(0)?;
-    let mut levels = Results::read(&json).and_then(|results| results.levels())?.into_iter();
-    levels.next().with_context(|| ran.show())
-}
-
-fn are_sound(rows: &[Value]) -> anyhow::Result<()> {
-    for row in rows {
-        ensure!(broken(row) == 0.0, "mutual exclusion failed: {row}");
-        expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
-    }
-    Ok(())
-}
-
-fn mmap_under_every_kernel() -> anyhow::Result<()> {
-    are_sound(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?)
-}
-
-fn open_read_close_under_every_kernel() -> anyhow::Result<()> {
-    are_sound(&compare_all(&["--workload", "open-read-close", "--vcpus", "2", "--seconds", "0.3"])?)
+    let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
+    let Compared { ran, results } = Compared::by(pvticket(words).args(options).limit(300))?;
+    results.levels()?.into_iter().next().with_context(|| ran.show())
 }
 
 /// The kernel's own benchmark, which looks for lost updates. Only PV waiters halt.
 fn every_kernel_excludes_under_overcommit() -> anyhow::Result<()> {
     let rows = compare_all(&["--vcpus", "2x", "--seconds", "0.5"])?;
-    are_sound(&rows)?;
+    every_row_is_sound(&rows)?;
     for row in rows {
         let halts = row["halts"].as_f64().with_context(|| format!("no halts: {row}"))?;
         let is_pv = row["lock"].as_str().is_some_and(|lock| lock.starts_with("pv-"));

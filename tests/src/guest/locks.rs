@@ -1,28 +1,24 @@
 //! Spinlocks in the guest under overcommit: correct, and counted alike by guest and VMM.
 
-use std::{fs, thread};
-
-use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde_json::Value;
 
-use crate::{expect_usually, files, form::by_form, product::Boot, ran::Ran, tests};
+use crate::prelude::*;
 
 tests![
-    torture_of_native_locks => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_kvm => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_doorbell => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_vmm => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_native_locks: torture("off") => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_kvm: torture("kvm") => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_doorbell: torture("doorbell") => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_vmm: torture("vmm") => Long("6 s of locktorture; under other schedules in make test"),
     both_sides_count_alike_with_backend_vmm,
-    kicks_with_backend_doorbell_do_not_reach_the_vmm,
-    both_sides_count_with_backend_kvm,
+    kicks_with_backend_doorbell_do_not_reach_the_vmm: served_by_kvm("doorbell"),
+    both_sides_count_with_backend_kvm: served_by_kvm("kvm"),
     a_guest_without_pv_halts_never,
-    benchmark_at_every_ratio_with_backend_vmm,
-    benchmark_at_every_ratio_with_backend_doorbell => Long("8 s: three boots; with another backend in make test"),
-    benchmark_at_every_ratio_with_backend_kvm => Long("8 s: three boots; with another backend in make test"),
-    pv_is_switched_under_load_with_backend_vmm,
-    pv_is_switched_under_load_with_backend_doorbell => Long("12 s; with another backend in make test"),
-    pv_is_switched_under_load_with_backend_kvm => Long("12 s; with another backend in make test"),
+    benchmark_at_every_ratio_with_backend_vmm: benchmark_at_every_ratio("vmm"),
+    benchmark_at_every_ratio_with_backend_doorbell: benchmark_at_every_ratio("doorbell") => Long("8 s: three boots; with another backend in make test"),
+    benchmark_at_every_ratio_with_backend_kvm: benchmark_at_every_ratio("kvm") => Long("8 s: three boots; with another backend in make test"),
+    pv_is_switched_under_load_with_backend_vmm: pv_is_switched_under_load("vmm"),
+    pv_is_switched_under_load_with_backend_doorbell: pv_is_switched_under_load("doorbell") => Long("12 s; with another backend in make test"),
+    pv_is_switched_under_load_with_backend_kvm: pv_is_switched_under_load("kvm") => Long("12 s; with another backend in make test"),
     pv_is_switched_under_torture => Long("9 s; under another load in make test"),
     pv_that_is_not_there_is_not_switched_on,
 ];
@@ -48,7 +44,7 @@ fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
 
 /// On few CPUs, under the host's scheduler.
 fn torture(pv: &str) -> anyhow::Result<()> {
-    torture_of(Boot::direct().pv(pv))
+    torture_of(Boot::direct().option("--pv", pv))
 }
 
 /// Twice as many writers as vCPUs; the guest shuts down by itself, with the verdict on its console.
@@ -64,7 +60,7 @@ fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
          locktorture.stat_interval=1 locktorture.shutdown_secs={} locktorture.verbose=0",
         by_form(3, 4)
     );
-    let boot = boot.cpus(VCPUS).append(&parameters);
+    let boot = boot.option("--cpus", VCPUS.to_string()).option("--append", &parameters);
     let ran = on_few_cpus(boot)?.exits(0)?;
     let log = ran.errors();
     ensure!(log.contains("End of test: SUCCESS"), "no success\n{}", ran.show());
@@ -81,28 +77,11 @@ fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     Ok(ran)
 }
 
-fn torture_of_native_locks() -> anyhow::Result<()> {
-    torture("off")
-}
-
-fn torture_of_pv_locks_with_backend_kvm() -> anyhow::Result<()> {
-    torture("kvm")
-}
-
-fn torture_of_pv_locks_with_backend_doorbell() -> anyhow::Result<()> {
-    torture("doorbell")
-}
-
-fn torture_of_pv_locks_with_backend_vmm() -> anyhow::Result<()> {
-    torture("vmm")
-}
-
 /// Checks a benchmark's result: every vCPU took part, and the lock excluded the others.
 fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
-    let operations = bench["operations"].as_array().context("no operations")?;
-    ensure!(operations.len() == vcpus as usize, "not every CPU took part: {bench}");
-    expect_usually!(operations.iter().any(|count| *count != 0), "no operations: {bench}");
+    ensure!(each_operations(bench).len() == vcpus as usize, "not every CPU took part: {bench}");
+    expect_usually!(operations(bench) > 0, "no operations: {bench}");
     Ok(())
 }
 
@@ -117,32 +96,31 @@ impl Counted {
     /// With a low threshold that emulated CPUs reach: with the kernel's own there are about ten
     /// halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
-        Self::of(Boot::direct().pv(pv).append("pvticket_spin=256"))
+        Self::of(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
     }
 
     /// Runs a boot on few CPUs.
     pub fn of(boot: Boot) -> anyhow::Result<Self> {
-        let folder = files::scratch()?;
-        let file = folder.path().join("stats");
         let script = "lockbench --seconds 2 --critical 500 && lockstats";
-        let ran = on_few_cpus(boot.cpus(VCPUS).stats(&file).script(script))?.exits(0)?;
+        let (ran, stats) = boot
+            .with(format!("--cpus {VCPUS}"))
+            .script(script)
+            .with_stats(|boot| on_few_cpus(boot)?.exits(0))?;
         let mut lines = ran.text()?.lines().map(serde_json::from_str);
         let mut line = || lines.next().and_then(Result::ok).with_context(|| ran.show());
         let (bench, guest) = (line()?, line()?);
-        let stats = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
         is_sound(&bench, VCPUS)?;
         Ok(Self { bench, guest, stats })
     }
 
     /// The operations of the vCPU with the fewest.
     pub fn fewest(&self) -> u64 {
-        let operations = self.bench["operations"].as_array();
-        operations.into_iter().flatten().filter_map(Value::as_u64).min().unwrap_or(0)
+        each_operations(&self.bench).into_iter().min().unwrap_or(0)
     }
 
     /// A counter of the guest.
     pub fn guest(&self, name: &str) -> anyhow::Result<u64> {
-        number(&self.guest, name)
+        count(&self.guest, name)
     }
 
     /// Halts of the guest's waiters.
@@ -152,16 +130,28 @@ impl Counted {
 
     /// A counter of the VMM at the moment at which the guest read its own.
     pub fn vmm(&self, name: &str) -> anyhow::Result<u64> {
-        number(&self.stats["vmm_when_guest_read_its_own"]["total"], name)
+        count(&self.stats["vmm_when_guest_read_its_own"]["total"], name)
+    }
+
+    /// The VMM counts each halt and each kick that is a hypercall as the guest does.
+    pub fn count_alike(&self) -> anyhow::Result<()> {
+        for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
+            let (guests, vmms) = (self.guest(guest)?, self.vmm(vmm)?);
+            ensure!(guests == vmms, "the guest counts {guests} {guest}, the VMM {vmms} {vmm}");
+        }
+        Ok(())
+    }
+
+    fn vmm_served_none(&self) -> anyhow::Result<()> {
+        let served = ["lock_spinning", "unlock_kick"];
+        let counts = served.map(|name| count(&self.stats["vmm"]["total"], name).ok());
+        ensure!(counts == [Some(0); 2], "the VMM served {served:?}: {counts:?}: {}", self.guest);
+        Ok(())
     }
 
     fn kvm(&self, name: &str) -> anyhow::Result<u64> {
-        number(&self.stats["kvm"], name)
+        count(&self.stats["kvm"], name)
     }
-}
-
-fn number(object: &Value, name: &str) -> anyhow::Result<u64> {
-    object[name].as_u64().with_context(|| format!("no {name} in {object}"))
 }
 
 /// The benchmark's waiters halt with interrupts on, which is not a hypercall; waiters for the
@@ -169,49 +159,28 @@ fn number(object: &Value, name: &str) -> anyhow::Result<u64> {
 fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     let counted = Counted::run("vmm")?;
     ensure!(counted.guest["backend"] == "vmm", "backend: {}", counted.guest);
-    for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
-        let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
-        ensure!(
-            guests == vmms,
-            "the guest counts {guests} {guest}, the VMM {vmms} {vmm}\n{}\n{:#}",
-            counted.guest,
-            counted.stats
-        );
-        expect_usually!(guests > 0, "no {guest}");
+    counted.count_alike()?;
+    for name in ["halted_irq_off", "kicked"] {
+        expect_usually!(counted.guest(name)? > 0, "no {name}");
     }
     expect_usually!(counted.vmm("parked")? > 0, "no vCPU was parked");
     Ok(())
 }
 
-/// KVM takes the writes to the doorbell, through one ioeventfd per vCPU.
-fn kicks_with_backend_doorbell_do_not_reach_the_vmm() -> anyhow::Result<()> {
-    let counted = Counted::run("doorbell")?;
-    ensure!(counted.guest["backend"] == "doorbell", "backend: {}", counted.guest);
+/// KVM takes halts, and kicks as calls or by one ioeventfd per vCPU. It also counts halts and calls for other reasons, such
+/// as idle CPUs.
+fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
+    let counted = Counted::run(backend)?;
+    ensure!(counted.guest["backend"] == backend, "backend: {}", counted.guest);
     let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
     expect_usually!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
     let halts = counted.kvm("halt_exits")?;
     ensure!(halts >= halted, "KVM saw {halts} halts, the guest's waiters made {halted}");
-    for name in ["lock_spinning", "unlock_kick"] {
-        let count = number(&counted.stats["vmm"]["total"], name)?;
-        ensure!(count == 0, "the VMM served {count} {name} of backend doorbell");
+    if backend == "kvm" {
+        let calls = counted.kvm("hypercalls")?;
+        ensure!(calls >= kicked, "KVM saw {calls} calls, the guest made {kicked} kicks");
     }
-    Ok(())
-}
-
-fn both_sides_count_with_backend_kvm() -> anyhow::Result<()> {
-    let counted = Counted::run("kvm")?;
-    ensure!(counted.guest["backend"] == "kvm", "backend: {}", counted.guest);
-    let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
-    expect_usually!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
-    // KVM counts halts and calls made for other reasons too, such as idle CPUs.
-    let (calls, halts) = (counted.kvm("hypercalls")?, counted.kvm("halt_exits")?);
-    ensure!(calls >= kicked, "KVM saw {calls} calls, the guest made {kicked} kicks");
-    ensure!(halts >= halted, "KVM saw {halts} halts, the guest's waiters made {halted}");
-    for name in ["lock_spinning", "unlock_kick"] {
-        let count = number(&counted.stats["vmm"]["total"], name)?;
-        ensure!(count == 0, "the VMM served {count} {name} of backend kvm");
-    }
-    Ok(())
+    counted.vmm_served_none()
 }
 
 fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
@@ -220,39 +189,24 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
     for name in ["halted_irq_off", "halted_irq_on", "kicked"] {
         ensure!(counted.guest(name)? == 0, "{name} without PV: {}", counted.guest);
     }
-    for name in ["lock_spinning", "unlock_kick"] {
-        let count = number(&counted.stats["vmm"]["total"], name)?;
-        ensure!(count == 0, "the VMM served {count} {name} without PV");
-    }
-    Ok(())
+    counted.vmm_served_none()
 }
 
 /// One, two and four vCPUs per CPU; in short four.
 fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     for vcpus in by_form(&[4][..], &[1, 2, 4]).iter().map(|ratio| ratio * CPUS as u32) {
         // With the kernel's own threshold an emulated CPU spins for whole slices.
-        let boot = Boot::direct().cpus(vcpus).pv(pv).append("pvticket_spin=256");
+        let boot =
+            Boot::direct().with(format!("--cpus {vcpus} --pv {pv} --append pvticket_spin=256"));
         let ran = on_few_cpus(boot.command(["lockbench", "--seconds", "0.5"]))?.exits(0)?;
-        let bench: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
+        let bench = ran.json()?;
         is_sound(&bench, vcpus)?;
         let stats = &bench["stats"];
         ensure!(stats["backend"] == pv, "backend: {bench}");
         // Under overcommit hardly any acquisition succeeds without a halt.
-        expect_usually!(vcpus == CPUS as u32 || number(stats, "kicked")? > 0, "no kicks: {bench}");
+        expect_usually!(vcpus == CPUS as u32 || count(stats, "kicked")? > 0, "no kicks: {bench}");
     }
     Ok(())
-}
-
-fn benchmark_at_every_ratio_with_backend_vmm() -> anyhow::Result<()> {
-    benchmark_at_every_ratio("vmm")
-}
-
-fn benchmark_at_every_ratio_with_backend_doorbell() -> anyhow::Result<()> {
-    benchmark_at_every_ratio("doorbell")
-}
-
-fn benchmark_at_every_ratio_with_backend_kvm() -> anyhow::Result<()> {
-    benchmark_at_every_ratio("kvm")
 }
 
 /// Turns PV off and on `$times` times while the benchmark runs, in as many of its rounds as that
@@ -272,40 +226,34 @@ const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; kicks=; \
 fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
     let script = format!("times={}; rounds=20; {SWITCH}", by_form(8, 20));
     // A low threshold, so that many waiters halt whenever PV is on.
-    let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=64").script(&script);
+    let boot = Boot::direct()
+        .with(format!("--cpus {VCPUS} --pv {pv} --append pvticket_spin=64"))
+        .script(&script);
     let ran = on_few_cpus(boot)?.exits(0)?;
     let mut kicked = 0;
     for line in ran.text()?.lines() {
         let bench: Value = serde_json::from_str(line).with_context(|| ran.show())?;
         is_sound(&bench, VCPUS)?;
-        kicked += number(&bench["stats"], "kicked")?;
+        kicked += count(&bench["stats"], "kicked")?;
     }
     expect_usually!(kicked > 0, "no vCPU halted: {}", ran.show());
     Ok(())
 }
 
-fn pv_is_switched_under_load_with_backend_vmm() -> anyhow::Result<()> {
-    pv_is_switched_under_load("vmm")
-}
-
-fn pv_is_switched_under_load_with_backend_doorbell() -> anyhow::Result<()> {
-    pv_is_switched_under_load("doorbell")
-}
-
-fn pv_is_switched_under_load_with_backend_kvm() -> anyhow::Result<()> {
-    pv_is_switched_under_load("kvm")
-}
-
 fn pv_is_switched_under_torture() -> anyhow::Result<()> {
     let script = "cd /sys/kernel/debug/pvticket; \
         while echo 0 >enabled && echo 1 >enabled; do :; done; exit 1";
-    torture_beside(Boot::direct().pv("vmm").script(script)).map(drop)
+    torture_beside(Boot::direct().with("--pv vmm").script(script)).map(drop)
 }
 
 fn pv_that_is_not_there_is_not_switched_on() -> anyhow::Result<()> {
     let script = "cd /sys/kernel/debug/pvticket; cat enabled; echo 0 >enabled && \
         ! echo 1 >enabled && ! echo 2 >enabled && cat enabled";
-    let ran = Boot::direct().cpus(2).pv("off").script(script).run()?.exits(0)?;
-    ensure!(ran.text()? == "0\n0\n", "{}", ran.show());
-    Ok(())
+    Boot::direct()
+        .with("--cpus 2 --pv off")
+        .script(script)
+        .run()?
+        .exits(0)?
+        .says("0\n0\n")
+        .map(drop)
 }

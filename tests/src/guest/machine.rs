@@ -1,26 +1,24 @@
 //! The machine as the guest sees it: CPUs, memory, and the backend of its locks.
 
-use anyhow::{Context, ensure};
-
-use crate::{facts, process::Input, product::Boot, tests};
+use crate::{facts, prelude::*};
 
 tests![
-    one_cpu_and_backend_vmm,
-    two_cpus_and_backend_vmm => Long("3 s; with one and four CPUs in make test"),
-    four_cpus_and_backend_vmm,
-    eight_cpus_and_backend_vmm => Long("4 s; with one and four CPUs in make test"),
-    four_cpus_and_backend_doorbell,
-    four_cpus_and_backend_kvm,
-    four_cpus_and_native_locks,
-    memory_of_128_mib,
-    memory_up_to_the_hole => Long("3 s; across the hole in make test"),
-    memory_just_over_the_hole => Long("3 s; across the hole in make test"),
-    memory_across_the_hole,
+    one_cpu_and_backend_vmm: guest_says(1, "vmm", "PV ticketlocks on, backend vmm"),
+    two_cpus_and_backend_vmm: guest_says(2, "vmm", "PV ticketlocks on, backend vmm") => Long("3 s; with one and four CPUs in make test"),
+    four_cpus_and_backend_vmm: guest_says(4, "vmm", "PV ticketlocks on, backend vmm"),
+    eight_cpus_and_backend_vmm: guest_says(8, "vmm", "PV ticketlocks on, backend vmm") => Long("4 s; with one and four CPUs in make test"),
+    four_cpus_and_backend_doorbell: guest_says(4, "doorbell", "PV ticketlocks on, backend doorbell"),
+    four_cpus_and_backend_kvm: guest_says(4, "kvm", "PV ticketlocks on, backend kvm"),
+    four_cpus_and_native_locks: guest_says(4, "off", "native ticketlocks (PV off"),
+    memory_of_128_mib: memory_is("128M", 128),
+    memory_up_to_the_hole: memory_is("3G", 3 << 10) => Long("3 s; across the hole in make test"),
+    memory_just_over_the_hole: memory_is("3200M", 3200) => Long("3 s; across the hole in make test"),
+    memory_across_the_hole: memory_is("5G", 5 << 10),
     without_an_io_apic,
-    one_cpu_by_nosmp => Long("2 s; without an I/O APIC in make test"),
-    one_cpu_by_maxcpus_0 => Long("2 s; without an I/O APIC in make test"),
-    without_kvms_clock,
-    without_any_paravirtual_clock => Long("3 s; without KVM's clock in make test"),
+    one_cpu_by_nosmp: one_cpu_by("nosmp") => Long("2 s; without an I/O APIC in make test"),
+    one_cpu_by_maxcpus_0: one_cpu_by("maxcpus=0") => Long("2 s; without an I/O APIC in make test"),
+    without_kvms_clock: boots_with("no-kvmclock"),
+    without_any_paravirtual_clock: boots_with("nopv") => Long("3 s; without KVM's clock in make test"),
     without_acpi,
     as_many_cpus_as_can_be => Quiet("13 to 70 s alone, beyond its limit beside others: 32 CPUs on two"),
 ];
@@ -28,7 +26,8 @@ tests![
 /// What the guest's kernel reports about its locks, and its count of its CPUs.
 fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     let script = "nproc; grep -c ^processor /proc/cpuinfo; dmesg | grep 'pvticket:'";
-    let ran = Boot::direct().cpus(cpus).pv(pv).script(script).run()?.exits(0)?;
+    let ran =
+        Boot::direct().with(format!("--cpus {cpus} --pv {pv}")).script(script).run()?.exits(0)?;
     let mut lines = ran.text()?.lines();
     for what in ["nproc", "/proc/cpuinfo"] {
         let count = lines.next().and_then(|line| line.parse().ok());
@@ -38,40 +37,13 @@ fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn one_cpu_and_backend_vmm() -> anyhow::Result<()> {
-    guest_says(1, "vmm", "PV ticketlocks on, backend vmm")
-}
-
-fn two_cpus_and_backend_vmm() -> anyhow::Result<()> {
-    guest_says(2, "vmm", "PV ticketlocks on, backend vmm")
-}
-
-fn four_cpus_and_backend_vmm() -> anyhow::Result<()> {
-    guest_says(4, "vmm", "PV ticketlocks on, backend vmm")
-}
-
-fn eight_cpus_and_backend_vmm() -> anyhow::Result<()> {
-    guest_says(8, "vmm", "PV ticketlocks on, backend vmm")
-}
-
-fn four_cpus_and_backend_doorbell() -> anyhow::Result<()> {
-    guest_says(4, "doorbell", "PV ticketlocks on, backend doorbell")
-}
-
-fn four_cpus_and_backend_kvm() -> anyhow::Result<()> {
-    guest_says(4, "kvm", "PV ticketlocks on, backend kvm")
-}
-
-fn four_cpus_and_native_locks() -> anyhow::Result<()> {
-    guest_says(4, "off", "native ticketlocks (PV off")
-}
-
 /// The guest must see nearly all the memory that was asked for: the kernel itself takes a fixed
 /// part, 1/64 for its page descriptors, and 64 MiB for bounce buffers if there is memory above 4
 /// GiB.
 fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     let kernel_mib = if mib > 3 << 10 { 24 + 64 } else { 24 };
-    let boot = Boot::direct().cpus(1).mem(option).command(["cat", "/proc/meminfo"]);
+    let boot =
+        Boot::direct().with("--cpus 1").option("--mem", option).command(["cat", "/proc/meminfo"]);
     let ran = boot.run()?.exits(0)?;
     let total = ran
         .text()?
@@ -85,60 +57,35 @@ fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn memory_of_128_mib() -> anyhow::Result<()> {
-    memory_is("128M", 128)
-}
-
-fn memory_up_to_the_hole() -> anyhow::Result<()> {
-    memory_is("3G", 3 << 10)
-}
-
-fn memory_just_over_the_hole() -> anyhow::Result<()> {
-    memory_is("3200M", 3200)
-}
-
-fn memory_across_the_hole() -> anyhow::Result<()> {
-    memory_is("5G", 5 << 10)
-}
-
 /// Without an I/O APIC serial ports have no interrupts, and the first one once killed the machine.
 fn without_an_io_apic() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(2).append("noapic").command(["cat"]);
+    let boot = Boot::direct().with("--cpus 2 --append noapic").command(["cat"]);
     boot.input(Input::Bytes(b"through\n".to_vec())).run()?.exits(0)?.says("through\n").map(drop)
 }
 
 /// These turn it off, too.
 fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
-    let ran = Boot::direct().cpus(2).append(parameter).command(["nproc"]).run()?;
+    let ran =
+        Boot::direct().with("--cpus 2").option("--append", parameter).command(["nproc"]).run()?;
     ran.exits(0)?.says("1\n").map(drop)
-}
-
-fn one_cpu_by_nosmp() -> anyhow::Result<()> {
-    one_cpu_by("nosmp")
-}
-
-fn one_cpu_by_maxcpus_0() -> anyhow::Result<()> {
-    one_cpu_by("maxcpus=0")
 }
 
 /// There is no other clock to calibrate by: such a kernel printed nothing, for ever.
 fn boots_with(parameter: &str) -> anyhow::Result<()> {
     let script = "grep -o tsc_early_khz= /proc/cmdline";
-    let ran = Boot::direct().cpus(1).append(parameter).script(script).run()?.exits(0)?;
+    let ran = Boot::direct()
+        .with("--cpus 1")
+        .option("--append", parameter)
+        .script(script)
+        .run()?
+        .exits(0)?;
     ran.says("tsc_early_khz=\n").map(drop)
-}
-
-fn without_kvms_clock() -> anyhow::Result<()> {
-    boots_with("no-kvmclock")
-}
-
-fn without_any_paravirtual_clock() -> anyhow::Result<()> {
-    boots_with("nopv")
 }
 
 /// Without ACPI our kernel finds one CPU; a line names it.
 fn without_acpi() -> anyhow::Result<()> {
-    let ran = Boot::direct().cpus(2).append("acpi=off").command(["nproc"]).run()?.exits(0)?;
+    let ran =
+        Boot::direct().with("--cpus 2 --append acpi=off").command(["nproc"]).run()?.exits(0)?;
     ran.says("1\n")?.one_line(&["the guest started 1 of 2 vCPUs"]).map(drop)
 }
 
@@ -147,6 +94,6 @@ fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
     // The emulated CPU kills most machines with 64 while their CPUs start (10 of 11, "triple fault"
     // of an AP; 0 of 4 with 32).
     let cpus = if facts::is_emulated() { 32 } else { 128 };
-    let ran = Boot::direct().cpus(cpus).mem("1G").command(["nproc"]).run()?;
+    let ran = Boot::direct().with(format!("--cpus {cpus} --mem 1G")).command(["nproc"]).run()?;
     ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)
 }

@@ -49,7 +49,7 @@ pub fn tests() -> Vec<Test> {
 
 /// A machine of two vCPUs that share a slot.
 fn one_slot() -> Boot {
-    Boot::direct().cpus(2).policy("rr").slots(1).slice("6ms")
+    Boot::direct().with("--cpus 2 --policy rr --slots 1 --slice 6ms")
 }
 
 /// Moves init and the script's shell to vCPU 1 of such a machine, at the beginning of a slice. What

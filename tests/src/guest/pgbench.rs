@@ -1,123 +1,71 @@
-//! `pgbench-table`: PostgreSQL in a Linux guest, with native and PV ticketlocks in turn.
+//! The workload `pgbench`: PostgreSQL in a Linux guest.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually, files,
-    product::{Boot, pvticket},
-    ran::Ran,
-    suite::skip,
-    tests,
-};
+use super::workloads::is_compared;
+use crate::prelude::*;
 
 tests![
-    a_table_in_the_form_of_2012 => Long("35 s of PostgreSQL"),
-    every_run_is_in_the_json => Long("16 s of PostgreSQL"),
-    bad_words_are_refused,
-    a_guest_without_pv_is_refused,
+    transactions_are_the_operations => Long("25 s of PostgreSQL"),
+    native_and_pv_ticketlocks_are_compared => Long("40 s of PostgreSQL"),
+    its_table_is_a_built_in_spec,
+    a_guest_without_its_files_is_named,
     too_little_memory_is_refused,
     a_missing_guest_disk_is_named,
 ];
 
-/// A boot with PostgreSQL and two CPUs; skips the test if there is no guest disk.
-fn boot(words: &[&str]) -> anyhow::Result<Boot> {
-    if files::cached(files::GUEST_DISK).is_err() {
-        return skip("no guest disk with PostgreSQL (pvticket setup guest-disk)");
+/// Skips the test if there is no guest disk.
+fn needs_disk() -> anyhow::Result<()> {
+    match files::cached(files::GUEST_DISK) {
+        Ok(_) => Ok(()),
+        Err(_) => skip("no guest disk with PostgreSQL (pvticket setup guest-disk)"),
     }
-    Ok(Boot::direct().cpus(2).command([&["pgbench-table"], words].concat()))
 }
 
-/// The rows of numbers between the line that starts with `heading` and the next line that does not
-/// start with a number.
-fn rows(text: &str, heading: &str) -> Vec<Vec<f64>> {
-    let number = |word: &str| word.parse::<f64>().ok();
-    let numbers = |line: &str| line.split_whitespace().map_while(number).collect::<Vec<_>>();
-    text.lines()
-        .skip_while(|line| !line.starts_with(heading))
-        .skip(1)
-        .filter(|line| !line.starts_with(['-', '=', '~']) && !line.contains("Client"))
-        .map(numbers)
-        .take_while(|row| !row.is_empty())
-        .collect()
-}
-
-fn check_blocks(ran: &Ran) -> anyhow::Result<()> {
-    let text = ran.text()?;
-    for title in ["native:", "PV, no halts:", "PV: PV on"] {
-        let rows = rows(text, title);
-        ensure!(rows.len() == 2, "{title}: {rows:?}\n{}", ran.show());
-        for row in &rows {
-            let [client, runs, min, max, median, average, stddev] = row[..] else {
-                anyhow::bail!("{title}: {row:?}\n{}", ran.show());
-            };
-            ensure!((client, runs) == (2.0, 2.0), "{title}: {row:?}\n{}", ran.show());
-            expect_usually!(0.0 < min, "{title}: no transaction: {row:?}");
-            ensure!(min <= median && median <= max, "{title}: {row:?}");
-            ensure!(min <= average && average <= max && stddev >= 0.0, "{title}: {row:?}");
-        }
-    }
+fn transactions_are_the_operations() -> anyhow::Result<()> {
+    needs_disk()?;
+    let words = ["bench", "pgbench", "--workers", "3", "--seconds", "1", "--json"];
+    let ran = Boot::direct().with("--cpus 2").command(words).run()?.exits(0)?;
+    let result: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
+    ensure!(result["bench"] == "pgbench" && result["cpus"] == 2, "{result}");
+    ensure!(result["operations"].as_array().map(Vec::len) == Some(1), "{result}");
+    expect_usually!(result["operations"][0].as_u64() > Some(0), "no transaction: {result}");
+    ensure!(result["seconds"].as_f64() > Some(0.9), "{result}");
+    ensure!(result["stats"]["backend"] == "vmm", "{result}");
+    ensure!(result["steal_seconds"].is_number(), "{result}");
     Ok(())
 }
 
-fn a_table_in_the_form_of_2012() -> anyhow::Result<()> {
-    let words = ["--scales", "1,2", "--clients", "2", "--runs", "2", "--seconds", "1"];
-    let ran = boot(&words)?.run()?.exits(0)?;
-    check_blocks(&ran)?;
-    let summary = rows(ran.text()?, "Summary of Avg");
-    ensure!(summary.len() == 2, "{summary:?}\n{}", ran.show());
-    ensure!(
-        summary.iter().all(|row| row.len() == 3 && row[1] > 0.0 && row[2] > 0.0),
-        "{summary:?}"
-    );
-    for part in ["2 CPUs", "backend vmm", "PostgreSQL ", "SELECT only", "steal ", "%improve"] {
-        ensure!(ran.text()?.contains(part), "no '{part}'\n{}", ran.show());
-    }
-    ensure!(ran.errors().contains("round 2 of 2: scale 2, 2 clients, "), "{}", ran.show());
+fn native_and_pv_ticketlocks_are_compared() -> anyhow::Result<()> {
+    needs_disk()?;
+    is_compared("pgbench", "1")
+}
+
+fn its_table_is_a_built_in_spec() -> anyhow::Result<()> {
+    let ran = pvticket(["run", "pgbench", "--dry-run"]).run()?.exits(0)?;
+    ran.shows(&[
+        "10 x linux 6.12 pgbench:1, ticket",
+        "10 x linux 6.12 pgbench:64/10, pv-ticket",
+        "56 points",
+    ])
+}
+
+/// A script may have any commands: the guest disk is added for `bench pgbench` alone.
+fn a_guest_without_its_files_is_named() -> anyhow::Result<()> {
+    let ran = Boot::direct().script("bench pgbench --scale 0; bench pgbench").run()?.exits(1)?;
+    ran.complains(&["--scale '0'", "there is no PostgreSQL in this guest", "setup guest-disk"])?;
     Ok(())
-}
-
-fn every_run_is_in_the_json() -> anyhow::Result<()> {
-    let words = ["--json", "--scales=1", "--clients=3", "--runs=1", "--seconds=1"];
-    let ran = boot(&words)?.pv("doorbell").run()?.exits(0)?;
-    let json: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
-    ensure!(json["backend"] == "doorbell" && json["cpus"] == 2, "{json:#}");
-    let rows = json["rows"].as_array().context("no rows")?;
-    for (row, configuration) in rows.iter().zip(["native", "no_halts", "pv"]) {
-        ensure!(row["configuration"] == configuration && row["clients"] == 3, "{json:#}");
-        let tps = row["tps"].as_array().context("no runs")?;
-        ensure!(tps.len() == 1, "{json:#}");
-        expect_usually!(tps[0].as_f64() > Some(0.0), "no transaction: {json:#}");
-        ensure!(row["stddev"].is_null() && row["average"] == tps[0], "{json:#}");
-    }
-    ensure!(rows.len() == 3, "{json:#}");
-    let halts = [0, 1].map(|ix| json["totals"][ix]["halts"].as_u64());
-    ensure!(halts == [Some(0); 2], "who may not halt did: {json:#}");
-    Ok(())
-}
-
-fn bad_words_are_refused() -> anyhow::Result<()> {
-    let ran = boot(&["--fast"])?.run()?.exits(2)?;
-    ran.complains(&["pgbench-table: ", "--fast", "pgbench-table --help"]).map(drop)
-}
-
-fn a_guest_without_pv_is_refused() -> anyhow::Result<()> {
-    let ran = boot(&["--small"])?.pv("off").run()?.exits(2)?;
-    ran.complains(&["booted without PV ticketlocks", "--pv vmm"]).map(drop)
 }
 
 fn too_little_memory_is_refused() -> anyhow::Result<()> {
-    let ran = boot(&["--scales", "100"])?.run()?.exits(2)?;
-    ran.complains(&["need more memory: boot with --mem", "--scales"]).map(drop)
+    needs_disk()?;
+    let words = ["boot", "--dry-run", "--mem", "100M", "--", "bench", "pgbench"];
+    pvticket(words).run()?.fails(2, &["--mem 100 MiB: a guest with PostgreSQL needs"]).map(drop)
 }
 
 fn a_missing_guest_disk_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let cache = folder.path().join("cache");
     fs::create_dir(&cache)?;
-    let program = pvticket(["boot", "--dry-run", "--", "pgbench-table"]);
+    let program = pvticket(["boot", "--dry-run", "--", "bench", "pgbench"]);
     let ran = program.env("PVTICKET_CACHE", &cache).run()?;
     ran.fails(1, &["no guest disk", "pvticket setup guest-disk"]).map(drop)
 }

@@ -1,96 +1,46 @@
 //! Schedules of pvticket on Linux guests: correct under overcommit, preemptions classified by the
 //! kernel's telemetry, and no slot for a vCPU in HLT.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use super::locks::{self, Counted};
-use crate::{
-    expect_usually, files,
-    form::by_form,
-    product::{Boot, pvticket, runs_of},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
-    torture_under_rr_with_native_locks => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_doorbell => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_kvm => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_native_locks: torture("rr", "off") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_backend_vmm: torture("rr", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_backend_doorbell: torture("rr", "doorbell") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_rr_with_backend_kvm: torture("rr", "kvm") => Long("9 s of locktorture; with another backend or policy in make test"),
     deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then => Quiet("33 s: it waits for the rare preemption"),
     a_kick_through_the_doorbell_has_the_kicker_make_way,
-    a_halted_vcpu_gives_up_its_slot_with_backend_vmm => Long("10 s; with another backend in make test"),
-    a_halted_vcpu_gives_up_its_slot_with_backend_doorbell,
-    a_halted_vcpu_gives_up_its_slot_with_backend_kvm => Long("10 s; with another backend in make test"),
-    both_sides_count_alike_with_backend_doorbell => Long("16 s; under another policy in make test"),
-    torture_under_random_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_kick_boost_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_deferred_with_backend_kvm,
-    lock_holders_of_a_kernel_are_preempted_where_asked,
-    the_next_in_line_of_a_kernel_are_preempted_where_asked,
+    a_halted_vcpu_gives_up_its_slot_with_backend_vmm: a_halted_vcpu_gives_up_its_slot("vmm") => Long("10 s; with another backend in make test"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_doorbell: a_halted_vcpu_gives_up_its_slot("doorbell"),
+    a_halted_vcpu_gives_up_its_slot_with_backend_kvm: a_halted_vcpu_gives_up_its_slot("kvm") => Long("10 s; with another backend in make test"),
+    torture_under_random_with_backend_vmm: torture("random", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_kick_boost_with_backend_vmm: torture("kick-boost", "vmm") => Long("9 s of locktorture; with another backend or policy in make test"),
+    torture_under_deferred_with_backend_kvm: torture("deferred", "kvm"),
+    lock_holders_of_a_kernel_are_preempted_where_asked: deliberate("lhp:20,20ms", "lhp", "vmm"),
+    the_next_in_line_of_a_kernel_are_preempted_where_asked: deliberate("lwp:20,20ms", "lwp", "off"),
     a_vcpu_in_hlt_keeps_no_slot => Long("11 s"),
     a_timeline_counts_the_locks_that_a_kernel_takes => Long("16 s: two kernels; host::trace has timelines of payloads"),
     two_machines_run_the_same_command,
     a_stock_kernels_locks_are_observed,
     without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free,
-    what_is_observed_of_queued_locks_agrees_with_telemetry => Long("20 s, and a kernel that make test does not build"),
-    what_is_observed_of_native_queued_locks_agrees_with_telemetry => Long("20 s, and a kernel that make test does not build"),
 ];
 
 /// Two vCPUs per slot, on two slots.
 fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
-    locks::torture_of(Boot::direct().pv(pv).policy(policy).slots(2))
-}
-
-fn torture_under_rr_with_native_locks() -> anyhow::Result<()> {
-    torture("rr", "off")
-}
-
-fn torture_under_rr_with_backend_vmm() -> anyhow::Result<()> {
-    torture("rr", "vmm")
-}
-
-fn torture_under_rr_with_backend_doorbell() -> anyhow::Result<()> {
-    torture("rr", "doorbell")
-}
-
-fn torture_under_rr_with_backend_kvm() -> anyhow::Result<()> {
-    torture("rr", "kvm")
-}
-
-fn torture_under_random_with_backend_vmm() -> anyhow::Result<()> {
-    torture("random", "vmm")
-}
-
-fn torture_under_kick_boost_with_backend_vmm() -> anyhow::Result<()> {
-    torture("kick-boost", "vmm")
-}
-
-fn torture_under_deferred_with_backend_kvm() -> anyhow::Result<()> {
-    torture("deferred", "kvm")
-}
-
-/// The schedule's account of a benchmark of locks.
-fn account(boot: Boot) -> anyhow::Result<Value> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let ran = boot.stats(&file).command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
-    ensure!(ran.errors().contains("schedule: "), "the schedule is not mentioned\n{}", ran.show());
-    let mut stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    Ok(stats["schedule"].take())
+    locks::torture_of(Boot::direct().with(format!("--pv {pv} --policy {policy} --slots 2")))
 }
 
 /// In short with one of the locks.
 fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     for pv in by_form(&[short][..], &["off", "vmm"]) {
-        let schedule = account(Boot::direct().cpus(2).pv(pv).slots(2).policy(policy))?;
-        let count = |name: &str| {
-            schedule[name].as_u64().with_context(|| format!("no {name}: {schedule:#}"))
-        };
-        let (hits, injected) = (&schedule["hits"]["hits"], count("injected")?);
-        ensure!(hits.as_u64() == Some(injected), "{injected}: {schedule:#}");
+        let boot = Boot::direct().with(format!("--cpus 2 --pv {pv} --slots 2 --policy {policy}"));
+        let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "2"])?;
+        ran.complains(&["schedule: "])?;
+        let schedule = stats["schedule"].take();
+        let count = |name: &str| count(&schedule, name);
+        let (hits, injected) = (count("hits/hits")?, count("injected")?);
+        ensure!(hits == injected, "{injected}: {schedule:#}");
         expect_usually!(injected > 0, "no vCPU was preempted: {schedule:#}");
         ensure!(count(kind)? >= injected, "not all were {kind}: {schedule:#}");
         // Before its first lock a vCPU is unclassified.
@@ -99,62 +49,39 @@ fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lock_holders_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lhp:20,20ms", "lhp", "vmm")
-}
-
-fn the_next_in_line_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lwp:20,20ms", "lwp", "off")
-}
-
-/// How each turn of a recording ended (byte 22 of 24, after a header of 40 bytes; the format is
-/// described in sched/recording.rs).
-fn ends(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let bytes = fs::read(file)?;
-    let turns = bytes.get(40..).context("no header")?.chunks_exact(24);
-    Ok(turns.map(|turn| turn[22]).collect())
+/// Runs a boot that records its schedule: returns what came of it, and how each turn ended.
+fn record_turns<T>(
+    boot: Boot,
+    run: impl FnOnce(Boot) -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Vec<u8>)> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("recording");
+    let ran = run(boot.option("--record", &file))?;
+    Ok((ran, files::turns(&file)?.into_iter().map(|turn| turn.end).collect()))
 }
 
 /// A waiter that halts gives up its slot, and a kicked vCPU gets one: turns end early (6: halted in
 /// the VMM; 7: in HLT), and all vCPUs make progress.
 fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("recording");
-    let boot = Boot::direct().pv(pv).policy("rr").slots(2).record(&file);
-    let counted = Counted::of(boot.append("pvticket_spin=256"))?;
+    let options = format!("--pv {pv} --policy rr --slots 2 --append pvticket_spin=256");
+    let (counted, ends) = record_turns(Boot::direct().with(options), Counted::of)?;
     expect_usually!(counted.fewest() > 0, "a vCPU never got the lock");
     let halts = counted.halts()?;
-    let ends = ends(&file)?;
     let early = ends.iter().filter(|end| matches!(end, 6 | 7)).count();
     expect_usually!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", ends.len());
     Ok(())
 }
 
-fn a_halted_vcpu_gives_up_its_slot_with_backend_vmm() -> anyhow::Result<()> {
-    a_halted_vcpu_gives_up_its_slot("vmm")
-}
-
-fn a_halted_vcpu_gives_up_its_slot_with_backend_doorbell() -> anyhow::Result<()> {
-    a_halted_vcpu_gives_up_its_slot("doorbell")
-}
-
-fn a_halted_vcpu_gives_up_its_slot_with_backend_kvm() -> anyhow::Result<()> {
-    a_halted_vcpu_gives_up_its_slot("kvm")
-}
-
 /// Idle vCPUs wake while others' turns are prolonged: in the lock benchmark seldom, in the
 /// messaging benchmark all the time. No vCPU is preempted within a lock.
 fn deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
     for workload in ["lock", "messaging"] {
-        let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1", "--json"];
+        let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
         // If the host takes the emulated CPUs away for longer than a grace, holders are preempted.
         let policy = "deferred:ask,100ms";
         let options = ["--vcpus", "2x", "--policy", policy, "--workload", workload];
-        let program = pvticket(words).args([&file]).args(options);
-        program.args(["--seconds", "1"]).limit(240).run()?.exits(0)?;
-        let runs = runs_of(&file)?;
+        let program = pvticket(words).args(options).args(["--seconds", "1"]);
+        let runs = Compared::by(program.limit(240))?.runs()?;
         ensure!(runs.len() == 2, "not native and PV: {}", runs.len());
         for run in runs {
             let measured = &run["schedule"]["measured"];
@@ -181,40 +108,23 @@ fn deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then() -> anyhow::
 
 /// KVM delivers the kick, and yet the schedule knows the kicker (9: made way).
 fn a_kick_through_the_doorbell_has_the_kicker_make_way() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("recording");
-    let boot = Boot::direct().pv("doorbell").policy("kick-boost").slots(2).record(&file);
-    let counted = Counted::of(boot.append("pvticket_spin=256"))?;
-    let kicks = kicks_of_both_sides(&counted)?;
-    let ends = ends(&file)?;
+    let options = "--pv doorbell --policy kick-boost --slots 2 --append pvticket_spin=256";
+    let (counted, ends) = record_turns(Boot::direct().with(options), Counted::of)?;
+    // A schedule must see every kick, so writes to the doorbell exit to the VMM.
+    let (kicks, vmms) = (counted.guest("kicked")?, counted.vmm("unlock_kick")?);
+    ensure!(kicks == vmms, "the guest counts {kicks} kicks, the VMM {vmms}");
     let made_way = ends.iter().filter(|end| **end == 9).count();
     expect_usually!(kicks > 100, "{kicks} kicks");
     expect_usually!(made_way > 20, "{made_way} of {} turns made way, {kicks} kicks", ends.len());
     Ok(())
 }
 
-/// The kicks that the guest counts, which are those that the VMM counts.
-fn kicks_of_both_sides(counted: &Counted) -> anyhow::Result<u64> {
-    let (guest, vmm) = (counted.guest("kicked")?, counted.vmm("unlock_kick")?);
-    ensure!(guest == vmm, "the guest counts {guest} kicks, the VMM {vmm}");
-    Ok(guest)
-}
-
-/// A schedule must see every kick, so writes to the doorbell exit to the VMM.
-fn both_sides_count_alike_with_backend_doorbell() -> anyhow::Result<()> {
-    let counted = Counted::of(Boot::direct().pv("doorbell").policy("rr").slots(2))?;
-    expect_usually!(kicks_of_both_sides(&counted)? > 0, "no vCPU kicked");
-    Ok(())
-}
-
 /// Turns end because the vCPU is in HLT (7).
 fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("recording");
     // One slot: while one vCPU works, the others must free the slot again and again.
-    let boot = Boot::direct().cpus(4).slots(1).policy("rr").record(&file);
-    boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done").run()?.exits(0)?;
-    let ends = ends(&file)?;
+    let boot = Boot::direct().with("--cpus 4 --slots 1 --policy rr");
+    let boot = boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done");
+    let (_, ends) = record_turns(boot, |boot| boot.run()?.exits(0))?;
     let idle = ends.iter().filter(|end| **end == 7).count();
     expect_usually!(idle > 4, "of {} turns {idle} ended in HLT", ends.len());
     Ok(())
@@ -231,40 +141,26 @@ fn a_timeline_counts_the_locks_that_a_kernel_takes() -> anyhow::Result<()> {
     let tracks = bytes.windows(name.len()).filter(|part| part == name).count();
     ensure!(tracks == 2, "{tracks} tracks of two runs, native and PV");
     let ran = pvticket(["trace"]).args([&file]).run()?.exits(0)?;
-    ensure!(
-        ran.text()?.contains("linux 6.12 lock, pv-ticket, 2 vCPUs on 2 CPUs under rr"),
-        "{}",
-        ran.show()
-    );
-    Ok(())
+    ran.shows(&["linux 6.12 lock, pv-ticket, 2 vCPUs on 2 CPUs under rr"])
 }
 
 fn two_machines_run_the_same_command() -> anyhow::Result<()> {
-    let boot = Boot::direct().cpus(2).mem("256M").slots(2).policy("fair").vms(2);
-    let ran = boot.script("nproc; exit 3").run()?.exits(3)?;
-    ensure!(ran.text()? == "2\n2\n", "{}", ran.show());
-    Ok(())
+    let boot = Boot::direct().with("--cpus 2 --mem 256M --slots 2 --policy fair --vms 2");
+    boot.script("nproc; exit 3").run()?.exits(3)?.says("2\n2\n").map(drop)
 }
 
 /// A distribution's kernel, moved by KASLR: what its vCPUs do with locks is observed, by the symbols that our init
 /// finds in the guest. Before it has, nothing is known.
 fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let boot = Boot::direct().kernel(files::cached(files::STOCK_KERNEL)?).mem("1G");
-    let boot = boot.cpus(4).slots(2).policy("lhp:50,5ms").stats(&file);
-    let script = "bench eventfd --json --seconds 3 && grep -h tp_name /proc/1/fdinfo/*";
-    let ran = boot.script(script).run()?.exits(0)?;
-    // The programs by which init has the kernel tell of waiters.
-    for tracepoint in ["contention_begin", "contention_end"] {
-        ensure!(ran.text()?.contains(tracepoint), "no program at {tracepoint}\n{}", ran.show());
-    }
-    let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let boot =
+        Boot::direct().option("--kernel", files::cached(files::STOCK_KERNEL)?).with("--mem 1G");
+    let boot = boot.with("--cpus 4 --slots 2 --policy lhp:50,5ms");
+    let (_, stats) = boot.measured(["sh", "-c", "bench eventfd --json --seconds 3"])?;
     let schedule = &stats["schedule"];
-    let count = |name: &str| schedule[name].as_u64().with_context(|| ran.show());
+    let count = |name: &str| count(schedule, name);
     let hits = |name: &str| schedule["hits"][name].as_u64().unwrap_or(0);
     expect_usually!(count("unknown")? < count("preemptions")?, "none observed: {schedule:#}");
-    expect_usually!(hits("hits") > 0, "no holder was found: {schedule:#}");
+    expect_usually!(hits("hits") > 0, "no vCPU without preemption was found: {schedule:#}");
     ensure!(hits("guesses") <= hits("hits"), "{schedule:#}");
     let told = schedule["preemptions_one_by_one"].as_array().context("not one by one")?;
     expect_usually!(!told.is_empty(), "none one by one: {schedule:#}");
@@ -277,54 +173,12 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
 
 /// A kernel that cannot be preempted does not count its locks: a count of zero does not say that none is held.
 fn without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
     let map = files::cached(files::SYSTEM_MAP)?;
-    let boot = Boot::direct().cpus(2).slots(1).policy("rr").append("pvticket_telemetry=off");
-    let ran = boot.system_map(&map).stats(&file).command(["lockbench", "--seconds", "1"]).run()?;
-    let ran = ran.exits(0)?;
-    let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let count = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
+    let boot =
+        Boot::direct().with("--cpus 2 --slots 1 --policy rr --append pvticket_telemetry=off");
+    let (_, stats) = boot.option("--system-map", &map).measured(["lockbench", "--seconds", "1"])?;
+    let count = |name: &str| count(&stats["schedule"], name);
     expect_usually!(count("unknown")? * 2 > count("preemptions")?, "all classified: {stats:#}");
     ensure!(count("lhp")? == 0, "a guess was counted as a lock-holder preemption: {stats:#}");
     Ok(())
-}
-
-/// What is observed of queued locks from outside, beside what their kernel says: most vCPUs that are observed to wait do
-/// wait, and those next in line are found.
-fn what_is_observed_of_queued_locks_agrees_with_telemetry() -> anyhow::Result<()> {
-    agrees_with_telemetry("PV queued", "quiet")
-}
-
-fn what_is_observed_of_native_queued_locks_agrees_with_telemetry() -> anyhow::Result<()> {
-    agrees_with_telemetry("queued", "nopvspin")
-}
-
-fn agrees_with_telemetry(lock: &str, parameter: &str) -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let [kernel, map] = [files::BUILT_STOCK, files::STOCK_MAP].map(files::cached);
-    let boot = Boot::direct().kernel(kernel?).cpus(4).slots(2).policy("rr").slice("2ms");
-    let boot = boot.append(parameter).system_map(map?).cross_check().stats(&file);
-    let ran = boot.command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
-    let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let answers = stats["schedule"]["cross_check"].as_array().with_context(|| ran.show())?;
-    let sum = |told: &[&str], observed: &[&str]| -> u64 {
-        let is_one = |of: &[&str], value: &Value| {
-            of.is_empty() || value.as_str().is_some_and(|name| of.contains(&name))
-        };
-        let rows = answers.iter().filter(|answer| {
-            is_one(told, &answer["told"]) && is_one(observed, &answer["observed"])
-        });
-        rows.filter_map(|answer| answer["stops"].as_u64()).sum()
-    };
-    const WAITING: [&str; 3] = ["next", "behind", "entering"];
-    let observed = sum(&[], &["next", "behind"]);
-    let right = sum(&WAITING, &["next", "behind"]);
-    expect_usually!(observed >= 20, "{lock}: {observed} were observed to wait\n{}", ran.show());
-    // The others hold a lock and wait for another one, or have just got theirs.
-    expect_usually!(right * 10 >= observed * 8, "{lock}: {right} of {observed}\n{}", ran.show());
-    let (next, found) = (sum(&["next"], &[]), sum(&["next"], &["next"]));
-    expect_usually!(found * 2 >= next, "{lock}: {found} of {next} next\n{}", ran.show());
-    ran.complains(&["what vCPUs said (rows)", "next in line: "]).map(drop)
 }

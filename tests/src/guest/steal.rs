@@ -1,22 +1,13 @@
 //! Steal time: according to the guest's kernel, to the host's scheduler, and to the clock.
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread::{self, JoinHandle},
-    time::Instant,
-};
+use std::time::Instant;
 
-use anyhow::{Context, ensure};
-use rustix::{
-    process::Pid,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::{expect_usually, product::Boot, suite::skip, tests};
+use crate::{
+    prelude::*,
+    process::{ThreadTimes, thread_named, times_by_name},
+};
 
 tests![stolen_time_is_the_time_for_which_the_vcpu_waited => Quiet("27 s: it compares three clocks")];
 
@@ -32,32 +23,11 @@ const FROM: u32 = 5;
 /// The least duration of the comparison.
 const SECONDS: f64 = 3.0;
 
-/// A thread that always wants one CPU.
-struct Hog {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Hog {
-    fn on(cpu: usize) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let thread = thread::spawn(move || {
-            if sched_setaffinity(None, &only(cpu)).is_ok() {
-                while !told.load(Relaxed) {
-                    std::hint::spin_loop();
-                }
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
+/// A process that always wants this CPU.
+fn hog(cpu: usize) -> anyhow::Result<Running> {
+    let busybox = files::cached("busybox/busybox")?;
+    let on_cpu = Program::new(&busybox).args(["taskset".into(), format!("{:x}", 1_u128 << cpu)]);
+    on_cpu.args([busybox]).args(["sh", "-c", "while :; do :; done"]).start()
 }
 
 fn only(cpu: usize) -> CpuSet {
@@ -66,32 +36,10 @@ fn only(cpu: usize) -> CpuSet {
     set
 }
 
-/// The thread of the only vCPU.
-fn vcpu_thread(process: Pid) -> Option<Pid> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).ok()?;
-    let mut tasks = tasks.flatten().filter_map(|task| {
-        let name = fs::read_to_string(task.path().join("comm")).ok()?;
-        (name.trim() == "vcpu0").then(|| task.file_name().to_str()?.parse().ok())?
-    });
-    tasks.next().and_then(Pid::from_raw)
-}
-
-/// The host's figures on a thread at one moment, in seconds.
-struct Known {
-    at: Instant,
-    /// Time running, and time waiting in a run queue.
-    ran: f64,
-    waited: f64,
-}
-
-impl Known {
-    fn of(process: Pid, thread: Pid) -> anyhow::Result<Self> {
-        let [process, thread] = [process, thread].map(|id| id.as_raw_nonzero());
-        let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"))?;
-        let mut fields = text.split_whitespace().map(|field| field.parse::<f64>());
-        let mut seconds = || anyhow::Ok(fields.next().context("a short schedstat")?? / 1e9);
-        Ok(Self { ran: seconds()?, waited: seconds()?, at: Instant::now() })
-    }
+/// The host's figures on the thread of the only vCPU at one moment.
+fn known(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
+    let times = times_by_name(process, "vcpu0").pop().context("no thread vcpu0")?;
+    Ok((Instant::now(), times))
 }
 
 /// The number of a reading, and the steal time in it.
@@ -116,21 +64,22 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     let Some(cpu) = cpus.next_back().filter(|_| cpus.next().is_some()) else {
         return skip("only one CPU here");
     };
-    let mut running = Boot::direct().cpus(1).script(SCRIPT).start()?;
+    let mut running = Boot::direct().with("--cpus 1").script(SCRIPT).start()?;
     let process = running.pid();
     running.wait_for_stdout("reading 1: ")?;
-    let thread = vcpu_thread(process).context("no thread vcpu0")?;
+    let thread = thread_named(process, "vcpu0").context("no thread vcpu0")?;
     sched_setaffinity(Some(thread), &only(cpu))?;
-    let hog = Hog::on(cpu);
+    let hog = hog(cpu)?;
     running.wait_for_stdout(&format!("reading {FROM}: "))?;
-    let before = Known::of(process, thread)?;
+    let (began, before) = known(process)?;
     let mut until = FROM;
-    let after = loop {
+    let (passed, after) = loop {
         until += 5;
         running.wait_for_stdout(&format!("reading {until}: "))?;
-        let known = Known::of(process, thread)?;
-        if (known.at - before.at).as_secs_f64() >= SECONDS {
-            break known;
+        let (now, after) = known(process)?;
+        let passed = (now - began).as_secs_f64();
+        if passed >= SECONDS {
+            break (passed, after);
         }
     };
     drop(hog);
@@ -140,8 +89,8 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     };
     let (from, to) = at(FROM).zip(at(until)).with_context(|| ran.show())?;
     let guest = to.1 - from.1;
-    let (waited, ran) = (after.waited - before.waited, after.ran - before.ran);
-    let passed = (after.at - before.at).as_secs_f64();
+    let waited = (after.waited - before.waited).as_secs_f64();
+    let ran = (after.ran - before.ran).as_secs_f64();
     let off = passed - ran;
     let all = format!("guest {guest} s, run queue {waited} s, off {off} s of {passed} s");
     expect_usually!(guest > 0.25 * passed, "hardly any of it was stolen: {all}");

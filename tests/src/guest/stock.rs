@@ -1,32 +1,23 @@
 //! Stock kernels, and our kernel as a bzImage.
 
-use anyhow::ensure;
-
 use crate::{
-    files::{self, BUILT_BZIMAGE, STOCK_KERNEL},
-    product::Boot,
-    tests,
+    files::{BUILT_BZIMAGE, STOCK_KERNEL},
+    prelude::*,
 };
 
-tests![debian_cloud_kernel_with_one_cpu, debian_cloud_kernel_with_four_cpus, built_bzimage];
+tests![
+    debian_cloud_kernel_with_one_cpu: boots(STOCK_KERNEL, 1, true),
+    debian_cloud_kernel_with_four_cpus: boots(STOCK_KERNEL, 4, true),
+    built_bzimage: boots(BUILT_BZIMAGE, 2, false),
+];
 
 fn boots(kernel: &str, cpus: u32, stock: bool) -> anyhow::Result<()> {
-    let boot = Boot::direct().kernel(files::cached(kernel)?).cpus(cpus).mem("1G");
+    let boot = Boot::direct()
+        .option("--kernel", files::cached(kernel)?)
+        .with(format!("--cpus {cpus} --mem 1G"));
     let ran = boot.script("nproc; uname -r").run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.starts_with(&format!("{cpus}\n6.")), "not {cpus} CPUs\n{}", ran.show());
     ensure!(text.contains("cloud-amd64") == stock, "another kernel ran\n{}", ran.show());
     Ok(())
-}
-
-fn debian_cloud_kernel_with_one_cpu() -> anyhow::Result<()> {
-    boots(STOCK_KERNEL, 1, true)
-}
-
-fn debian_cloud_kernel_with_four_cpus() -> anyhow::Result<()> {
-    boots(STOCK_KERNEL, 4, true)
-}
-
-fn built_bzimage() -> anyhow::Result<()> {
-    boots(BUILT_BZIMAGE, 2, false)
 }

@@ -1,13 +1,6 @@
 //! The window of a benchmark: guests and VMM count between the same two moments.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually, files,
-    product::{Boot, pvticket, runs_of},
-    tests,
-};
+use crate::prelude::*;
 
 tests![
     injected_preemptions_are_counted_in_the_window => Quiet("90 s: it counts preemptions that were asked for at fixed rates"),
@@ -23,24 +16,21 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
 
 /// A comparison under a schedule; its heading must say which locks its figures cover.
 fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let all = ["compare", "--host", "direct", "--guest", "linux", "--json"];
-    let program = pvticket(all).args([&file]).args(words.split_whitespace());
-    let ran = program.limit(240).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("are lower bounds, of spinlocks"), "{}", ran.show());
-    runs_of(&file)
+    let program = pvticket(["compare", "--host", "direct", "--guest", "linux"]);
+    let compared = Compared::by(program.args(words.split_whitespace()).limit(240))?;
+    let text = compared.ran.words()?;
+    ensure!(text.contains("lower bounds, in Linux guests of spinlocks"), "{text}");
+    compared.runs()
 }
 
 /// With a slot per vCPU, only the policy preempts: at most 50 times a second, however long the
 /// guests boot. (Two more for the ends of the window: a policy that is late for one catches up.)
 fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
     for run in compare("--vcpus 2 --policy lhp:50,5ms --runs 1 --seconds 1")? {
-        let sample = &run;
-        let measured = &sample["schedule"]["measured"];
+        let measured = &run["schedule"]["measured"];
         let (lhp, injected) = (number(measured, "lhp")?, number(measured, "injected")?);
         ensure!(lhp == injected, "{lhp} holders, {injected} of them on purpose: {measured}");
-        let seconds = number(sample, "seconds")?;
+        let seconds = number(&run, "seconds")?;
         ensure!(lhp <= 50.0 * seconds + 2.0, "{lhp} holders in {seconds} s");
         expect_usually!(lhp > 0.0, "no holder was preempted: {measured}");
         let spun = number(measured, "wasted_spin_ns")? / 1e9;
@@ -53,7 +43,7 @@ fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
 fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
     let script = "for time in 0.001 2; do lockbench --warm-up $time --seconds 0.2 || exit 1; done; \
         cat /sys/kernel/debug/pvticket/window";
-    let ran = Boot::direct().cpus(2).script(script).run()?.exits(0)?;
+    let ran = Boot::direct().with("--cpus 2").script(script).run()?.exits(0)?;
     let text = ran.text()?;
     let (benches, window): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with('{'));
@@ -75,10 +65,8 @@ fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
 /// The second machine is created later; neither is measured before both contend.
 fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
-        let sample = &run;
-        let operations = sample["operations"].as_array().context("no operations")?;
-        ensure!(operations.len() == 2, "{sample}");
-        let measured = &sample["schedule"]["measured"];
+        ensure!(each_operations(&run).len() == 2, "{run}");
+        let measured = &run["schedule"]["measured"];
         // They share one slot: a machine that is measured alone has it all the time.
         expect_usually!(
             number(measured, "preemptions")? > 10.0,
@@ -123,8 +111,7 @@ struct Locks {
 fn locks(vcpus: u32) -> anyhow::Result<Vec<Locks>> {
     let runs = compare(&format!("--vcpus {vcpus} --policy rr --runs 1 --seconds 0.5"))?;
     let counted = |run: &Value| {
-        let operations = run["operations"].as_array().context("no operations")?;
-        let operations = operations.iter().filter_map(Value::as_f64).sum::<f64>();
+        let operations = operations(run) as f64;
         let (taken, seconds) = (number(run, "locks_taken")?, number(run, "seconds")?);
         let found = format!("{operations} operations, {taken} locks taken in {seconds} s");
         let most = OTHER_LOCKS * f64::from(vcpus) * seconds;

@@ -1,104 +1,78 @@
 //! `--driver bpf` end to end, in an emulated host with a 7.x kernel: a Linux guest under a scheduler in the
 //! host's kernel.
 
-use std::fs;
-
-use anyhow::{Context, bail, ensure};
-use serde_json::Value;
-
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
-use crate::{
-    expect_usually, files,
-    product::{Boot, pvticket, runs_of},
-    ran::Ran,
-    tests,
+use super::{
+    bpf_drivers::{compare, run_by},
+    emulated::shell_7,
 };
+use crate::prelude::*;
 
-tests![
+kernel_7::tests![
     a_guest_is_scheduled_by_the_hosts_kernel,
     two_machines_have_pages_of_their_own,
     drivers_are_compared => Long("250 s: four cells of Linux guests"),
-    a_spec_has_drivers => Long("100 s: three cells of Linux guests"),
-    every_backend_halts_under_it => Long("110 s: a guest with each; backend off in make test"),
-    a_soak_runs_under_it => Long("60 s; with the other driver in make test"),
     a_scheduler_that_the_kernel_ends_is_reported,
     a_measurement_without_its_scheduler_has_no_figures,
     a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
-    what_the_driver_lacks_is_refused,
-    a_missing_kernel_is_named_before_anything_runs,
 ];
 
-/// Four vCPUs on one slot, native locks.
-fn boot(policy: &str) -> Boot {
-    let boot = Boot::on("emulated").host_kernel("7").cpus(4).slots(1).pv("off").policy(policy);
-    boot.driver("bpf")
+/// A Linux guest whose schedule the host's kernel carries out.
+pub(super) fn boot(options: &str) -> Boot {
+    Boot::on("emulated").with("--host-kernel 7 --driver bpf").with(options)
 }
 
-/// What the scheduler did, and the guest's operations.
-fn measured(boot: Boot) -> anyhow::Result<(Value, u64)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let ran = boot.stats(&file).command(["lockbench", "--seconds", "1"]).run()?.exits(0)?;
+/// The schedule's figures, and the operations of each machine.
+pub(super) fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
+    let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
     let ran = ran.complains(&["schedule in the host's kernel: "])?;
-    let bench: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
-    ensure!(bench["violations"] == 0, "{bench}");
-    let operations = bench["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-    let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    Ok((stats["schedule"].clone(), operations.sum()))
+    let mut all = Vec::new();
+    for line in ran.text()?.lines() {
+        let bench: Value = serde_json::from_str(line).with_context(|| ran.show())?;
+        ensure!(bench["violations"] == 0, "{bench}");
+        all.push(operations(&bench));
+    }
+    Ok((stats["schedule"].take(), all))
 }
 
 fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let (rr, collapsed) = measured(boot("rr"))?;
-    let (deferred, kept) = measured(boot("deferred"))?;
+    let on_one_slot =
+        |policy: &str| measured(boot("--cpus 4 --slots 1 --pv off --policy").with(policy));
+    let (rr, collapsed) = on_one_slot("rr")?;
+    let (deferred, kept) = on_one_slot("deferred")?;
     for schedule in [&rr, &deferred] {
         ensure!(schedule["ended"].is_null(), "{schedule}");
     }
     ensure!(rr["slice"].as_u64() > Some(50) && rr["forced"] == 0, "{rr}");
     ensure!(deferred["yielded"].as_u64() > Some(20), "{deferred}");
     // 400 times as many in the probe; a busy machine is far from that.
-    ensure!(kept > 5 * collapsed, "{kept} operations under deferred, {collapsed} under rr");
+    ensure!(
+        kept[0] > 5 * collapsed[0],
+        "{kept:?} operations under deferred, {collapsed:?} under rr"
+    );
     Ok(())
 }
 
 /// PV guests halt in the VMM, too.
 fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let boot = Boot::on("emulated").host_kernel("7").cpus(2).slots(1).vms(2).pv("vmm");
-    let boot = boot.policy("deferred").driver("bpf");
-    let ran = boot.command(["lockbench", "--seconds", "0.5"]).run()?.exits(0)?;
-    ensure!(
-        String::from_utf8_lossy(&ran.stdout).matches("\"violations\":0,").count() == 2,
-        "{}",
-        ran.show()
-    );
-    ran.complains(&["schedule in the host's kernel: "]).map(drop)
+    let (_, each) = measured(boot("--cpus 2 --slots 1 --vms 2 --pv vmm --policy deferred"))?;
+    ensure!(each.len() == 2, "{each:?}");
+    Ok(())
 }
 
 /// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = "compare --guest linux --host emulated --host-kernel 7 --driver user,bpf --policy rr,deferred \
-                 --slots 1 --vcpus 4 --runs 1 --seconds 0.5 --locks ticket --json";
-    let ran = pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-    ensure!(text.contains("; drivers user, bpf\n"), "{text}");
-    let runs = runs_of(&file)?;
+    let words =
+        "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
+    let compared = Compared::by(compare(words))?;
+    compared.ran.shows(&["; drivers user, bpf\n"])?;
+    let runs = compared.runs()?;
     let rate = |policy: &str, driver: &str| {
-        let is_wanted = |run: &&Value| {
-            run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
-        };
-        let run =
-            runs.iter().find(is_wanted).with_context(|| format!("no {policy} by {driver}"))?;
+        let run = run_by(&runs, policy, driver)?;
         ensure!(run["violations"] == 0, "{run}");
-        ensure!(text.contains(&format!("\n  {policy} ({driver}) ticket ")), "{text}");
-        let whole = &run["schedule"]["whole"];
-        ensure!(whole["grants"].as_u64() > Some(20), "few turns: {run}");
-        let each = run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        Ok((each.sum::<u64>(), whole["lhp"].as_u64().unwrap_or(u64::MAX)))
+        compared.ran.shows(&[&format!("\n  {policy} ({driver}) ticket ")])?;
+        ensure!(count(run, "schedule/whole/grants")? > 20, "few turns: {run}");
+        anyhow::Ok((operations(run), count(run, "schedule/whole/lhp")?))
     };
     for driver in ["user", "bpf"] {
         let ((collapsed, lhp), (kept, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
@@ -108,64 +82,8 @@ fn drivers_are_compared() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `drivers` of a spec, through the store to the exported table.
-fn a_spec_has_drivers() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let [spec, dir, csv] = ["spec.toml", "run", "cells.csv"].map(|name| folder.path().join(name));
-    let text = "name = \"drivers\"\nguests = \"linux\"\nhost = \"emulated\"\nlocks = \"pv-ticket\"\n\
-                policies = [\"host\", \"deferred\"]\ndrivers = [\"user\", \"bpf\"]\n\
-                vcpus = 2\nslots = 1\nseconds = 0.3\nwarm-up = 0.1\nrepetitions = 1\n";
-    fs::write(&spec, text)?;
-    let run = |more: &[&str]| pvticket(["run", "--host-kernel", "7"]).args(more).args([&spec]);
-    let planned = run(&["--dry-run"]).run()?.exits(0)?;
-    let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
-    ensure!(planned.contains("under deferred (bpf)"), "{planned}");
-    ensure!(planned.contains("3 cells of 3 points"), "host has no driver: {planned}");
-    run(&[]).args(["--dir"]).args([&dir]).limit(300).run()?.exits(0)?;
-    pvticket(["export", "--csv"]).args([&csv, &dir]).run()?.exits(0)?;
-    let table = fs::read_to_string(&csv)?;
-    let column = |name: &str, row: &str| {
-        let head = table.lines().next()?.split(',').position(|heading| heading == name)?;
-        row.split(',').nth(head).map(str::to_owned)
-    };
-    let rows: Vec<_> =
-        table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
-    for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
-        let pair = (Some(policy.to_owned()), Some(driver.to_owned()));
-        ensure!(rows.contains(&pair), "no {policy} by {driver}: {table}");
-    }
-    Ok(())
-}
-
-/// vCPUs that halt in the VMM and in KVM, kicked by the VMM, by doorbells and by KVM.
-fn every_backend_halts_under_it() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = "compare --guest linux --host emulated --host-kernel 7 --driver bpf --policy rr --slots 1 \
-                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm --json";
-    pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let runs = runs_of(&file)?;
-    ensure!(runs.len() == 3, "{runs:?}");
-    for run in &runs {
-        ensure!(run["violations"] == 0, "{run}");
-        expect_usually!(run["halts"].as_u64() > Some(0), "nothing halted: {run}");
-        expect_usually!(run["kicks"].as_u64() > Some(0), "nothing was kicked: {run}");
-    }
-    Ok(())
-}
-
-fn a_soak_runs_under_it() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let words = "soak --host emulated --host-kernel 7 --driver bpf --policy rr --acquisitions 100 --round 1 \
-                 --vcpus 2x --slots 1";
-    let ran = pvticket(words.split_whitespace()).limit(200).run()?.exits(0)?;
-    let text = ran.text()?;
-    ensure!(text.contains(" on 1 slot under rr (bpf), seed 1\n"), "{text}");
-    ensure!(text.contains("\n0 violations of mutual exclusion, 0 tickets out of order"), "{text}");
-    Ok(())
-}
+/// Prints the state of schedulers in the kernel.
+pub(super) const STATE: &str = "BUSYBOX cat /sys/kernel/sched_ext/state";
 
 /// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
@@ -173,18 +91,15 @@ const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 /// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
 /// Prints the command's status and the state of `sched_ext` at the end.
 fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
     let script = format!(
-        "{command} & until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
-         {BUSYBOX} sleep 1; {event}; wait $!; echo status $?; {state}"
+        "{command} & until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
+         BUSYBOX sleep 1; {event}; wait $!; echo status $?; {STATE}"
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    pvticket(words).run()?.exits(0)
+    shell_7(&script).run()?.exits(0)
 }
 
 /// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
 fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let boot = "/init boot --cpus 2 --slots 1 --policy deferred --driver bpf";
     let ran = in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
     let ran = ran.says("whole\nstatus 1\ndisabled\n")?;
@@ -193,14 +108,14 @@ fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
 
 /// A comparison whose runs would last a minute.
 fn long_comparison(event: &str) -> anyhow::Result<Ran> {
-    let compare = "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket";
+    let compare =
+        "/init compare --policy deferred --set drivers=bpf --vcpus 2 --slots 1 --locks ticket";
     let ran = in_the_middle(&format!("{compare} --runs 1 --seconds 60 > /dev/null"), event)?;
     ran.says("status 1\ndisabled\n")
 }
 
 /// The run is marked as failed at once, and the comparison ends with one line.
 fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let ran = long_comparison(SYSRQ)?;
     let stderr = ran.errors();
     let names_cell = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
@@ -213,64 +128,22 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
 
 /// The worker has loaded the scheduler, and takes it along.
 fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let list =
-        format!("{BUSYBOX} ps -o pid,args | {BUSYBOX} grep '[i]nit cells' | {BUSYBOX} cut -c1-5");
-    let ran = long_comparison(&format!("{BUSYBOX} kill -9 $({list})"))?;
+    let list = "BUSYBOX ps -o pid,args | BUSYBOX grep '[i]nit cells' | BUSYBOX cut -c1-5";
+    let ran = long_comparison(&format!("BUSYBOX kill -9 $({list})"))?;
     ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
 /// While it runs a second one is refused; killed, it leaves its vCPUs to the kernel's own scheduler.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
     let script = format!(
         "{boot} -- sh -c 'while :; do :; done' & \
-         until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
+         until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
          {boot} -- true; echo second $?; kill -9 $!; wait $!; echo killed $?; \
-         {BUSYBOX} sleep 1; {state}"
+         BUSYBOX sleep 1; {STATE}"
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).run()?.exits(0)?;
+    let ran = shell_7(&script).run()?.exits(0)?;
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
     ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
         .map(drop)
-}
-
-fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
-    let refused = |words: &[&str], parts: &[&str]| {
-        let boot = ["boot", "--host", "emulated", "--driver", "bpf"];
-        let words = boot.iter().chain(words).chain(&["--", "true"]);
-        pvticket(words.copied()).run()?.fails(2, parts)?.says("").map(drop)
-    };
-    refused(&["--host-kernel", "6.1", "--policy", "rr"], &["no sched_ext", "--host-kernel 7"])?;
-    for policy in ["host", "gang", "point:critical", "deferred:look"] {
-        let parts = ["it has the policies rr, fair", "and lwp", policy];
-        refused(&["--host-kernel", "7", "--policy", policy], &parts)?;
-    }
-    let record = ["--host-kernel", "7", "--policy", "rr", "--record", "f"];
-    refused(&record, &["--record", "records nothing"])?;
-    for (words, parts) in [
-        ("compare --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"][..]),
-        ("compare --host-kernel 7", &["--driver bpf with --policy host", "name another policy"]),
-        ("compare --host-kernel 7 --policy rr,gang", &["--driver bpf with --policy gang", "rr"]),
-        ("compare --host-kernel 7 --policy replay:f", &["--policy replay:f"]),
-        ("compare --host-kernel 7 --policy rr --record f", &["--record", "records nothing"]),
-        ("soak --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"]),
-        ("soak --host-kernel 7", &["--driver bpf", "not random"]),
-    ] {
-        let words = words.split_whitespace().chain(["--host", "emulated", "--driver", "bpf"]);
-        pvticket(words).run()?.fails(2, parts)?.says("")?;
-    }
-    Ok(())
-}
-
-/// Wrong before: the workers were started three times, each failed, and an empty table was printed.
-fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
-    let cache = files::scratch()?;
-    let words =
-        "compare --host emulated --host-kernel 7 --driver bpf --policy rr --vcpus 2 --runs 1";
-    let program = pvticket(words.split_whitespace()).env("PVTICKET_CACHE", cache.path());
-    program.run()?.fails(1, &["no kernel 7", "pvticket setup host-7"])?.says("").map(drop)
 }

@@ -1,9 +1,7 @@
 //! What `doctor` says of schedulers in BPF, on hosts that can load them and on hosts that cannot.
 
-use anyhow::ensure;
-
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
-use crate::{product::pvticket, tests};
+use super::emulated::{need_kernel_7, shell};
+use crate::prelude::*;
 
 tests![doctor_says_what_a_kernel_7_lacks, doctor_says_that_a_kernel_6_1_has_none];
 
@@ -17,10 +15,8 @@ fn report(kernel: &str, states: &str) -> anyhow::Result<String> {
          BUSYBOX grep -e '^  sched_ext' -e '^  types' -e '^  may be' -e '^  usable' -e 'for schedulers' | \
          BUSYBOX tr -s ' '; }}\n{states}"
     );
-    let script = script.replace("BUSYBOX", BUSYBOX);
-    let words = ["emulate", "--host-kernel", kernel, "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).run()?.exits(0)?;
-    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+    let ran = shell(&["--host-kernel", kernel], &script).run()?.exits(0)?;
+    Ok(ran.text()?.to_owned())
 }
 
 fn rows(sched_ext: &str, btf: &str, allowed: &str, usable: &str) -> String {

@@ -1,28 +1,18 @@
 //! The two drivers of a schedule beside each other, in an emulated host with a 7.x kernel: what a switch of
 //! vCPUs costs the guest.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use crate::prelude::*;
 
-use super::emulated::need_kernel_7;
-use crate::{
-    expect_usually, files,
-    process::Program,
-    product::{pvticket, runs_of},
-    tests,
-};
-
-tests![
+kernel_7::tests![
     a_guest_times_the_switches_of_both_drivers,
     both_drivers_preempt_the_next_in_line_of_a_queue,
-    switches_need_a_shared_slot,
 ];
 
 pub(super) const DRIVERS: [&str; 2] = ["user", "bpf"];
 
 /// A comparison of both drivers on one slot.
 pub(super) fn compare(options: &str) -> Program {
-    let words = "compare --host emulated --host-kernel 7 --driver user,bpf --slots 1";
+    let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 1";
     pvticket(words.split_whitespace()).args(options.split_whitespace()).limit(400)
 }
 
@@ -30,62 +20,57 @@ fn driver_of(point: &Value) -> &str {
     point["driver"].as_str().unwrap_or("user")
 }
 
+/// The run of this policy and driver.
+pub(super) fn run_by<'a>(
+    runs: &'a [Value],
+    policy: &str,
+    driver: &str,
+) -> anyhow::Result<&'a Value> {
+    let mut runs = runs.iter().filter(|run| run["policy"] == policy);
+    let run = runs.find(|run| driver_of(run) == driver);
+    run.with_context(|| format!("no {policy} by {driver}"))
+}
+
 /// Each switch that the guest sees is a turn of the account, and takes as long as the driver's own part of it.
 fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let ran = compare(
-        "--locks ticket --policy rr --slice 40ms --vcpus 2 --runs 2 --seconds 2 --workload switch --json",
-    );
-    let ran = ran.args([&file]).run()?.exits(0)?;
-    let text = ran.text()?;
-    println!("{text}");
+    let compared = Compared::by(compare(
+        "--locks ticket --policy rr --slice 40ms --vcpus 2 --runs 2 --seconds 2 --workload switch",
+    ))?;
+    let text = compared.ran.text()?;
     ensure!(text.contains("switches/s"), "{text}");
-    let json: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
     for driver in DRIVERS {
-        let note = format!("  rr ({driver}) ticket: ");
-        let line = text.lines().find(|line| line.starts_with(&note) && line.contains("at least"));
-        ensure!(line.is_some_and(|line| line.contains(" p99 ")), "{driver}: {text}");
+        let note = format!("\n  -- ticket with driver {driver}\n");
+        let (_, notes) = text.split_once("\nNotes").with_context(|| text.to_owned())?;
+        let (_, of_driver) = notes.split_once(&note).with_context(|| text.to_owned())?;
+        ensure!(of_driver.contains("at least ") && of_driver.contains(" p99 "), "{driver}: {text}");
     }
-    let lines = json["runs"][0]["lines"].as_array().context("no lines")?;
-    let runs = lines.iter().filter(|line| line["figures"].is_object());
-    let mut seen = 0;
-    for run in runs {
-        let (figures, driver) = (&run["figures"], driver_of(&run["point"]));
-        let each = figures["operations"].as_array().into_iter().flatten();
-        let switches: u64 = each.filter_map(Value::as_u64).sum();
-        let schedule = &figures["schedule"];
-        let grants = schedule["totals"]["grants"].as_u64().context("no grants")?;
-        let ever = schedule["since_start"]["totals"]["grants"].as_u64().context("no grants")?;
+    let runs = compared.runs()?;
+    ensure!(runs.len() == 4, "{runs:?}");
+    for run in &runs {
+        let (driver, switches) = (driver_of(run), operations(run));
+        let grants = count(run, "schedule/measured/grants")?;
+        let ever = count(run, "schedule/whole/grants")?;
         ensure!(switches <= ever, "{driver}: {switches} of {ever} turns since the start: {run}");
         // A vCPU that has a slot for no time sees nothing, and a busy host begins the account's window after the guest's.
         let are_near = switches * 10 >= grants * 8 && switches * 8 <= grants * 10;
         expect_usually!(are_near, "{driver}: {switches} of {grants} turns in the window");
         let least = |times: &Value| times[0][0].as_u64();
-        let (guest, own) = (least(&figures["latencies"]), least(&schedule["handover"]));
+        let (guest, own) = (least(&run["latencies"]), least(&run["schedule"]["handover"]));
         // The guest's buckets are 6 % wide.
         ensure!(
             guest.zip(own).is_some_and(|(guest, own)| guest * 17 / 16 >= own),
             "{driver}: {guest:?} ns seen, of which {own:?} are its own"
         );
-        seen += 1;
     }
-    ensure!(seen == 4, "{seen} runs: {json}");
     Ok(())
 }
 
 /// Of two vCPUs that both run the one that waits is next, which the words of these locks say. (On one slot the other one
 /// mostly has been handed the lock and not noticed it yet: then it counts as queued.)
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = "compare --host emulated --host-kernel 7 --driver user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
-                 --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms --json";
-    let ran = pvticket(words.split_whitespace()).limit(400);
-    ran.args([&file]).run()?.exits(0)?;
-    let runs = runs_of(&file)?;
+    let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
+                 --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms";
+    let runs = Compared::by(pvticket(words.split_whitespace()).limit(400))?.runs()?;
     ensure!(runs.len() == 8, "{} runs", runs.len());
     for run in runs {
         let count = |name: &str| run["schedule"]["whole"][name].as_u64();
@@ -96,15 +81,6 @@ fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
         }
         expect_usually!(injected >= Some(3), "few preemptions: {run}");
         ensure!(lwp >= injected, "not all were next: {run}");
-    }
-    Ok(())
-}
-
-fn switches_need_a_shared_slot() -> anyhow::Result<()> {
-    for alone in ["--vcpus 1 --slots 1", "--vcpus 4 --slots 2", "--vcpus 2 --slots 1 --vms 2"] {
-        let words = ["compare", "--policy", "rr", "--workload", "switch"];
-        let ran = pvticket(words).args(alone.split_whitespace()).run()?;
-        ran.fails(2, &["two vCPUs at least, of one VM, which share one slot"])?.says("")?;
     }
     Ok(())
 }

@@ -1,41 +1,9 @@
 //! `extend` under both drivers, in an emulated host with a 7.x kernel.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use super::bpf_drivers::{DRIVERS, compare, run_by};
+use crate::prelude::*;
 
-use super::{
-    bpf_drivers::{DRIVERS, compare},
-    emulated::need_kernel_7,
-};
-use crate::{expect_usually, files, product::runs_of, tests};
-
-tests![both_drivers_extend_the_slices_of_holders,];
-
-/// Extensions of one run.
-struct Extended {
-    lhp: u64,
-    forced: u64,
-    granted: u64,
-    in_time: u64,
-    overrun: u64,
-}
-
-impl Extended {
-    fn of(run: &Value) -> anyhow::Result<Self> {
-        let counts = &run["schedule"]["measured"];
-        let number = |from: &Value, name: &str| {
-            from[name].as_u64().with_context(|| format!("no {name}: {run}"))
-        };
-        let extensions = &counts["extensions"];
-        Ok(Self {
-            lhp: number(counts, "lhp")?,
-            forced: number(counts, "forced")?,
-            granted: number(extensions, "granted")?,
-            in_time: number(extensions, "in_time")?,
-            overrun: number(extensions, "overrun")?,
-        })
-    }
-}
+kernel_7::tests![both_drivers_extend_the_slices_of_holders,];
 
 /// The payload holds its lock three quarters of the time. A bound that is longer than its section and a tick is enough
 /// for every holder. The usual one is shorter than a tick, which is all that a host without fine timers has: those
@@ -43,38 +11,36 @@ impl Extended {
 ///
 /// Regression: a vCPU that was forced off waited in a queue that nothing is taken from under this policy.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let options = "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2 \
-                   --policy rr,extend:40ms,extend --runs 1 --seconds 1 --json";
-    let ran = compare(options).args([&file]).run()?.exits(0)?;
-    let text = ran.text()?;
-    let runs = runs_of(&file)?;
-    let find = |policy: &str, driver: &str| {
-        let is_wanted = |run: &&Value| {
-            run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
-        };
-        runs.iter().find(is_wanted).with_context(|| format!("no {policy} by {driver}: {text}"))
-    };
+    let options = "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2 \
+                   --policy rr,extend:40ms,extend --runs 1 --seconds 1";
+    let compared = Compared::by(compare(options))?;
+    let (text, runs) = (compared.ran.text()?, compared.runs()?);
+    let find = |policy: &str, driver: &str| run_by(&runs, policy, driver);
     let mut granted = Vec::new();
     for driver in DRIVERS {
         let rr = find("rr", driver)?;
         ensure!(rr["schedule"]["measured"]["extensions"].is_null(), "{rr}");
-        let blind = rr["schedule"]["measured"]["lhp"].as_u64().context("no lhp")?;
-        let long = Extended::of(find("extend:40ms", driver)?)?;
-        ensure!(long.in_time + long.overrun <= long.granted + 1, "{driver}: {text}");
-        expect_usually!(long.granted > 20 && long.in_time > 20, "{driver}: few: {text}");
-        expect_usually!(long.overrun * 20 <= long.granted, "{driver}: overran 40 ms: {text}");
-        expect_usually!(long.lhp * 5 < blind, "{driver}: {} LHP of {blind}: {text}", long.lhp);
-        let short = Extended::of(find("extend", driver)?)?;
-        expect_usually!(short.overrun > short.in_time, "{driver}: within 5 us: {text}");
+        let number = |run: &Value, name: &str| count(run, &format!("schedule/measured/{name}"));
+        let extensions = |run: &Value| {
+            let number = |name: &str| number(run, &format!("extensions/{name}"));
+            anyhow::Ok((number("granted")?, number("in_time")?, number("overrun")?))
+        };
+        let (long, short) = (find("extend:40ms", driver)?, find("extend", driver)?);
+        let (given, in_time, overrun) = extensions(long)?;
+        ensure!(in_time + overrun <= given + 1, "{driver}: {text}");
+        expect_usually!(given > 20 && in_time > 20, "{driver}: few: {text}");
+        expect_usually!(overrun * 20 <= given, "{driver}: overran 40 ms: {text}");
+        let (blind, lhp) = (number(rr, "lhp")?, number(long, "lhp")?);
+        expect_usually!(lhp * 5 < blind, "{driver}: {lhp} LHP of {blind}: {text}");
+        let (_, in_time, overrun) = extensions(short)?;
+        expect_usually!(overrun > in_time, "{driver}: within 5 us: {text}");
         // Those that are open when the window begins are in the former only.
-        ensure!(short.forced <= short.overrun + 1, "{driver}: {text}");
-        let note = format!("  extend ({driver}) test-and-set: ");
-        let line = text.lines().find(|line| line.starts_with(&note) && line.contains("overran; "));
-        ensure!(line.is_some_and(|line| line.contains(" (median), p99 ")), "{driver}: {text}");
-        granted.push(long.granted);
+        ensure!(number(short, "forced")? <= overrun + 1, "{driver}: {text}");
+        let point = format!("  test-and-set, driver {driver} under extend  ");
+        let (_, table) =
+            text.split_once("Extensions of slices").with_context(|| text.to_owned())?;
+        ensure!(table.lines().any(|line| line.starts_with(&point)), "{driver}: {text}");
+        granted.push(given);
     }
     let (fewest, most) = (granted.iter().min(), granted.iter().max());
     expect_usually!(

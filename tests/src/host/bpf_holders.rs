@@ -1,24 +1,12 @@
 //! Which turns end while a lock is held, and who is told, under both drivers, in an emulated host with a 7.x kernel.
 
-use std::{collections::BTreeMap, path::Path};
+use super::bpf_drivers::{DRIVERS, compare, run_by};
+use crate::prelude::*;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use super::{
-    bpf_drivers::{DRIVERS, compare},
-    emulated::need_kernel_7,
-};
-use crate::{
-    expect_usually, files,
-    product::{pvticket, runs_of},
-    tests,
-};
-
-tests![
+kernel_7::tests![
     turns_end_outside_of_locks_but_for_their_grace,
     guests_are_told_of_critical_vcpus_without_a_cpu,
-    turns_of_linux_end_outside_of_locks => Long("60 s: four Linux guests boot in an emulated host"),
+    turns_of_linux_end_outside_of_locks: turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
 /// How the turns of a run ended.
@@ -32,8 +20,7 @@ struct Ends {
 impl Ends {
     /// From a run of `pvticket trace --json`. Each preemption of a holder that the account has is drawn.
     fn of(run: &Value) -> anyhow::Result<Self> {
-        let count =
-            |name: &str| run["account"][name].as_u64().with_context(|| format!("{name}: {run}"));
+        let count = |name: &str| count(&run["account"], name);
         let all = run["worst_preemptions"].as_array().context("no preemptions")?;
         let mut held = BTreeMap::new();
         for preemption in all.iter().filter(|preemption| preemption["kind"] == "LHP") {
@@ -52,7 +39,7 @@ impl Ends {
 /// By title, of a traced comparison.
 fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
     let ran = pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
-    let digest: Value = serde_json::from_slice(&ran.stdout)?;
+    let digest = ran.json()?;
     let runs = digest["runs"].as_array().with_context(|| ran.show())?;
     runs.iter()
         .map(|run| Ok((run["title"].as_str().unwrap_or_default().into(), Ends::of(run)?)))
@@ -63,26 +50,20 @@ fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
 /// turns to its holder.
 fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
     turns_end_outside_of_locks(
-        "--guest payload --locks test-and-set --critical 3000 --think 1000 --vcpus 2",
+        "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2",
     )
-}
-
-fn turns_of_linux_end_outside_of_locks() -> anyhow::Result<()> {
-    turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4")
 }
 
 /// The table: turns that end while a lock is held, under `rr` and `deferred`. Under `deferred` each of them is
 /// one whose grace was over, or one of the few that the host's kernel ended without asking the scheduler, which only
 /// the driver in that kernel has.
 fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
-    need_kernel_7()?;
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
     let options = format!("{guest} --policy rr,deferred --runs 1 --seconds 1 --trace");
     compare(&options).args([&trace]).run()?.exits(0)?;
     let all = ends_of(&trace)?;
     ensure!(all.len() == 4, "{} runs", all.len());
-    println!("{:<8}{:<10}{:>8}{:>12}{:>8}  why", "driver", "policy", "turns", "preempted", "held");
     for driver in DRIVERS {
         for policy in ["rr", "deferred"] {
             let named = if driver == "bpf" { format!("{policy} (bpf)") } else { policy.into() };
@@ -91,7 +72,6 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
             let (_, ends) = run.with_context(|| format!("no run {title}"))?;
             let Ends { turns, preemptions, held } = ends;
             let all_held = ends.held();
-            println!("{driver:<8}{policy:<10}{turns:>8}{preemptions:>12}{all_held:>8}  {held:?}");
             if policy == "rr" {
                 expect_usually!(all_held > 5, "{driver}: rr preempted no holder");
                 continue;
@@ -108,20 +88,13 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
 
 /// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
 fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let options = "--guest payload --locks flexguard --pv-backends vmm --critical 3000 --think 1000 --vcpus 3 \
-                   --policy rr --runs 1 --seconds 1 --json";
-    compare(options).args([&file]).run()?.exits(0)?;
-    let runs = runs_of(&file)?;
+    let options = "--guest payload --locks flexguard --pv-backends vmm --set critical=3000 --set think=1000 --vcpus 3 \
+                   --policy rr --runs 1 --seconds 1";
+    let runs = Compared::by(compare(options))?.runs()?;
     for driver in DRIVERS {
-        let is_its = |run: &&Value| run["driver"].as_str().unwrap_or("user") == driver;
-        let run = runs.iter().find(is_its).with_context(|| format!("no run by {driver}"))?;
+        let run = run_by(&runs, "rr", driver)?;
         ensure!(run["violations"] == 0, "{run}");
-        let number = |of: &Value, name: &str| of[name].as_u64().context("no count");
-        let (halts, lhp) = (number(run, "halts")?, number(&run["schedule"]["measured"], "lhp")?);
-        println!("{driver}: {halts} halts, {lhp} LHP");
+        let (halts, lhp) = (count(run, "halts")?, count(run, "schedule/measured/lhp")?);
         expect_usually!(lhp > 5 && halts > 5, "{driver}: {halts} halts, {lhp} LHP: {run}");
     }
     Ok(())

@@ -3,13 +3,14 @@
 
 use std::env;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use super::{
+    bpf::STATE,
+    bpf_policies::{is_complete, slots_of},
+    emulated::shell,
+};
+use crate::prelude::*;
 
-use super::{bpf_policies::is_complete, emulated::need_kernel_7, first_cpu::BUSYBOX};
-use crate::{expect_usually, product::pvticket, tests};
-
-tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
+kernel_7::tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
 /// The variable with the seconds of the last schedule.
 const LONG: &str = "PVTICKET_TEST_LONG";
@@ -36,7 +37,7 @@ impl Load {
         let Self { slots, machines, vcpus, policy, pv } = self;
         format!(
             "/init boot --driver bpf --cpus {vcpus} --slots {slots} --vms {machines} --policy {policy} --pv {pv} \
-             --stats /tmp/stats -- lockbench --seconds {seconds} && echo stats && {BUSYBOX} cat /tmp/stats && \
+             --stats /tmp/stats -- lockbench --seconds {seconds} && echo stats && BUSYBOX cat /tmp/stats && \
              echo end; "
         )
     }
@@ -51,12 +52,7 @@ impl Load {
         for line in benches.lines() {
             let bench: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
             ensure!(bench["violations"] == 0, "{bench}");
-            let each: Vec<u64> = bench["operations"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_u64)
-                .collect();
+            let each = each_operations(&bench);
             ensure!(each.len() as u64 == u64::from(*vcpus), "{bench}");
             least = each.iter().copied().fold(least, u64::min);
             operations.push(each.iter().sum::<u64>());
@@ -69,7 +65,7 @@ impl Load {
         let all =
             schedule["account"]["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let moved =
-            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu) > 1).count();
+            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu).len() > 1).count();
         let longest =
             all.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
         println!(
@@ -88,27 +84,15 @@ impl Load {
     }
 }
 
-/// On how many slots a vCPU was preempted.
-fn slots_of(preemptions: &[Value], vcpu: u64) -> usize {
-    let matching = preemptions.iter().filter(|preemption| preemption["vcpu"] == vcpu);
-    let mut slots: Vec<_> = matching.filter_map(|preemption| preemption["slot"].as_u64()).collect();
-    slots.sort_unstable();
-    slots.dedup();
-    slots.len()
-}
-
 fn slots_and_machines_share_without_a_stall() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let long = env::var(LONG).ok().map(|text| text.parse::<u64>().context(LONG)).transpose()?;
     let last = LOADS.len() - 1;
     let seconds = |ix| if ix == last { long.unwrap_or(3) } else { 2 };
     let script: String =
         LOADS.iter().enumerate().map(|(ix, load)| load.command(seconds(ix))).collect();
-    let script = format!("{script}{BUSYBOX} cat /sys/kernel/sched_ext/state");
-    let words =
-        ["emulate", "--host-kernel", "7", "--cpus", "4", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).limit(400 + 3 * long.unwrap_or(0)).run()?.exits(0)?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let shell = shell(&["--host-kernel", "7", "--cpus", "4"], &format!("{script}{STATE}"));
+    let ran = shell.limit(400 + 3 * long.unwrap_or(0)).run()?.exits(0)?;
+    let text = ran.text()?;
     let parts: Vec<&str> = text.split("end\n").collect();
     ensure!(parts.len() == LOADS.len() + 1 && parts[LOADS.len()] == "disabled\n", "{}", ran.show());
     LOADS

@@ -1,54 +1,35 @@
 //! The policies of the BPF scheduler and its account, in an emulated host with a 7.x kernel.
 
-use std::{fs, ops::RangeInclusive};
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
-use crate::{
-    expect_usually, files,
-    product::{Boot, pvticket},
-    ran::Ran,
-    tests,
+use super::{
+    bpf::{self, STATE},
+    emulated::shell_7,
 };
+use crate::prelude::*;
 
-tests![
+kernel_7::tests![
     injected_preemptions_hit_what_they_aim_at => Quiet("median time off below 40 ms"),
     what_is_wasted_is_counted => Quiet("time spun within 0.2 to 20 s, and below 0.2 s"),
     weights_share_a_slot => Quiet("ratio of medians 2 to 5"),
     a_kicker_makes_way => Quiet("rates of two policies, factor 10"),
     the_next_in_line_keeps_its_slot_while_it_halts => Long("150 s: two schedules in a host with three emulated CPUs"),
-    vcpus_move_between_slots => Long("120 s: two schedules of eight vCPUs"),
     a_full_ring_buffer_loses_no_count => Long("70 s: until a ring buffer is full"),
     a_refused_program_is_said_in_one_line,
     a_killed_vcpu_thread_leaves_no_scheduler,
     lines_full_of_noise_hold_up_no_one => Long("50 s: a machine under each policy"),
-    a_schedule_that_the_kernel_would_end_is_refused,
 ];
 
-/// So many vCPUs on one slot, native locks.
-fn boot(policy: &str, vcpus: u32) -> Boot {
-    let boot = Boot::on("emulated").host_kernel("7").cpus(vcpus).slots(1).pv("off");
-    boot.policy(policy).driver("bpf")
-}
-
 /// What `--stats` says of the schedule, and the operations of each machine.
-fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("stats");
-    let ran = boot.stats(&file).command(["lockbench", "--seconds", "1"]).run()?.exits(0)?;
-    let mut operations = Vec::new();
-    for line in String::from_utf8_lossy(&ran.stdout).lines() {
-        let bench: Value = serde_json::from_str(line).with_context(|| ran.show())?;
-        ensure!(bench["violations"] == 0, "{bench}");
-        let each = bench["operations"].as_array().into_iter().flatten();
-        operations.push(each.filter_map(Value::as_u64).sum());
-    }
-    let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    let schedule = stats["schedule"].clone();
+fn measured(options: &str) -> anyhow::Result<(Value, Vec<u64>)> {
+    let (schedule, operations) = bpf::measured(bpf::boot(options))?;
     is_complete(&schedule)?;
     Ok((schedule, operations))
+}
+
+/// [`measured`], with so many vCPUs on one slot and native locks.
+fn measured_on_one_slot(policy: &str, vcpus: u32) -> anyhow::Result<Value> {
+    Ok(measured(&format!("--slots 1 --pv off --policy {policy} --cpus {vcpus}"))?.0)
 }
 
 /// Each end of a turn that the kernel has counted is one of the account's, or known to be lost.
@@ -82,14 +63,13 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
 
 /// `lhp` and `lwp` stop vCPUs until one holds a lock (is next in line): each that is held off was one.
 fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
-    need_kernel_7()?;
     // A waiter of two is next in line. Of four it need not be: where tickets are drawn in the order of the
     // slot's turns, each vCPU that comes back is served at once, and then waits behind all others.
     for (policy, vcpus, kinds) in [
         ("lhp:50,5ms", 4, &["holding", "holding_several"][..]),
         ("lwp:50,5ms", 2, &["waiting", "outside", "kicking"][..]),
     ] {
-        let (schedule, _) = measured(boot(policy, vcpus))?;
+        let schedule = measured_on_one_slot(policy, vcpus)?;
         let account = &schedule["account"];
         let hits = account["hits"]["hits"].as_u64();
         ensure!(
@@ -119,8 +99,7 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
 
 /// The lock's own word tells who is next; what others spin for a preempted vCPU is wasted.
 fn what_is_wasted_is_counted() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let (schedule, _) = measured(boot("rr", 4))?;
+    let schedule = measured_on_one_slot("rr", 4)?;
     let count = |name: &str| schedule["account"][name].as_u64();
     // In a convoy most of them wait further back.
     expect_usually!(count("lwp") > Some(0), "none was next in line: {schedule}");
@@ -135,7 +114,7 @@ fn what_is_wasted_is_counted() -> anyhow::Result<()> {
         count("wasted_spin_ns").is_some_and(|spun| range.contains(&spun)),
         "spinning: {schedule}"
     );
-    let (schedule, _) = measured(boot("deferred", 4))?;
+    let schedule = measured_on_one_slot("deferred", 4)?;
     let wasted = schedule["account"]["wasted_spin_ns"].as_u64();
     expect_usually!(wasted < Some(200_000_000), "deferred: {wasted:?} ns spun for nothing");
     Ok(())
@@ -144,8 +123,7 @@ fn what_is_wasted_is_counted() -> anyhow::Result<()> {
 /// Two machines of one vCPU, the second with three times the weight: it has three slices for each of the
 /// first, which therefore waits three times as long.
 fn weights_share_a_slot() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let (schedule, _) = measured(boot("fair:1,3", 1).vms(2))?;
+    let (schedule, _) = measured("--slots 1 --pv off --policy fair:1,3 --cpus 1 --vms 2")?;
     let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
     let median = |vcpu: u64| {
         let ended = all
@@ -163,22 +141,13 @@ fn weights_share_a_slot() -> anyhow::Result<()> {
 
 /// PV locks under `kick-boost`, whose kickers make way, and `kick-boost:later`, whose kickers do not.
 fn a_kicker_makes_way() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    let words = "compare --host emulated --host-kernel 7 --driver bpf --policy rr,kick-boost --slots 1 \
-                 --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket --json";
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
-    let runs = crate::product::runs_of(&file)?;
-    let rate = |policy: &str| {
-        let run = runs.iter().find(|run| run["policy"] == policy);
-        let each = run.and_then(|run| run["operations"].as_array()).into_iter().flatten();
-        each.filter_map(Value::as_u64).sum::<u64>()
-    };
+    let words = "compare --host emulated --host-kernel 7 --set drivers=bpf --policy rr,kick-boost --slots 1 \
+                 --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket";
+    let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
+    let rate = |policy: &str| runs.iter().find(|run| run["policy"] == policy).map_or(0, operations);
     // 1.1 M against 1.5 k; the lock is handed from vCPU to vCPU instead of waiting for a round.
     expect_usually!(rate("kick-boost") > 10 * rate("rr"), "{} {}", rate("kick-boost"), rate("rr"));
-    let boot = Boot::on("emulated").host_kernel("7").cpus(2).slots(1).pv("kvm");
-    let (schedule, _) = measured(boot.policy("kick-boost:later").driver("bpf"))?;
+    let (schedule, _) = measured("--cpus 2 --slots 1 --pv kvm --policy kick-boost:later")?;
     ensure!(schedule["made_way"] == 0, "{schedule}");
     Ok(())
 }
@@ -186,11 +155,9 @@ fn a_kicker_makes_way() -> anyhow::Result<()> {
 /// Under `deferred` a halted vCPU that is next in line comes back to its slot, so that its kicker need not make
 /// way; no other policy keeps a slot. Regression: its slot went to another vCPU, which had to make way in turn.
 fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
-    need_kernel_7()?;
     for (policy, keeps) in [("deferred", true), ("kick-boost", false)] {
-        let boot = Boot::on("emulated").host_kernel("7").cpus(4).slots(2).pv("kvm");
-        let boot = boot.policy(policy).driver("bpf").append("pvticket_spin=512");
-        let (schedule, _) = measured(boot)?;
+        let options = "--cpus 4 --slots 2 --pv kvm --append pvticket_spin=512 --policy";
+        let (schedule, _) = measured(&format!("{options} {policy}"))?;
         let kept = schedule["kept"].as_u64().context("kept")?;
         // 121 on a busy machine.
         expect_usually!(!keeps || kept > 20, "{policy}: {schedule}");
@@ -199,46 +166,24 @@ fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two machines of four vCPUs on two slots; vCPUs halt in KVM, and are idle at times.
-fn vcpus_move_between_slots() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    for (policy, pv) in [("rr", "off"), ("deferred", "kvm")] {
-        let boot = Boot::on("emulated").host_kernel("7").cpus(4).slots(2).vms(2).pv(pv);
-        let (schedule, operations) = measured(boot.policy(policy).driver("bpf"))?;
-        ensure!(operations.len() == 2, "{operations:?}");
-        ensure!(schedule["ended"].is_null(), "{schedule}");
-        let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
-        let slots = |vcpu: u64| {
-            let matching = all.iter().filter(move |preemption| preemption["vcpu"] == vcpu);
-            let mut slots: Vec<_> =
-                matching.filter_map(|preemption| preemption["slot"].as_u64()).collect();
-            slots.sort_unstable();
-            slots.dedup();
-            slots
-        };
-        expect_usually!(
-            (0..8).any(|vcpu| slots(vcpu) == [0, 1]),
-            "{policy}: none moves: {schedule}"
-        );
-    }
-    Ok(())
+/// The slots on which a vCPU was preempted.
+pub(super) fn slots_of(preemptions: &[Value], vcpu: u64) -> BTreeSet<u64> {
+    let matching = preemptions.iter().filter(|preemption| preemption["vcpu"] == vcpu);
+    matching.filter_map(|preemption| preemption["slot"].as_u64()).collect()
 }
 
 /// Runs a script in the emulated host; `BOOT` stands for a boot of two vCPUs on one slot.
 fn inside(script: &str) -> anyhow::Result<Ran> {
     let script = script.replace("BOOT", "/init boot --cpus 2 --slots 1 --driver bpf");
-    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
-    let script = format!("{script}\necho status $?; {BUSYBOX} sleep 1; {state}");
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    pvticket(words).limit(300).run()?.exits(0)
+    let script = format!("{script}\necho status $?; BUSYBOX sleep 1; {STATE}");
+    shell_7(&script).limit(300).run()?.exits(0)
 }
 
 fn a_full_ring_buffer_loses_no_count() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let boot = "PVTICKET_BPF_FAULT=ring BOOT --policy rr --stats /tmp/stats";
     let guest = "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'";
-    let ran = inside(&format!("{boot} -- {guest}\n{BUSYBOX} cat /tmp/stats"))?;
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let ran = inside(&format!("{boot} -- {guest}\nBUSYBOX cat /tmp/stats"))?;
+    let text = ran.text()?;
     let (json, rest) = text.split_once("status 0\n").with_context(|| ran.show())?;
     ensure!(rest == "disabled\n", "{}", ran.show());
     let stats: Value = serde_json::from_str(json).with_context(|| ran.show())?;
@@ -249,7 +194,6 @@ fn a_full_ring_buffer_loses_no_count() -> anyhow::Result<()> {
 }
 
 fn a_refused_program_is_said_in_one_line() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let ran = inside("PVTICKET_BPF_FAULT=program BOOT --policy rr -- echo guest")?;
     let ran = ran.says("status 1\ndisabled\n")?;
     let errors = ran.errors();
@@ -261,48 +205,18 @@ fn a_refused_program_is_said_in_one_line() -> anyhow::Result<()> {
 
 /// A signal that kills one thread kills the program: its guests end, and the scheduler with them.
 fn a_killed_vcpu_thread_leaves_no_scheduler() -> anyhow::Result<()> {
-    need_kernel_7()?;
     let script = "BOOT --policy deferred -- sh -c 'echo up; while :; do :; done' > /tmp/said &\n\
                   P=$!; until BUSYBOX grep -q up /tmp/said; do BUSYBOX sleep 0.2; done\n\
                   T=$(BUSYBOX grep -l vcpu1 /proc/$P/task/*/comm | BUSYBOX cut -d/ -f5)\n\
                   kill -9 $T; wait $P";
-    inside(&script.replace("BUSYBOX", BUSYBOX))?.says("status 137\ndisabled\n").map(drop)
+    inside(script)?.says("status 137\ndisabled\n").map(drop)
 }
 
 /// Noise in the page of lines, again and again, as a hostile guest would write it: vCPUs go on, each for a
 /// slice and a grace at most, and the machine ends as it should.
 fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
-    need_kernel_7()?;
-    // The guest ends when it is told to, behind the 20th write: a guest with an amount of work of its own takes ever longer
-    // where the writer and its vCPUs share busy CPUs (300 s for two policies instead of 57 s for six).
-    // The page is in the guest's memory, which is the VMM's; other maps have other sizes. If the VMM ends between the open
-    // and a write of `dd`, the write returns 0 without an error, and `dd` repeats it until `timeout` ends it.
-    let one = "BOOT --policy $P -- sh -c \
-               'for i in 1 2; do while :; do :; done & done; read end; echo $0 $end' $P < /tmp/end &\n\
-               B=$!; exec 3> /tmp/end; A=; until [ \"$A\" ]; do BUSYBOX sleep 0.1\n\
-               for R in $(BUSYBOX grep bpf-map /proc/$B/maps | BUSYBOX cut -d' ' -f1); do\n\
-               [ $((0x${R#*-} - 0x${R%-*})) = 20480 ] && A=${R%-*}; done; done; N=0\n\
-               while BUSYBOX timeout 10 BUSYBOX dd if=/dev/urandom of=/proc/$B/mem bs=4096 count=5 conv=notrunc \
-               seek=$((0x$A / 4096)) 2>/dev/null; do N=$((N+1)); [ $N = 20 ] && echo whole >&3; done\n\
-               exec 3>&-; wait $B || echo failed $?; [ $N -ge 20 ] || echo $N writes\n";
     let policies = "rr fair kick-boost deferred extend lhp:50,5ms lwp:50,5ms";
-    let script = format!("BUSYBOX mkfifo /tmp/end; for P in {policies}; do\n{one}done");
+    let script = include_str!("bpf_noise.sh").replace("POLICIES", policies);
     let whole = policies.split(' ').map(|policy| format!("{policy} whole\n")).collect::<String>();
-    inside(&script.replace("BUSYBOX", BUSYBOX))?
-        .says(&format!("{whole}status 0\ndisabled\n"))
-        .map(drop)
-}
-
-fn a_schedule_that_the_kernel_would_end_is_refused() -> anyhow::Result<()> {
-    let on = "--host emulated --host-kernel 7 --driver bpf --slots 1";
-    for words in [
-        "boot --policy rr --slice 10s --cpus 4",
-        "boot --policy lhp:1,31s --cpus 1",
-        "compare --policy kick-boost --slice 5s --vcpus 4",
-    ] {
-        let words = words.split_whitespace().chain(on.split_whitespace());
-        let ran = pvticket(words).run()?;
-        ran.fails(2, &["a vCPU may wait 3", "take a shorter slice"])?.says("")?;
-    }
-    Ok(())
+    inside(&script)?.says(&format!("{whole}status 0\ndisabled\n")).map(drop)
 }

@@ -1,24 +1,14 @@
 //! `cgroups`: control groups of the vCPUs' threads, in the emulated host, and what refuses them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process, thread,
-    time::Duration,
-};
+use std::process;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use super::{emulated::script_with_spec, first_cpu::BUSYBOX, given_up::thread_of_child};
-use crate::{
-    expect_usually,
-    facts::{need_kvm, need_root},
-    files,
-    product::{IN_EMULATED_HOST, pvticket},
-    suite::skip,
-    tests,
+use super::{
+    emulated::script_with_spec,
+    first_cpu::BUSYBOX,
+    given_up::thread_of_child,
+    run::{Run, cells, run_in},
 };
+use crate::{facts::need_root, prelude::*, product::IN_EMULATED_HOST};
 
 tests![
     groups_share_out_the_cpu_as_they_are_told => Quiet("shares of CPU time within a factor"),
@@ -31,7 +21,7 @@ tests![
 ];
 
 /// A control group of the test's own; removed in the end, when no process is in it.
-struct Group(PathBuf);
+pub(super) struct Group(PathBuf);
 
 impl Drop for Group {
     fn drop(&mut self) {
@@ -39,54 +29,48 @@ impl Drop for Group {
     }
 }
 
-/// A group that limits memory, of whichever version is here.
-fn with_memory(mib: u32) -> anyhow::Result<Group> {
+/// A new group with this file, of whichever version is here: the folder of a hierarchy, its file, and what is written
+/// to it.
+pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result<Group> {
     need_root()?;
-    for (mount, file) in
-        [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
-    {
-        let group = Group(Path::new(mount).join(format!("pvticket-test-{}", process::id())));
-        let is_made = fs::create_dir(&group.0).is_ok() && group.0.join("cgroup.procs").exists();
-        if is_made && fs::write(group.0.join(file), format!("{mib}M")).is_ok() {
+    for (mount, file, text) in places {
+        let place = format!("pvticket-test-{name}-{}", process::id());
+        let group = Group(Path::new("/sys/fs/cgroup").join(mount).join(place));
+        let is_made = fs::create_dir(&group.0).is_ok() && group.0.join(file).exists();
+        if is_made && (text.is_empty() || fs::write(group.0.join(file), text).is_ok()) {
             return Ok(group);
         }
     }
-    skip("no control group can limit memory here")
+    skip(format!("no control group has {places:?} here"))
+}
+
+impl Group {
+    /// The shell's command that enters it.
+    pub(super) fn enter(&self) -> String {
+        format!("echo 0 > {}", self.0.join("cgroup.procs").display())
+    }
 }
 
 /// Only the host's memory was looked at.
 fn a_limit_of_memory_counts() -> anyhow::Result<()> {
-    let group = with_memory(256)?;
+    let limits = [("memory", "memory.limit_in_bytes", "256M"), ("", "memory.max", "256M")];
+    let group = group("memory", &limits)?;
     let words = "boot --dry-run --mem 12G -- true";
-    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
-    let ran = pvticket(words.split(' ')).behind(&enter).run()?.exits(0)?;
+    let ran = pvticket(words.split(' ')).behind(&group.enter()).run()?.exits(0)?;
     ran.one_line(&["--mem 12 GiB: this control group allows", "will be killed"]).map(drop)
-}
-
-/// A new group of this controller, where it is a hierarchy of version 1 or a part of version 2.
-fn group_with(controller: &str, file: &str) -> anyhow::Result<Group> {
-    need_root()?;
-    for mount in [&format!("/sys/fs/cgroup/{controller}"), "/sys/fs/cgroup"] {
-        let group =
-            Group(Path::new(mount).join(format!("pvticket-test-{controller}-{}", process::id())));
-        if fs::create_dir(&group.0).is_ok() && group.0.join(file).exists() {
-            return Ok(group);
-        }
-    }
-    skip(format!("no control group has {file} here"))
 }
 
 /// Regression (G11): under the host's scheduler, the figure of a window in which a CPU was taken away had no mark.
 fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Result<()> {
     need_kvm()?;
-    let group = group_with("cpuset", "cpuset.cpus")?;
+    let group = group("cpuset", &[("cpuset", "cpuset.cpus", ""), ("", "cpuset.cpus", "")])?;
     let set = rustix::thread::sched_getaffinity(None)?;
     let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     let Some((first, last)) = allowed.next().zip(allowed.next_back()) else {
         return skip("one CPU");
     };
     let put = |file: &str, text: &str| fs::write(group.0.join(file), text);
-    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
+    let enter = group.enter();
     for policy in ["host", "rr"] {
         put("cpuset.cpus", &format!("{first},{last}"))?;
         put("cpuset.mems", "0")?;
@@ -112,16 +96,18 @@ fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Resu
 /// A stop that ends before its window does makes that no longer than asked.
 fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Result<()> {
     need_kvm()?;
-    let (group, file, [freeze, thaw]) = match group_with("freezer", "freezer.state") {
+    let (group, file, [freeze, thaw]) = match group("freezer", &[("freezer", "freezer.state", "")])
+    {
         Ok(group) => (group, "freezer.state", ["FROZEN", "THAWED"]),
-        Err(_) => (group_with("", "cgroup.freeze")?, "cgroup.freeze", ["1", "0"]),
+        Err(_) => {
+            let group = group("freezer", &[("", "cgroup.freeze", "")])?;
+            (group, "cgroup.freeze", ["1", "0"])
+        }
     };
     let folder = files::scratch()?;
-    let dir = folder.path().join("run");
     let text = "host = \"direct\"\nlocks = \"ticket\"\nvcpus = 1\nrepetitions = 1\nseconds = 3\n";
-    let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
-    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
-    let mut run = pvticket(["run", "--dir"]).args([&dir, &spec]).behind(&enter).start()?;
+    let (run, dir) = run_in(&folder, text, &[])?;
+    let mut run = run.behind(&group.enter()).start()?;
     let parent = run.pid();
     run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
     thread::sleep(Duration::from_millis(500));
@@ -129,41 +115,23 @@ fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Resul
     thread::sleep(Duration::from_millis(1500));
     fs::write(group.0.join(file), thaw)?;
     let ran = run.wait()?.exits(0)?;
-    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let last = lines.lines().last().context("no line")?;
-    let cell: Value = serde_json::from_str(last)?;
-    let took = cell["took"].as_f64();
+    let took = cells(&dir)?.last().context("no cell")?["took"].as_f64();
     ensure!(took > Some(6.0), "{took:?} s: it was measured once\n{}", ran.show());
     Ok(())
-}
-
-/// A group that allows half a CPU's time, of whichever version is here.
-fn with_half_a_cpu() -> anyhow::Result<Group> {
-    need_root()?;
-    for (mount, file, quota) in [
-        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000"),
-        ("/sys/fs/cgroup", "cpu.max", "50000 100000"),
-    ] {
-        let group = Group(Path::new(mount).join(format!("pvticket-test-cpu-{}", process::id())));
-        let is_made = fs::create_dir(&group.0).is_ok() && group.0.join("cgroup.procs").exists();
-        if is_made && fs::write(group.0.join(file), quota).is_ok() {
-            return Ok(group);
-        }
-    }
-    skip("no control group can limit CPU time here")
 }
 
 /// Regression: the figures of a run whose group was stopped for half of each period had no note; then (G12) it was one line
 /// on stderr, and no table, page, brief or `doctor` had it.
 fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     need_kvm()?;
-    let group = with_half_a_cpu()?;
+    let group =
+        group("cpu", &[("cpu", "cpu.cfs_quota_us", "50000"), ("", "cpu.max", "50000 100000")])?;
     let folder = files::scratch()?;
     let dir = folder.path().join("run");
     let text = "host = \"direct\"\nlocks = \"ticket\"\nvcpus = 1\nrepetitions = 1\nseconds = 0.1\n";
     let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
     let run = |to: &Path| pvticket(["run", "--dir"]).args([to, &spec]);
-    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
+    let enter = group.enter();
     let ran = run(&dir).behind(&enter).run()?.exits(0)?;
     let ran = ran.complains(&["a CPU quota allows 0.50 of the "])?;
     let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
@@ -178,7 +146,7 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     let (head, _) = page.split_once("<figure").unwrap_or((&page, ""));
     ensure!(head.contains("A CPU quota allows 0.50 of the "), "{head}");
     let table = pvticket(["compare", "--resume"]).args([&dir]).run()?.exits(0)?;
-    ensure!(table.text()?.contains("note    a CPU quota allows 0.50 of the "), "{}", table.show());
+    ensure!(flat(table.text()?).contains("A CPU quota allows 0.50 of the "), "{}", table.show());
     for words in [&["doctor"][..], &["doctor", "--brief"]] {
         // Its status is about what can run here.
         let doctor = pvticket(words).behind(&enter).run()?;
@@ -211,7 +179,6 @@ fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
 /// What schedstat says of the threads is no part of the groups: weights of 1 to 4 give shares of 1 to
 /// 4, and a quota of a fifth gives a fifth.
 fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
     let layouts = [
         "none",
         "nested:weights=100/400",
@@ -219,14 +186,10 @@ fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
         "flat:max=50ms/100ms",
     ];
     let text = spec("emulated", 2, &layouts.map(|layout| format!("{layout:?}")).join(", "));
-    let file = files::put(&folder, "spec.toml", text.as_bytes())?;
-    let dir = folder.path().join("run");
-    let ran = pvticket(["run"]).args([&file]).args([Path::new("--dir"), &dir]).run()?.exits(0)?;
-    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let cells: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "cell").collect();
-    ensure!(cells.len() == layouts.len(), "{}", ran.show());
-    for cell in cells {
+    let run = Run::of(&text, &[])?;
+    let cells = run.cells()?;
+    ensure!(cells.len() == layouts.len(), "{}", run.ran.show());
+    for cell in &cells {
         ensure!(cell["status"] == "done" && cell["figures"]["violations"] == 0, "{cell}");
         let shares = shares(cell)?;
         let [a, b] = shares[..] else { anyhow::bail!("{cell}") };
@@ -261,23 +224,9 @@ fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
     script_with_spec(file, &script).run()?.exits(0)?.says("1\ndomain []\n").map(drop)
 }
 
-/// One line, before anything runs, with the name.
+/// As everywhere before someone delegates it.
 fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
-    let refused = |cgroups: &str, words: &[&str], parts: &[&str]| {
-        let text = spec("direct", 1, &format!("{cgroups:?}"));
-        let file = files::put(&folder, "spec.toml", text.as_bytes())?;
-        let dir = folder.path().join("run");
-        let run = pvticket(["run"]).args([&file]).args([Path::new("--dir"), &dir]).args(words);
-        run.run()?.fails(2, parts)?;
-        ensure!(!dir.exists(), "{cgroups}: it left a run");
-        anyhow::Ok(())
-    };
-    refused("deep", &[], &["line 9", "unknown layout 'deep'"])?;
-    refused("flat:max=1ms", &[], &["line 9", "'1ms' is not a quota"])?;
-    refused("per-vm", &["--on", "local"], &["cgroups per-vm with --on"])?;
-    // As everywhere before someone delegates it.
     let script = format!(
         "{IN_EMULATED_HOST} run /spec.toml --dir /tmp/d 2>&1; echo $?; {BUSYBOX} ls /tmp/d 2>&1 || true"
     );
@@ -286,7 +235,5 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
     let ran = script_with_spec(file, &script).run()?.exits(0)?;
     let reason = "cgroups flat: the control group /sys/fs/cgroup/commands has no controller cpu for \
                groups in it, only 'cpuset'; it takes a delegated cgroup v2";
-    ensure!(ran.text()?.contains(reason) && ran.text()?.contains("\n2\n"), "{}", ran.show());
-    ensure!(ran.text()?.contains("/tmp/d: No such file"), "it left a run\n{}", ran.show());
-    Ok(())
+    ran.shows(&[reason, "\n2\n", "/tmp/d: No such file"])
 }

@@ -1,33 +1,22 @@
 //! What the threads of a running machine may do.
 
-use std::{collections::BTreeMap, fs, path::Path};
-
-use anyhow::{Context, ensure};
 use confine::{Class, Support};
-use rustix::process::{Pid, Signal, geteuid};
-use serde_json::Value;
-use tempfile::TempDir;
+use rustix::process::geteuid;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Input, Program, Running, children},
-    product::{self, pvticket},
-    suite::skip,
-    terminal::Terminal,
-    tests,
+use super::{
+    emulated::{need_kernel_7, shell, shell_7},
+    tiny,
 };
+use crate::{prelude::*, process, product};
 
 tests![
-    every_thread_is_confined,
+    every_thread_is_confined: boots_confined(|_| Program::new(product::binary())),
     every_thread_of_a_plain_user_is_confined,
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
     what_each_class_may_call_is_printed,
     a_fatal_signal_to_a_vcpu_restores_the_terminal,
-    the_bench_compares_confined_threads_with_others,
 ];
 
 /// Tests that start an emulated host.
@@ -36,9 +25,9 @@ pub mod emulated {
 
     tests![
         the_emulator_is_confined,
-        every_thread_of_a_boot_with_a_scheduler_is_confined,
-        every_thread_of_a_worker_with_a_scheduler_is_confined,
-        the_bench_boots_linux_in_the_emulated_host,
+        // The scheduler is loaded before the confinement, and its reader is started after it.
+        every_thread_of_a_boot_with_a_scheduler_is_confined: are_confined_there(BOOT, &["vcpu0", "vcpu1", "turns", "signals"]),
+        every_thread_of_a_worker_with_a_scheduler_is_confined: are_confined_there(COMPARE, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"]),
     ];
 }
 
@@ -46,10 +35,9 @@ pub mod emulated {
 const CONFINED: [&str; 3] = ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
 
 /// The threads of a process by name: are those of this name confined?
-fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
+fn threads(process: Pid) -> BTreeMap<String, bool> {
     let mut threads = BTreeMap::new();
-    for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
-        let task = task?.path();
+    for task in process::threads(process) {
         let [name, status] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file)));
         // The thread may have ended.
         let (Ok(name), Ok(status)) = (name, status) else { continue };
@@ -57,17 +45,18 @@ fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
         // Two threads of one name: both have to be.
         *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
     }
-    Ok(threads)
+    threads
 }
 
 /// Waits until the process has threads of these names, which they give themselves when they first run; all its threads are
 /// confined.
 fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::Result<()> {
-    let has_all =
-        |threads: BTreeMap<String, bool>| names.iter().all(|name| threads.contains_key(*name));
     let what = format!("threads {}", names.join(", "));
-    running.wait_until(&what, || threads(process).is_ok_and(has_all))?;
-    let threads = threads(process)?;
+    running.wait_until(&what, || {
+        let threads = threads(process);
+        names.iter().all(|name| threads.contains_key(*name))
+    })?;
+    let threads = threads(process);
     ensure!(threads.values().all(|is_confined| *is_confined), "{threads:?}");
     Ok(())
 }
@@ -79,15 +68,8 @@ pub(super) fn spinning(
     options: &[&str],
 ) -> anyhow::Result<Running> {
     need_kvm()?;
-    let mut code = code::hello("up\n");
-    code.truncate(code.len() - 6);
-    code.extend(code::SPIN);
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot =
-        front.args(["boot", "--host", "direct", "--cpus", "1"]).args(options.iter().copied());
-    let boot = boot.args(["--kernel"]).args([kernel]).args(["--initrd"]).args([initrd]);
-    let mut running = boot.env("PVTICKET_TRUST_KVM", "1").input(Input::Silence).start()?;
+    let boot = tiny::boot_by(front, folder, &code::says("up\n", code::SPIN))?;
+    let mut running = boot.args(options.iter().copied()).input(Input::Silence).start()?;
     running.wait_for_stdout("up\n")?;
     Ok(running)
 }
@@ -100,10 +82,6 @@ fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
     are_confined(&mut running, process, &["vcpu0", "signals"])?;
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
-}
-
-fn every_thread_is_confined() -> anyhow::Result<()> {
-    boots_confined(|_| Program::new(product::binary()))
 }
 
 fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
@@ -131,11 +109,11 @@ pub(super) fn has_open(process: Pid, file: &Path) -> bool {
 fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     need_kvm()?;
     let words = "compare --guest payload --host direct --vcpus 3 --locks pv-ticket --policy rr \
-                 --fault kick-delay:50us --seconds 600 --runs 1";
+                 --set faults=kick-delay:50us --seconds 600 --runs 1";
     let run = pvticket(words.split_whitespace()).behind("exec 9</etc/passwd");
     let mut running = run.start()?;
     let run = running.pid();
-    let is_up = |worker: &Pid| threads(*worker).is_ok_and(|all| all.contains_key("vcpu2"));
+    let is_up = |worker: &Pid| threads(*worker).contains_key("vcpu2");
     running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
     let worker = children(run).pop().context("no worker")?;
     are_confined(&mut running, worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
@@ -164,67 +142,18 @@ const DEEDS: [(&str, &str); 7] = [
     ("root", "Operation not permitted"),
 ];
 
-/// Both sides of a pair are what the table says.
-fn the_bench_compares_confined_threads_with_others() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let bench = pvticket(["bench", "confinement", "--host", "direct", "--json"]).args([&file]);
-    let mut seen = BTreeMap::<bool, usize>::new();
-    let look = |process| {
-        // Threads that end meanwhile are left out.
-        let is_confined = threads(process).ok().and_then(|found| found.get("vcpu0").copied());
-        is_confined.into_iter().for_each(|is_confined| *seen.entry(is_confined).or_default() += 1);
-        Ok(())
-    };
-    let bench = bench.args(["--runs", "2", "--seconds", "0.2"]);
-    let ran = bench.start()?.wait_watching(look)?.exits(0)?;
-    ensure!(seen.len() == 2, "confined, and how often it was seen: {seen:?}\n{}", ran.show());
-    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
-    let subjects = report["subjects"].as_array().context("no subjects")?;
-    ensure!(subjects.len() >= 4, "{report:#}");
-    for subject in subjects {
-        let times = ["confined", "bare", "ratio"].map(|key| subject[key].as_f64());
-        ensure!(subject["pairs"] == 2 && times.iter().all(|time| *time > Some(0.0)), "{subject}");
-    }
-    pvticket(["bench", "confinement", "--seccomp", "off"])
-        .run()?
-        .fails(2, &["there is nothing to compare with"])
-        .map(drop)
-}
-
-/// Regression: the option did not reach the bench in the emulated host.
-fn the_bench_boots_linux_in_the_emulated_host() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let bench = pvticket(["bench", "confinement", "--host", "emulated", "--linux", "--json"]);
-    let bench = bench.args([&file]).args(["--runs", "1", "--seconds", "0.01"]).limit(300);
-    let ran = bench.run()?.exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
-    ensure!(report["runs"] == 1 && report["seconds"] == 0.01, "{report:#}");
-    let subjects = report["subjects"].as_array().into_iter().flatten();
-    let names: Vec<_> = subjects.filter_map(|subject| subject["what"].as_str()).collect();
-    ensure!(names.contains(&"start -> init, Linux guest"), "{names:?}");
-    Ok(())
-}
-
-/// The table of the drill is printed: `--nocapture` of the runner shows it.
 fn an_intruder_is_stopped() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    println!("{:<8}  {:<44}  without the filter", "deed", "with the filter");
     for (deed, below) in DEEDS {
         let file = files::put(&folder, deed, b"untouched")?;
         let file = if deed == "execute" { Path::new("/bin/true") } else { &file };
-        let drill = |mode| pvticket(["drill", deed]).args([file]).args(["--seccomp", mode]).run();
-        let filtered = drill("kill")?;
-        ensure!(filtered.status()? == 159, "{}", filtered.show());
-        let filtered = filtered.one_line(&["a thread of class vcpu called "])?.errors();
+        let drill =
+            |mode: &str| pvticket(["drill", deed]).args([file]).env(confine::VARIABLE, mode).run();
+        drill("kill")?.fails(159, &["a thread of class vcpu called "])?;
         let open = drill("off")?.errors();
         let is_limited = deed != "signal" || Support::here().landlock >= LANDLOCK_OF_SIGNALS;
         let below = if is_limited { below } else { "done" };
         ensure!(open.contains(below), "{deed}: {open}");
-        let named = filtered.split("called ").nth(1).and_then(|rest| rest.split(',').next());
-        println!("{deed:<8}  {:<44}  {}", named.unwrap_or_default(), open.trim());
         if deed != "execute" {
             ensure!(fs::read(file)? == b"untouched", "{deed}");
         }
@@ -234,14 +163,13 @@ fn an_intruder_is_stopped() -> anyhow::Result<()> {
 
 fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     let line = "pvticket: seccomp: a thread of class vcpu called openat, which is not on its list; \
-                ended (--seccomp)\n";
+                ended (PVTICKET_SECCOMP)\n";
     let ran = pvticket(["drill", "read"]).without(confine::VARIABLE).run()?.exits(159)?;
     ensure!(ran.errors() == line, "{}", ran.show());
     // The call is made all the same, and Landlock has the last word.
-    let ran = pvticket(["drill", "read", "--seccomp", "log"]).run()?.exits(1)?;
-    ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
-    let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
-    ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
+    let ran = pvticket(["drill", "read"]).env(confine::VARIABLE, "log").run()?.exits(1)?;
+    let parts = ["called openat, which is not on its list; it goes on", "Permission denied"];
+    ran.complains(&parts).map(drop)
 }
 
 fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
@@ -251,7 +179,7 @@ fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
         ensure!(text.contains(&format!(" {class}")), "{class}: {}", ran.show());
     }
     ensure!(text.contains("\nioctl KVM_RUN ") && text.contains("\nsocket: "), "{}", ran.show());
-    pvticket(["doctor", "--calls", "--json"]).run()?.fails(2, &["--calls"]).map(drop)
+    Ok(())
 }
 
 /// Restoring the terminal takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
@@ -265,12 +193,11 @@ fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
 
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let script = "echo up $PVTICKET_SECCOMP; sleep 600";
-    let words = ["emulate", "--", "/in/cache/busybox/busybox", "sh", "-c", script];
-    let mut running = pvticket(words).env(confine::VARIABLE, "log").start()?;
+    let mut running = shell(&[], script).env(confine::VARIABLE, "log").start()?;
     // Regression: programs there had `kill`, whatever the variable said here.
     running.wait_for_stdout("up log")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
-    let threads = threads(emulator)?;
+    let threads = threads(emulator);
     ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
     // The emulator's standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
     for descriptor in fs::read_dir(format!("/proc/{}/fd", emulator.as_raw_nonzero()))? {
@@ -292,16 +219,15 @@ fn threads_under_a_scheduler(
     need_kernel_7()?;
     let script = format!(
         "{command} >/dev/null 2>/tmp/said & \
-         for name in {}; do until {BUSYBOX} grep -qsx $name /proc/[0-9]*/task/*/comm; do \
-         kill -0 $! || {{ {BUSYBOX} cat /tmp/said; exit 1; }}; {BUSYBOX} sleep 0.1; done; done; \
+         for name in {}; do until BUSYBOX grep -qsx $name /proc/[0-9]*/task/*/comm; do \
+         kill -0 $! || {{ BUSYBOX cat /tmp/said; exit 1; }}; BUSYBOX sleep 0.1; done; done; \
          for task in /proc/[0-9]*/task/*; do \
-         {BUSYBOX} grep -qs vcpu ${{task%/*}}/*/comm || continue; \
-         {BUSYBOX} cat $task/comm; {BUSYBOX} grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
+         BUSYBOX grep -qs vcpu ${{task%/*}}/*/comm || continue; \
+         BUSYBOX cat $task/comm; BUSYBOX grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
          kill $!; wait $!",
         names.join(" ")
     );
-    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).run()?;
+    let ran = shell_7(&script).run()?;
     let mut threads = BTreeMap::<_, Vec<String>>::new();
     for task in ran.text()?.split_terminator("\n\n") {
         let (name, lines) = task.split_once('\n').with_context(|| ran.show())?;
@@ -322,14 +248,7 @@ fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The scheduler is loaded before the confinement, and its reader is started after it.
-fn every_thread_of_a_boot_with_a_scheduler_is_confined() -> anyhow::Result<()> {
-    let boot = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
-    are_confined_there(boot, &["vcpu0", "vcpu1", "turns", "signals"])
-}
+const BOOT: &str = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
 
-fn every_thread_of_a_worker_with_a_scheduler_is_confined() -> anyhow::Result<()> {
-    let compare = "/init compare --guest payload --host direct --driver bpf --policy rr --vcpus 3 \
-                   --locks pv-ticket --seconds 600 --runs 1";
-    are_confined_there(compare, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"])
-}
+const COMPARE: &str = "/init compare --guest payload --host direct --set drivers=bpf --policy rr --vcpus 3 \
+                       --locks pv-ticket --seconds 600 --runs 1";

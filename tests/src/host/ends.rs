@@ -1,23 +1,9 @@
 //! Ways in which a guest ends, by what any device sees of it, and limits of the process: each ends in a stated status, in one
 //! line of the product's if it is a failure, and leaves nothing behind.
 
-use std::{fs, path::PathBuf, thread};
+use crate::{host::tiny, prelude::*, rows};
 
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    host::tiny,
-    process::Program,
-    product::pvticket,
-    ran::Ran,
-    terminal::Terminal,
-    tests,
-};
-
-tests![
+kvm::tests![
     every_way_to_end_has_its_status,
     a_guest_that_panics_and_goes_on_is_said => Long("12 s: a kernel has ten to reset"),
     every_limit_ends_every_command_in_one_line,
@@ -31,13 +17,6 @@ const HALT: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];
 fn out_byte(port: u16, value: u8) -> Vec<u8> {
     let [low, high] = port.to_le_bytes();
     [&[0x66, 0xba, low, high, 0xb0, value, 0xee][..], code::SPIN].concat()
-}
-
-/// Prints this, and goes on with the code.
-fn says(text: &str, then: &[u8]) -> Vec<u8> {
-    let mut code = code::hello(text);
-    code.truncate(code.len() - 6); // the reset, and a loop
-    [&code[..], then].concat()
 }
 
 /// The end, the guest's code, the status, and what a line says; empty: there is none.
@@ -54,32 +33,27 @@ fn rows() -> Vec<Row> {
         ("the reset control register", out_byte(0xcf9, 6), 0, ""),
         ("system control port A", out_byte(0x92, 1), 0, ""),
         ("the sleep control register", out_byte(0x680, 5 << 2 | 1 << 5), 0, ""),
-        ("a triple fault that was ordered", says(restart, code::TRIPLE_FAULT), 0, ""),
+        ("a triple fault that was ordered", code::says(restart, code::TRIPLE_FAULT), 0, ""),
         ("a triple fault", code::TRIPLE_FAULT.to_vec(), 1, crash),
         (
             "a triple fault after other text",
-            says("Restarting system\r\n", code::TRIPLE_FAULT),
+            code::says("Restarting system\r\n", code::TRIPLE_FAULT),
             1,
             crash,
         ),
-        ("a halt that was ordered", says(off, HALT), 0, ""),
-        ("a power-off without a device", says(no_power, HALT), 0, ""),
+        ("a halt that was ordered", code::says(off, HALT), 0, ""),
+        ("a power-off without a device", code::says(no_power, HALT), 0, ""),
         ("a halt", HALT.to_vec(), 1, halted),
-        ("a halt of the decompressor", says(" -- System halted", HALT), 1, halted),
+        ("a halt of the decompressor", code::says(" -- System halted", HALT), 1, halted),
         ("none", code::SPIN.to_vec(), 124, "after 2 s (--timeout): vCPU 0 runs at 0x1000000"),
     ]
 }
 
 fn every_way_to_end_has_its_status() -> anyhow::Result<()> {
-    need_kvm()?;
-    let tried: Vec<anyhow::Result<()>> = thread::scope(|scope| {
-        let one = |(name, code, status, line): Row| {
-            move || ends(&code, status, line).with_context(|| name)
-        };
-        let threads: Vec<_> = rows().into_iter().map(|row| scope.spawn(one(row))).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    let rows = rows();
+    let tried = rows::each(&rows, rows.len(), |(name, code, status, line)| {
+        ends(code, *status, line).with_context(|| *name)
     });
-    ensure!(tried.len() == rows().len(), "a row's thread panicked");
     tried.into_iter().collect()
 }
 
@@ -96,9 +70,8 @@ fn ends(code: &[u8], status: i32, line: &str) -> anyhow::Result<()> {
 }
 
 fn a_guest_that_panics_and_goes_on_is_said() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
-    let code = says("Kernel panic - not syncing: why\r\n", code::SPIN);
+    let code = code::says("Kernel panic - not syncing: why\r\n", code::SPIN);
     let mut running = tiny::boot(&folder, &code)?.args(["--timeout", "60"]).start()?;
     running.wait_for_stderr(
         "pvticket: the guest's kernel panicked, and does not restart: vCPU 0 runs at ",
@@ -148,7 +121,6 @@ fn commands(folder: &TempDir) -> anyhow::Result<Vec<Program>> {
 }
 
 fn every_limit_ends_every_command_in_one_line() -> anyhow::Result<()> {
-    need_kvm()?;
     for limit in LIMITS {
         let folder = files::scratch()?;
         let place = files::scratch()?;
@@ -177,7 +149,6 @@ fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
 
 /// A shell's boot sets its terminal to raw mode.
 fn a_limit_gives_the_terminal_back() -> anyhow::Result<()> {
-    need_kvm()?;
     for limit in ["ulimit -f 0", "ulimit -t 2"] {
         let folder = files::scratch()?;
         let terminal = Terminal::open()?;

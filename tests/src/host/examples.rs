@@ -1,17 +1,7 @@
 //! The examples of `vmm/machine`: a VMM of 55 lines that boots a kernel, and one that preempts the holder of a lock.
 
-use anyhow::{Context, ensure};
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{profile_folder, pvticket},
-    tests,
-};
-
 use super::first_cpu::BUSYBOX;
+use crate::{prelude::*, product::profile_folder};
 
 tests![a_kernel_boots, a_holder_is_preempted];
 

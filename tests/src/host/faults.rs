@@ -1,148 +1,97 @@
 //! Injected faults, on the payload: late, duplicate and spurious wakeups make no vCPU wait forever;
 //! a lost kick is detected in time and reported with its location.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use super::run::cells;
+use crate::prelude::*;
 
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    form::by_form,
-    product::{pvticket, runs_of},
-    ran::Ran,
-    tests,
-};
-
-tests![
+kvm::tests![
     late_double_and_spurious_wakes_lose_nothing,
     the_hosts_own_schedule_loses_nothing_either,
-    a_lost_kick_is_found_and_named,
-    a_lost_kick_is_found_on_the_hosts_schedule,
-    a_run_is_not_well_because_it_was_over_sooner,
+    // The comparison would run for ten minutes, but must fail at once.
+    a_lost_kick_is_found_and_named: fails_for_a_lost_kick("--vcpus 4 --seconds 600 --policy rr --set faults=kick-drop:0.01"),
+    a_lost_kick_is_found_on_the_hosts_schedule: fails_for_a_lost_kick("--vcpus 8 --seconds 600 --set faults=kick-drop:0.02,kick-delay:20us"),
+    a_run_is_not_well_because_it_was_over_sooner: fails_for_a_lost_kick("--vcpus 4 --seconds 0.2 --policy rr --set faults=kick-drop:0.05"),
     a_slow_vcpu_is_not_reported_as_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
-    a_soak_with_lost_kicks_fails,
-    bad_faults_are_refused,
 ];
 
 /// All faults except lost kicks.
-const HARMLESS: &str = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+const HARMLESS: &str = "--set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
 /// The bound on the detection of a lost kick, in seconds, by the clock of the product's watchdog, which
 /// stands while the watchdog has no CPU.
 const BOUND: f64 = 4.0;
 
 /// A comparison of the payload with these options; returns the runs with PV locks.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let ran = pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
-        .args([&file])
-        .args(options)
-        .run()?
-        .exits(0)?;
-    let mut runs = runs_of(&file)?;
+fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
+    let compared = Compared::with(&format!("--guest payload --runs 1 {options}"))?;
+    let mut runs = compared.runs()?;
     runs.retain(|run| run["backend"] != "off");
-    ensure!(!runs.is_empty(), "{}", ran.show());
+    ensure!(!runs.is_empty(), "{}", compared.ran.show());
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
         ensure!(run["disorder"] == 0, "tickets were served out of order: {run}");
-        let operations = run["operations"].as_array().context("no operations")?;
-        expect_usually!(
-            operations.iter().all(|count| count.as_u64() > Some(0)),
-            "a vCPU made no progress: {run}"
-        );
+        expect_usually!(!each_operations(run).contains(&0), "a vCPU made no progress: {run}");
     }
     Ok(runs)
-}
-
-fn count(run: &Value, name: &str) -> anyhow::Result<u64> {
-    run["faults"][name].as_u64().with_context(|| format!("no {name}: {run}"))
 }
 
 /// Each kind except lost kicks has happened.
 fn all_kinds(run: &Value) -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
-        expect_usually!(count(run, name)? > 0, "no {name}: {run}");
+        expect_usually!(count(run, &format!("faults/{name}"))? > 0, "no {name}: {run}");
     }
-    ensure!(count(run, "dropped")? == 0, "{run}");
+    ensure!(count(run, "faults/dropped")? == 0, "{run}");
     Ok(())
 }
 
 fn late_double_and_spurious_wakes_lose_nothing() -> anyhow::Result<()> {
-    let options = ["--vcpus", "2x,4x", "--seconds", "1", "--slice", "1ms"];
-    let runs = compare(&[&options[..], &["--policy", "rr,random", "--fault", HARMLESS]].concat())?;
+    let options = "--vcpus 2x,4x --seconds 1 --slice 1ms --policy rr,random";
+    let runs = compare(&format!("{options} {HARMLESS}"))?;
     ensure!(runs.len() == 4, "{} runs", runs.len());
     runs.iter().try_for_each(all_kinds)
 }
 
 fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
-    let runs = compare(&["--vcpus", "4x", "--seconds", "1", "--fault", HARMLESS])?;
+    let runs = compare(&format!("--vcpus 4x --seconds 1 {HARMLESS}"))?;
     runs.iter().try_for_each(all_kinds)
 }
 
 /// A run that must fail because of a lost kick, long before it would end; checks its message, and how
-/// long the kick was missing.
-fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran> {
-    need_kvm()?;
-    let ran = pvticket([command]).args(options).run()?;
-    ensure!(ran.status()? == 1, "{}", ran.show());
+/// long the kick was missing. With this seed PV comes first.
+fn fails_for_a_lost_kick(options: &str) -> anyhow::Result<()> {
+    let compare = pvticket(["compare", "--runs", "1", "--set", "seeds=1"]);
+    let ran = compare.args(options.split(' ')).run()?.exits(1)?;
     let errors = ran.errors();
     let last = errors.lines().last().unwrap_or_default();
-    for part in ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"] {
-        ensure!(last.contains(part), "no '{part}' in the last line: {}", ran.show());
-    }
+    let parts = ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"];
+    ensure!(parts.iter().all(|part| last.contains(part)), "the last line: {}", ran.show());
     let after = last.rsplit_once(" for ").and_then(|(_, after)| after.split_once(" s: "));
     let seconds = after.and_then(|(seconds, _)| seconds.parse::<f64>().ok());
     ensure!(seconds.is_some_and(|seconds| seconds <= BOUND), "after {seconds:?} s: {}", ran.show());
     let events = |text| errors.lines().filter(|line: &&str| line.ends_with(text)).count();
     ensure!(events("fault, dropped") > 0, "no drop among the events: {}", ran.show());
     ensure!(errors.contains("vCPU 0: last "), "no events: {}", ran.show());
-    Ok(ran)
-}
-
-fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
-    // The comparison would run for ten minutes, but must fail at once. With this seed PV comes first.
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "600", "--seed", "1"];
-    let faults = ["--policy", "rr", "--fault", "kick-drop:0.01"];
-    fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
-}
-
-fn a_lost_kick_is_found_on_the_hosts_schedule() -> anyhow::Result<()> {
-    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "600", "--seed", "1"];
-    let faults = ["--fault", "kick-drop:0.02,kick-delay:20us"];
-    fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
-}
-
-fn a_run_is_not_well_because_it_was_over_sooner() -> anyhow::Result<()> {
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "0.2", "--seed", "1"];
-    let faults = ["--policy", "rr", "--fault", "kick-drop:0.05"];
-    fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
+    Ok(())
 }
 
 fn a_slow_vcpu_is_not_reported_as_lost() -> anyhow::Result<()> {
-    let many = ["--vcpus", "64", "--slots", "2", "--seconds", "4", "--slice", "4ms"];
-    compare(&[&many[..], &["--policy", "rr", "--fault", HARMLESS]].concat())?;
+    let many = "--vcpus 64 --slots 2 --seconds 4 --slice 4ms --policy rr";
+    compare(&format!("{many} {HARMLESS}"))?;
     // Without its CPU between release and kick for longer than the watchdog's limit.
-    let held = ["--vcpus", "4", "--seconds", "6", "--policy", "point:release-to-kick,1,3s"];
-    compare(&held).map(drop)
+    compare("--vcpus 4 --seconds 6 --policy point:release-to-kick,1,3s").map(drop)
 }
 
 /// Each vCPU's random sequence follows from the seed; when it draws from the sequence does not.
 /// Faults and kicks are counted over one window: a busy host makes less of them, of which the share is
 /// less precise.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
-    let share = |seed| -> anyhow::Result<(u64, f64)> {
-        let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
-        let runs = compare(&[&options[..], &["--fault", "kick-dup:0.5"]].concat())?;
-        let kicks = runs[0]["vmm"]["unlock_kick"].as_u64().context("no kicks")?;
-        Ok((kicks, count(&runs[0], "duplicated")? as f64 / kicks as f64))
-    };
-    for seed in ["1", "2"] {
-        let (kicks, share) = share(seed)?;
+    for seed in 1..=2 {
+        let options = "--vcpus 4 --seconds 0.5 --policy rr --set faults=kick-dup:0.5 --set seeds=";
+        let runs = compare(&format!("{options}{seed}"))?;
+        let kicks = count(&runs[0], "vmm/unlock_kick")?;
+        let share = count(&runs[0], "faults/duplicated")? as f64 / kicks as f64;
         expect_usually!(kicks > 200, "the host was busy: {kicks} kicks in half a second");
         // 4.5 standard deviations.
         let most = 4.5 * 0.5 / (kicks as f64).sqrt();
@@ -151,54 +100,23 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The built-in spec, with shorter windows.
 fn a_short_soak_holds() -> anyhow::Result<()> {
-    need_kvm()?;
-    let wanted = by_form("500000", "2000000");
-    let ran = pvticket(["soak", "--acquisitions", wanted, "--round", "1", "--fault", HARMLESS])
-        .run()?
-        .exits(0)?;
-    let text = ran.text()?;
-    for part in [
-        " acquisitions in ",
-        " under random",
-        " 0 kicks dropped",
-        " of the next in line, ",
-        " of waiters further back, at most ",
-        "\n0 violations of mutual exclusion, 0 tickets out of order, no vCPU waited forever\n",
-    ] {
-        ensure!(text.contains(part), "no '{part}': {}", ran.show());
-    }
-    let done: u64 = text.split(' ').next().unwrap_or_default().parse()?;
-    ensure!(done >= wanted.parse()?, "{}", ran.show());
-    expect_usually!(!text.contains(" 0 delayed") && !text.contains(" 0 halts"), "{}", ran.show());
-    Ok(())
-}
-
-fn a_soak_with_lost_kicks_fails() -> anyhow::Result<()> {
-    let options = ["--vcpus", "4", "--round", "600", "--fault", "kick-drop:0.01"];
-    fails_for_a_lost_kick("soak", &options).map(drop)
-}
-
-fn bad_faults_are_refused() -> anyhow::Result<()> {
-    for (words, parts) in [
-        (&["--fault", "nonsense"][..], &["'nonsense'", "kick-drop:P"][..]),
-        (&["--fault", "kick-drop:2"], &["'2'", "probability"]),
-        (&["--fault", "kick-delay:5"], &["'5'", "500us"]),
-        (&["--fault", "kick-drop"], &["'kick-drop'", "kick-drop:P"]),
-        (&["--fault", ""], &["--fault"]),
-        (&["--fault", "kick-dup:0.1,kick-dup:0.2"], &["--fault", "kick-dup is named twice"]),
-        (&["--fault", "kick-dup:0.1", "--fault", "kick-dup:0.1"], &["kick-dup is named twice"]),
-    ] {
-        for command in ["compare", "soak"] {
-            pvticket([command]).args(words).run()?.fails(2, parts)?.says("")?;
-        }
-        // A boot looks for its kernel first: either usage is bad or a kernel is missing.
-        let ran = pvticket(["boot"]).args(words).args(["--", "true"]).run()?;
-        ensure!(ran.status()? != 0, "{}", ran.show());
-    }
-    for (backend, part) in [("kvm", "KVM serves the calls itself"), ("doorbell", "halt in KVM")] {
-        let options = ["--pv-backends", backend, "--fault", "halt-delay:5us"];
-        pvticket(["compare"]).args(options).run()?.fails(2, &["--fault", part])?;
+    let folder = files::scratch()?;
+    let text = include_str!("../../../vmm/specs/soak.toml");
+    let spec = text.replace("seconds = 5", by_form("seconds = 0.2", "seconds = 1"));
+    let (spec, dir) =
+        (files::put(&folder, "soak.toml", spec.as_bytes())?, folder.path().join("dir"));
+    pvticket(["run", "--dir"]).args([&dir, &spec]).limit(120).run()?.exits(0)?;
+    let cells = cells(&dir)?;
+    let figures: Vec<&Value> = cells.iter().map(|cell| &cell["figures"]).collect();
+    ensure!(figures.len() == 4 * 12, "{} cells", figures.len());
+    let sum = |pointer: &str| -> u64 {
+        figures.iter().filter_map(|figures| figures.pointer(pointer)?.as_u64()).sum()
+    };
+    ensure!(sum("/violations") + sum("/disorder") + sum("/faults/dropped") == 0, "{figures:?}");
+    for pointer in ["/faults/delayed", "/faults/halts_delayed", "/halts", "/kicks"] {
+        expect_usually!(sum(pointer) > 0, "{pointer}: {figures:?}");
     }
     Ok(())
 }

@@ -1,21 +1,13 @@
 //! Figures that can be obtained in a second way: what one part of the product counts, another
 //! measures or records. Each tolerance says what it allows for.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    product::{Results, profile_folder, pvticket},
-    tests,
+    prelude::*,
+    product::{Results, profile_folder},
 };
 
-tests![
-    holders_that_were_aimed_at_are_those_counted_and_drawn => Quiet("rate in the table within 5 % of a count read at other moments"),
+kvm::tests![
+    holders_that_were_aimed_at_are_those_counted => Quiet("rate in the table within 5 % of a count read at other moments"),
     time_spun_in_vain_is_what_the_guest_waited => Quiet("ns counted by the schedule against ns timed by the guest"),
     a_vcpu_that_is_stuck_is_in_the_latencies,
     a_vcpu_that_spins_runs_or_waits_for_a_cpu => Quiet("run + wait within 20 % of the window, window within 50 ms"),
@@ -25,77 +17,38 @@ tests![
 /// How long a holder is kept off on purpose.
 const HOLD_NS: u64 = 10_000_000;
 
-/// A comparison of native and PV locks with one run each, and the digest of its timeline.
-struct Compared {
-    results: Results,
-    timelines: Value,
+/// A comparison of native and PV locks with one run each, on two vCPUs with a slot each: all preemptions are made by
+/// the policy.
+fn aim(options: &str) -> anyhow::Result<Results> {
+    let words = "--guest payload --host direct --runs 1 --latency --vcpus 2 --slots 2";
+    Ok(Compared::with(&format!("{words} {options}"))?.results)
 }
 
-impl Compared {
-    /// Two vCPUs on two slots: all preemptions are made by the policy.
-    fn make(policy: &str, options: &[&str]) -> anyhow::Result<Self> {
-        need_kvm()?;
-        let folder = files::scratch()?;
-        let [json, trace] = ["json", "trace"].map(|name| folder.path().join(name));
-        pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1", "--latency"])
-            .args(["--vcpus", "2", "--slots", "2", "--policy", policy])
-            .args(options)
-            .args(["--json".into(), json.clone(), "--trace".into(), trace.clone()])
-            .run()?
-            .exits(0)?;
-        let digest =
-            pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
-        Ok(Self {
-            results: Results::read(&json)?,
-            timelines: serde_json::from_slice(&digest.stdout)?,
-        })
-    }
-
-    /// The row, the run and the timeline of a backend.
-    fn of(&self, backend: &str) -> anyhow::Result<[Value; 3]> {
-        let find = |list: Vec<Value>| -> anyhow::Result<Value> {
-            let mut all = list.into_iter();
-            all.find(|one| one["backend"] == backend).with_context(|| format!("no {backend}"))
-        };
-        let row = find(self.results.levels()?.concat())?;
-        let lock = row["lock"].as_str().unwrap_or_default();
-        let is_it = |run: &&Value| {
-            run["title"].as_str().is_some_and(|title| title.contains(&format!(" {lock},")))
-        };
-        let mut timelines = self.timelines["runs"].as_array().into_iter().flatten();
-        let timeline = timelines.find(is_it).context("no timeline")?;
-        let timeline = timeline.clone();
-        Ok([row, find(self.results.runs()?)?, timeline])
-    }
+/// The row and the run of a backend.
+fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
+    let find = |list: Vec<Value>| {
+        let mut all = list.into_iter();
+        all.find(|one| one["backend"] == backend).with_context(|| format!("no {backend}"))
+    };
+    Ok([find(results.levels()?.concat())?, find(results.runs()?)?])
 }
 
-fn number(value: &Value, what: &str) -> anyhow::Result<u64> {
-    value[what].as_u64().with_context(|| format!("no {what}: {value}"))
-}
-
-/// The policy's own hits, the account's LHP count, the slices in the Perfetto file, and the rate in
-/// the table. The first three cover the whole run and the same preemptions: no tolerance. The rate
-/// is of the window, which the account reads a moment after the guest's seconds at either end: on a
-/// busy host these moments may differ by some milliseconds.
-fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()> {
-    let compared = Compared::make("lhp:50,4ms", &["--seconds", "1"])?;
+/// The policy's own hits, the account's LHP count, and the rate in the table. The first two cover the whole run and the
+/// same preemptions: no tolerance. The rate is of the window, which the account reads a moment after the guest's seconds
+/// at either end: on a busy host these moments may differ by some milliseconds.
+fn holders_that_were_aimed_at_are_those_counted() -> anyhow::Result<()> {
+    let results = aim("--policy lhp:50,4ms --seconds 1")?;
     for backend in ["off", "vmm"] {
-        let [row, run, timeline] = &compared.of(backend)?;
+        let [row, run] = &row_and_run(&results, backend)?;
         let [whole, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
-        let aimed = number(&whole["hits"], "hits")?;
+        let aimed = count(&whole["hits"], "hits")?;
         expect_usually!(aimed >= 3, "hardly a holder was preempted: {whole}");
-        ensure!(aimed == number(whole, "injected")?, "{whole}");
-        ensure!(aimed == number(whole, "lhp")?, "not all that were aimed at held a lock: {whole}");
-        let drawn = timeline["worst_preemptions"].as_array().context("none drawn")?;
-        let drawn = drawn
-            .iter()
-            .filter(|preemption| preemption["kind"] == "LHP" && preemption["why"] == "injected");
-        let drawn = drawn.count() as u64;
-        ensure!(aimed == drawn, "{aimed} aimed at, {drawn} drawn: {timeline}");
+        ensure!(aimed == count(whole, "injected")?, "{whole}");
+        ensure!(aimed == count(whole, "lhp")?, "not all that were aimed at held a lock: {whole}");
         let seconds = run["seconds"].as_f64().context("no seconds")?;
         let rate = row["schedule"]["lhp"].as_f64().context("no LHP/s")?;
-        let lhp = number(measured, "lhp")?;
-        ensure!(number(&row["schedule"]["hits"], "hits")? == lhp, "not all of the window: {row}");
+        let lhp = count(measured, "lhp")?;
+        ensure!(count(&row["schedule"]["hits"], "hits")? == lhp, "not all of the window: {row}");
         let off = (rate * seconds - lhp as f64).abs();
         expect_usually!(off <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
@@ -113,9 +66,9 @@ fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()
 /// TSC. The guest may have waited longer: the host preempts holders too, which the account does not
 /// see.
 fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
-    let compared = Compared::make("lhp:20,10ms", &["--seconds", "1", "--locks", "ticket"])?;
-    let [_, run, _] = &compared.of("off")?;
-    let wasted = number(&run["schedule"]["measured"], "wasted_spin_ns")?;
+    let results = aim("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
+    let [_, run] = &row_and_run(&results, "off")?;
+    let wasted = count(&run["schedule"]["measured"], "wasted_spin_ns")?;
     expect_usually!(wasted >= 2 * HOLD_NS, "hardly anything was wasted: {run}");
     let waits = run["latencies"].as_array().context("no waits")?.iter();
     let waits = waits.filter_map(|wait| Some((wait[0].as_u64()?, wait[1].as_u64()?)));
@@ -132,23 +85,20 @@ fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
 /// One preemption that outlasts the run: the waiter for that holder waits until the end, and its
 /// wait is not among those that ended.
 fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
-    let compared = Compared::make("lhp:20,60s", &["--seconds", "0.5", "--locks", "ticket"])?;
-    let [row, run, _] = &compared.of("off")?;
+    let results = aim("--policy lhp:20,60s --seconds 0.5 --locks ticket")?;
+    let [row, run] = &row_and_run(&results, "off")?;
     expect_usually!(
-        number(&run["schedule"]["whole"]["hits"], "hits")? > 0,
+        count(&run["schedule"]["whole"]["hits"], "hits")? > 0,
         "no vCPU was preempted: {run}"
     );
     // A holder that is preempted before it returns from its call has not ended its wait, either.
-    ensure!((1..=2).contains(&number(run, "open_waits")?), "unexpected waits at the end: {run}");
+    ensure!((1..=2).contains(&count(run, "open_waits")?), "unexpected waits at the end: {run}");
     let found = &row["latencies"];
     // The wait may have begun in the warm-up; at twenty a second it has begun within the first half.
-    expect_usually!(number(found, "max")? > 200_000_000, "{found}");
-    expect_usually!(number(&found["by_time"], "p50")? > 200_000_000, "{found}");
-    let least = number(&found["by_time"], "p99")?;
-    ensure!(
-        least >= number(&found["by_time"], "p50")? && least <= number(found, "max")?,
-        "{found}"
-    );
+    expect_usually!(count(found, "max")? > 200_000_000, "{found}");
+    expect_usually!(count(&found["by_time"], "p50")? > 200_000_000, "{found}");
+    let least = count(&found["by_time"], "p99")?;
+    ensure!(least >= count(&found["by_time"], "p50")? && least <= count(found, "max")?, "{found}");
     Ok(())
 }
 
@@ -158,38 +108,29 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
 /// Tolerance: the scheduler adds to a thread's time at its ticks and to its waits when it gets a CPU, so a
 /// turn and a wait at each end of the window count late: some tens of milliseconds of its second.
 fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let json = folder.path().join("json");
-    let words = ["compare", "--guest", "payload", "--host", "direct", "--runs", "1", "--vms", "2"];
-    pvticket(words)
-        .args(["--vcpus", "2", "--slots", "2", "--locks", "ticket", "--seconds", "1", "--json"])
-        .args([&json])
-        .run()?
-        .exits(0)?;
-    let runs = Results::read(&json)?.runs()?;
-    let run = runs.first().context("no run")?;
+    let words = "--guest payload --host direct --runs 1 --vms 2 --vcpus 2 --slots 2 --locks ticket --seconds 1";
+    let run = Compared::with(words)?.run()?;
     let machines = run["host"].as_array().context("no counts of the host")?;
     ensure!(machines.len() == 2, "not of each machine: {run}");
     let mut all = 0;
     for machine in machines {
-        let window = number(machine, "window_ns")?;
+        let window = count(machine, "window_ns")?;
         let seconds = run["seconds"].as_f64().context("no seconds")?;
         expect_usually!((window as f64 / 1e9 - seconds).abs() < 0.05, "{seconds} s: {machine}");
         let vcpus = machine["vcpus"].as_array().context("no vCPUs")?;
         ensure!(vcpus.len() == 2, "not of each vCPU: {machine}");
         for vcpu in vcpus {
-            let (ran, waited) = (number(vcpu, "ran_ns")?, number(vcpu, "waited_ns")?);
+            let (ran, waited) = (count(vcpu, "ran_ns")?, count(vcpu, "waited_ns")?);
             all += ran;
             let off = (ran + waited).abs_diff(window);
             expect_usually!(off < window / 5, "{ran} run and {waited} waited of {window}: {run}");
-            expect_usually!(ran > 0 && waited > 0 && number(vcpu, "turns")? > 1, "{run}");
+            expect_usually!(ran > 0 && waited > 0 && count(vcpu, "turns")? > 1, "{run}");
         }
         // No mainline KVM counts them on x86, and the payload asks for no yield.
         ensure!(machine["pause_exits"].is_null(), "{machine}");
         ensure!(machine["yields_attempted"].as_u64().unwrap_or(0) == 0, "{machine}");
     }
-    let window = number(&machines[0], "window_ns")?;
+    let window = count(&machines[0], "window_ns")?;
     ensure!(all < 2 * window + window / 5, "{all} ns on two CPUs in {window} ns: {run}");
     Ok(())
 }
@@ -197,26 +138,22 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
 /// The memory of a lone VMM apart from its guest's, and that of the tenth of ten. The pages of its program count for a
 /// release build only: those of others are larger.
 fn a_vmm_alone_is_small() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let bench = pvticket(["bench", "boot", "--host", "direct", "--runs", "1", "--json"]);
     let text = bench.args([&file]).run()?.exits(0)?.text()?.to_owned();
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let report = files::json(&file)?;
     let memory = &report["samples"]["tiny_memory"];
     let [alone, tenth] = ["alone", "tenth"].map(|which| &memory[which][0]);
-    let resident = number(alone, "rss_kib")?;
+    let resident = count(alone, "rss_kib")?;
     let is_release = profile_folder()?.ends_with("release");
     ensure!(resident >= 100 && (resident <= 2048 || !is_release), "{resident} KiB: {text}");
-    let anonymous = number(alone, "anonymous_kib")?;
+    let anonymous = count(alone, "anonymous_kib")?;
     ensure!((50..=1024).contains(&anonymous), "{anonymous} KiB: {text}");
     // No other process maps the copy that is measured; the vDSO is shared by all.
-    ensure!(
-        resident - number(alone, "pss_kib")? <= 64,
-        "another process shares its pages: {alone}"
-    );
-    let share = number(tenth, "pss_kib")?;
-    ensure!(share < resident && share > number(tenth, "anonymous_kib")?, "{tenth} of {alone}");
+    ensure!(resident - count(alone, "pss_kib")? <= 64, "another process shares its pages: {alone}");
+    let share = count(tenth, "pss_kib")?;
+    ensure!(share < resident && share > count(tenth, "anonymous_kib")?, "{tenth} of {alone}");
     ensure!(text.contains("VMM alone, resident") && text.contains("last of 10 VMMs"), "{text}");
     Ok(())
 }

@@ -2,28 +2,17 @@
 //! restores FPU state all the time, guests boot on the others
 //! (`guest-kernel-config/host/QEMU-HFLAGS2.md`).
 
-use std::env;
-
-use anyhow::{Context, ensure};
-
-use crate::{
-    files::{self, code},
-    process::Program,
-    product::pvticket,
-    tests,
-};
+use super::emulated::shell;
+use crate::prelude::*;
 
 tests![
-    a_guest_boots_while_every_cpu_restores_fpu_state,
+    // Before the workaround none of 65 boots succeeded on a calm machine, so that one shows it.
+    a_guest_boots_while_every_cpu_restores_fpu_state: boot_while_every_cpu_restores_fpu_state(1),
     a_guest_exits_while_every_cpu_restores_fpu_state => Long("20 s: 10^5 exits"),
-    guests_boot_while_every_cpu_restores_fpu_state => Long("a minute: ten boots"),
+    guests_boot_while_every_cpu_restores_fpu_state: boot_while_every_cpu_restores_fpu_state(10) => Long("a minute: ten boots"),
     a_host_without_a_cpu_to_spare_says_so,
 ];
 
-/// The default number of boots.
-const FEW: u32 = 10;
-/// The variable that overrides the number of boots.
-const BOOTS: &str = "PVTICKET_TEST_BOOTS";
 /// Seconds per boot on a busy machine: one takes 13 alone, and took more than 60 beside a lane of guests and another
 /// emulated host.
 const PATIENCE: u64 = 180;
@@ -34,11 +23,6 @@ const EXITS: u32 = 100_000;
 
 pub const BUSYBOX: &str = "/in/cache/busybox/busybox";
 
-/// `sh -c SCRIPT` in an emulated host.
-fn emulate(script: &str) -> Program {
-    pvticket(["emulate", "--", BUSYBOX, "sh", "-c", script])
-}
-
 /// Every CPU restores FPU state meanwhile. If the emulated host dies of it, it is not restarted.
 fn beside_restores(program: Program) -> Program {
     program.env("PVTICKET_EMULATED_INJECT", "fxrstor").env("PVTICKET_EMULATED_RESTARTS", "0")
@@ -48,27 +32,9 @@ fn beside_restores(program: Program) -> Program {
 fn a_guest_exits_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let code = [code::exits(EXITS), code::hello("done\n")].concat();
-    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code))?;
-    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
-    let boot = pvticket(["boot", "--host", "emulated", "--cpus", "1", "--policy", "rr"])
-        .args(["--slots", "1", "--kernel"])
-        .args([&kernel])
-        .args(["--initrd"])
-        .args([&initrd]);
-    beside_restores(boot).limit(600).run()?.exits(0)?.says("done\n").map(drop)
-}
-
-fn guests_boot_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
-    let boots = match env::var(BOOTS) {
-        Ok(count) => count.parse().with_context(|| format!("{BOOTS}={count}"))?,
-        Err(_) => FEW,
-    };
-    boot_while_every_cpu_restores_fpu_state(boots)
-}
-
-/// Before the workaround none of 65 boots succeeded on a calm machine, so that one shows it.
-fn a_guest_boots_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
-    boot_while_every_cpu_restores_fpu_state(1)
+    let boot =
+        Boot::on("emulated").with("--cpus 1 --policy rr --slots 1").of_code(&folder, &code)?;
+    beside_restores(boot.program()).limit(600).run()?.exits(0)?.says("done\n").map(drop)
 }
 
 /// With 4 vCPUs each, one after the other in one emulated host, which is not restarted.
@@ -78,20 +44,19 @@ fn boot_while_every_cpu_restores_fpu_state(boots: u32) -> anyhow::Result<()> {
          /init boot --cpus 4 -- nproc || echo boot $i failed: $?; done"
     );
     let ran =
-        beside_restores(emulate(&script)).limit(u64::from(boots) * PATIENCE).run()?.exits(0)?;
+        beside_restores(shell(&[], &script)).limit(u64::from(boots) * PATIENCE).run()?.exits(0)?;
     let good = ran.text()?.lines().filter(|line| *line == "4").count();
     ensure!(good == boots as usize, "{good} of {boots} guests booted\n{}", ran.show());
     ran.says(&"4\n".repeat(boots as usize)).map(drop)
 }
 
 fn a_host_without_a_cpu_to_spare_says_so() -> anyhow::Result<()> {
-    let cpus = format!(
-        "/init doctor --json | {BUSYBOX} grep spared; {BUSYBOX} grep -c ^processor /proc/cpuinfo"
-    );
+    let cpus =
+        "/init doctor --json | BUSYBOX grep spared; BUSYBOX grep -c ^processor /proc/cpuinfo";
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let spared = emulate(&cpus).run()?.exits(0)?;
+    let spared = shell(&[], cpus).run()?.exits(0)?;
     ensure!(spared.errors().is_empty(), "{}", spared.show());
-    let none = emulate(&cpus)
+    let none = shell(&[], cpus)
         .env("PVTICKET_EMULATED_SPARE", "0")
         .run()?
         .exits(0)?

@@ -1,18 +1,9 @@
 //! `make run`: its script, with a stub `make` and a stub product that the test writes; and the last message of each
 //! script that it calls when something is missing.
 
-use std::{
-    env, fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::{env, os::unix::fs::symlink};
 
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::{
-    files, fixture::Fixture, process::Program, product::binary, ran::Ran, suite::skip, tests,
-};
+use crate::{files::repository, fixture::Fixture, prelude::*};
 
 tests![
     it_ends_with_the_answer,
@@ -26,14 +17,6 @@ tests![
     a_mirror_is_found_without_package_lists,
     a_full_disk_is_named,
 ];
-
-pub fn script(name: &str) -> anyhow::Result<PathBuf> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
-    if !file.is_file() {
-        return skip("the repository is not here");
-    }
-    Ok(file)
-}
 
 /// The stores that the comparisons of `make run` leave.
 fn stores(folder: &Path) -> anyhow::Result<()> {
@@ -54,34 +37,17 @@ fn stores(folder: &Path) -> anyhow::Result<()> {
 /// `make run` in a folder. The stub product appends its arguments to the file `calls`. If there is a file `refused`, the
 /// comparison `schedules` fails, and its store has a failed cell.
 fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
-    let (root, real) = (folder.path().display(), binary().display());
+    let root = folder.path().display();
     stores(folder.path())?;
-    files::script(
-        &folder.path().join("product"),
-        &format!(
-            r#"echo "$*" >>{root}/calls
-case $1 in
-report) exec {real} "$@" ;;
-doctor) printf 'host:   a CPU\nguests: Linux\nnext:   build the guest kernel\n' ;;
-compare)
-    [ "$2" = --dir ] || exit 0
-    mkdir -p "$3"
-    cp "{root}/${{3##*/}}.jsonl" "$3/cells.jsonl"
-    if [ -e {root}/refused ] && [ "${{3##*/}}" = schedules ]; then
-        sed -i '$s/"status":"done"/"status":"failed"/' "$3/cells.jsonl"
-        echo 'pvticket: cell 7 failed' >&2
-        exit 1
-    fi ;;
-esac"#
-        ),
-    )?;
+    files::script(&folder.path().join("product"), include_str!("first_run_product.sh"))?;
     let make = folder.path().join("make");
     if !make.exists() {
         files::script(&make, &format!("echo make \"$*\" >>{root}/calls"))?;
     }
-    let run = Program::new("/bin/sh").args([script("vmm/first-run.sh")?.canonicalize()?]);
+    let run = Program::new("/bin/sh").args([repository("vmm/first-run.sh")?.canonicalize()?]);
     let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
     let run = run.env("PVTICKET_CACHE", folder.path()).env("RUN_DIR", "");
+    let run = run.env("ROOT", folder.path()).env("REAL", binary());
     Ok(run.behind(&format!("cd {root}")))
 }
 
@@ -93,10 +59,9 @@ fn calls(folder: &TempDir) -> anyhow::Result<Vec<String>> {
 
 /// The only directory of results.
 fn results(folder: &TempDir) -> anyhow::Result<String> {
-    let mut all = fs::read_dir(folder.path().join("runs"))?;
-    let name = all.next().context("no results")??.file_name();
-    ensure!(all.next().is_none(), "two directories of results");
-    Ok(format!("runs/{}", name.to_string_lossy()))
+    let names = files::names(&folder.path().join("runs"))?;
+    let [name] = &names[..] else { bail!("not one directory of results: {names:?}") };
+    Ok(format!("runs/{name}"))
 }
 
 fn last(ran: &Ran) -> String {
@@ -116,9 +81,8 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     let (answer, chart) = end.split_once("\n\n").context("no chart")?;
     let lines = answer.lines().count() + 1;
     ensure!(lines <= 10 && chart.lines().count() <= 12, "{lines} lines\n{}", ran.show());
-    for part in ["payload  PV / native ", "deferred / rr, native ", "\nLinux    PV / native "] {
-        ensure!(answer.contains(part), "no {part:?}\n{}", ran.show());
-    }
+    let parts = ["payload  PV / native ", "deferred / rr, native ", "\nLinux    PV / native "];
+    ensure!(parts.iter().all(|part| answer.contains(part)), "not in the answer\n{}", ran.show());
     ensure!(end.ends_with(&format!("\npage: {dir}/report.html\n")), "{}", ran.show());
     ensure!(folder.path().join(&dir).join("report.html").exists(), "no page");
     let calls = calls(&folder)?;
@@ -138,7 +102,7 @@ fn nothing_that_it_builds_itself_is_advised() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let says = |what: &str| -> anyhow::Result<bool> {
         let ran = first_run(&folder)?.run()?.exits(0)?;
-        ensure!(ran.text()?.contains("\nguests: Linux\n"), "{}", ran.show());
+        ran.shows(&["\nguests: Linux\n"])?;
         Ok(ran.text()?.contains(what))
     };
     ensure!(!says("next:")?, "advice to build the kernel before it is built");
@@ -165,10 +129,9 @@ fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
     let resumed = format!("compare --resume {dir}/payload");
     ensure!(calls[2] == resumed, "{calls:?}");
     ensure!(calls[3].starts_with(&format!("compare --dir {dir}/schedules ")), "{calls:?}");
-    let kept = fs::read_dir(folder.path().join(&dir))?.filter_map(Result::ok);
-    let kept =
-        kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("schedules-failed-"));
-    ensure!(kept.count() == 1, "the failed comparison is not kept");
+    let kept = files::names(&folder.path().join(&dir))?;
+    let kept = kept.iter().filter(|name| name.starts_with("schedules-failed-")).count();
+    ensure!(kept == 1, "the failed comparison is not kept");
     Ok(())
 }
 
@@ -184,11 +147,8 @@ fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
     ensure!(!folder.path().join("calls").exists(), "something ran");
     files::script(&make, "echo 'error: expected `;`' >&2; exit 2")?;
     let ran = first_run(&folder)?.run()?.exits(1)?;
-    ensure!(
-        last(&ran).starts_with("make run: not built: see the first error above;"),
-        "{}",
-        ran.show()
-    );
+    let line = last(&ran);
+    ensure!(line.starts_with("make run: not built: see the first error above;"), "{line}");
     files::script(&make, "exit 0")?;
     first_run(&folder)?.run()?.exits(0).map(drop)
 }
@@ -230,26 +190,16 @@ fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Resu
     Ok(())
 }
 
+/// Messages of apt-get, and the advice on each.
+const APT: &str = "\
+E: Failed to fetch http://m/x  Temporary failure resolving 'm' | no mirror can be reached: check the network
+E: You don't have enough free space in /var/cache/apt/archives/. | the disk is full: make room
+E: dpkg was interrupted, you must manually run 'dpkg --configure -a' | run dpkg --configure -a as root
+E: Package 'clang-19' has no installation candidate | has no installation candidate: mend that";
+
 fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
-    let script = script("guest-kernel-config/setup.sh")?;
-    for (message, advice) in [
-        (
-            "E: Failed to fetch http://m/x  Temporary failure resolving 'm'",
-            "no mirror can be reached: check the network",
-        ),
-        (
-            "E: You don't have enough free space in /var/cache/apt/archives/.",
-            "the disk is full: make room",
-        ),
-        (
-            "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'",
-            "run dpkg --configure -a as root",
-        ),
-        (
-            "E: Package 'clang-19' has no installation candidate",
-            "has no installation candidate: mend that",
-        ),
-    ] {
+    let script = repository("guest-kernel-config/setup.sh")?;
+    for (message, advice) in APT.lines().filter_map(|line| line.split_once(" | ")) {
         let folder = files::scratch()?;
         let apt = format!("echo \"{message}\"; exit 100");
         let tools = tools(&folder, &[("apt-get", &apt), ("id", "echo 0")], &SYSTEMS)?;
@@ -263,7 +213,7 @@ fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
 fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let tools = tools(&folder, &[("apt-get", "exit 100"), ("id", "echo 1000")], &SYSTEMS)?;
-    let run = Program::new("/bin/sh").args([script("guest-kernel-config/setup.sh")?]);
+    let run = Program::new("/bin/sh").args([repository("guest-kernel-config/setup.sh")?]);
     let parts =
         ["setup: missing (names of Debian's packages): ", " gcc ", "as root: apt-get install "];
     expect_reason(run.env("PATH", tools), &folder, &parts)
@@ -271,7 +221,7 @@ fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
 
 /// cargo and rustc must be in one folder, which `setup.sh` puts first in PATH: cargo runs the rustc that it finds there.
 fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> {
-    let script = script("guest-kernel-config/setup.sh")?;
+    let script = repository("guest-kernel-config/setup.sh")?;
     let manifest = fs::read_to_string(script.with_file_name("../Cargo.toml"))?;
     let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"1."));
     let wanted = wanted.and_then(|rest| rest.split(['.', '"']).next()?.parse::<u32>().ok());
@@ -306,30 +256,36 @@ fn path_with(tools: &Path) -> anyhow::Result<std::ffi::OsString> {
     Ok(env::join_paths([tools.to_owned()].into_iter().chain(env::split_paths(&path)))?)
 }
 
+/// Builds the guest kernel and fetches the host kernel, with these programs first in PATH and this package of the host
+/// kernel: both must fail, for these reasons.
+fn kernels_are_not_made(
+    folder: &TempDir,
+    tools: &Path,
+    package: &Path,
+    reasons: [&[&str]; 2],
+) -> anyhow::Result<()> {
+    let scripts = [
+        ("bash", "guest-kernel-config/linux/build.sh"),
+        ("sh", "guest-kernel-config/host/fetch.sh"),
+    ];
+    for ((shell, name), parts) in scripts.into_iter().zip(reasons) {
+        let run = Program::new(shell).args([repository(name)?]).env("PATH", path_with(tools)?);
+        let run = run.env("PVTICKET_CACHE", folder.path().join("cache")).env("KERNEL_SRC", "");
+        expect_reason(run.env("HOST_DEB", package).env("HOST_KERNEL", "6.1"), folder, parts)?;
+    }
+    Ok(())
+}
+
 fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     // apt-get update succeeds, with warnings.
     let apt = "case \"$*\" in *update*) echo \"W: Failed to fetch http://m/x  Could not resolve 'm'\" ;; \
                *) exit 100 ;; esac";
     let tools = tools(&folder, &[("apt-get", apt), ("apt-cache", "exit 100")], &[])?;
-    for (shell, name, what) in [
-        (
-            "bash",
-            "guest-kernel-config/linux/build.sh",
-            "kernel: no package lists for linux-source-6.12: ",
-        ),
-        (
-            "sh",
-            "guest-kernel-config/host/fetch.sh",
-            "host: no package lists for linux-image-cloud-amd64: ",
-        ),
-    ] {
-        let run = Program::new(shell).args([script(name)?]).env("PATH", path_with(&tools)?);
-        let run = run.env("PVTICKET_CACHE", folder.path().join("cache"));
-        let run = run.env("KERNEL_SRC", "").env("HOST_DEB", "").env("HOST_KERNEL", "6.1");
-        expect_reason(run, &folder, &[what, "no mirror can be reached"])?;
-    }
-    Ok(())
+    let kernel = "kernel: no package lists for linux-source-6.12: ";
+    let host = "host: no package lists for linux-image-cloud-amd64: ";
+    let both = [kernel, host].map(|what| [what, "no mirror can be reached"]);
+    kernels_are_not_made(&folder, &tools, Path::new(""), both.each_ref().map(|parts| &parts[..]))
 }
 
 /// Regression: on a system without package lists no kernel was built, and no newer QEMU fetched, for apt knew no codename.
@@ -351,7 +307,7 @@ fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     let mirror = |codename| {
         let words = format!(". \"$0\"; mirror {codename}");
         let run = Program::new("sh").args(["-eu", "-c", &words]);
-        let run = run.args([script("guest-kernel-config/apt.sh")?]).env("APT_CONFIG", &config);
+        let run = run.args([repository("guest-kernel-config/apt.sh")?]).env("APT_CONFIG", &config);
         Ok::<_, anyhow::Error>(run.run()?.exits(0)?.text()?.to_owned())
     };
     ensure!(mirror("bookworm")? == "http://mirror.invalid/debian/\n");
@@ -365,20 +321,13 @@ fn a_full_disk_is_named() -> anyhow::Result<()> {
     let df =
         "echo 'Filesystem 1024-blocks Used Available Capacity Mounted'; echo 'd 100 100 0 100% /'";
     let tools = tools(&folder, &[("df", df)], &[])?;
-    let cache = folder.path().join("cache");
     let package = files::put(&folder, "cut-off.deb", b"!<arch>")?;
-    let source = cache.join("source");
+    let source = folder.path().join("cache/source");
     fs::create_dir_all(&source)?;
     fs::write(source.join("linux-source-6.12_6.12.9999-1_all.deb"), "cut off")?;
-    for (shell, name, what) in [
-        ("bash", "guest-kernel-config/linux/build.sh", "kernel: the disk of "),
-        ("sh", "guest-kernel-config/host/fetch.sh", "host: the disk of "),
-    ] {
-        let run = Program::new(shell).args([script(name)?]).env("PATH", path_with(&tools)?);
-        let run = run.env("PVTICKET_CACHE", &cache).env("KERNEL_SRC", "");
-        let run = run.env("HOST_DEB", &package).env("HOST_KERNEL", "6.1");
-        expect_reason(run, &folder, &[what, "is full: make room", "PVTICKET_CACHE"])?;
-    }
+    let both = ["kernel: the disk of ", "host: the disk of "]
+        .map(|what| [what, "is full: make room", "PVTICKET_CACHE"]);
+    kernels_are_not_made(&folder, &tools, &package, both.each_ref().map(|parts| &parts[..]))?;
     let run = first_run(&folder)?.env("PATH", path_with(&tools)?);
     files::script(&folder.path().join("make"), "exit 2")?;
     let ran = run.run()?.exits(1)?;

@@ -1,21 +1,12 @@
 //! Cells that are stopped in their window, and vCPU threads that do not leave when it is over.
 
-use std::{fs, path::PathBuf, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-
+use super::run::{cells, run_in};
 use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::{Program, Running, children, threads},
-    product::pvticket,
-    tests,
+    prelude::*,
+    process::{folder, status, thread_named},
 };
 
-tests![
+kvm::tests![
     a_cell_that_was_stopped_in_its_window_is_measured_again,
     a_thread_that_the_host_does_not_run_is_waited_for => Quiet("20 s in which the host is kept from running a thread"),
 ];
@@ -26,14 +17,8 @@ const SPEC: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 2.
 const BUSY: usize = 12;
 
 /// The thread of this name of a child of `parent`.
-pub(super) fn thread_of_child(parent: Pid, name: &str) -> Option<i32> {
-    let named = |thread: &PathBuf| {
-        fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
-    };
-    children(parent).into_iter().find_map(|child| {
-        let found = threads(child.as_raw_nonzero()).find(named)?;
-        found.file_name()?.to_str()?.parse().ok()
-    })
+pub(super) fn thread_of_child(parent: Pid, name: &str) -> Option<Pid> {
+    children(parent).into_iter().find_map(|child| thread_named(child, name))
 }
 
 /// Processes that compute on each CPU for so many seconds.
@@ -52,7 +37,6 @@ fn busy(seconds: f64) -> anyhow::Result<Vec<Running>> {
 /// out in a later cell, dropped the timers of its schedule, for which the filter of its class ended the worker.
 /// A schedule gives a thread its priority back, which someone else has taken; without one, the thread waits.
 fn a_thread_that_the_host_does_not_run_is_waited_for() -> anyhow::Result<()> {
-    need_kvm()?;
     for policy in ["rr", "host"] {
         is_waited_for(policy).with_context(|| policy.to_owned())?;
     }
@@ -62,9 +46,7 @@ fn a_thread_that_the_host_does_not_run_is_waited_for() -> anyhow::Result<()> {
 fn is_waited_for(policy: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = format!("{SPEC}policies = \"{policy}\"\n");
-    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
-    let dir = folder.path().join("run");
-    let run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]);
+    let (run, dir) = run_in(&folder, &spec, &["--host", "direct"])?;
     let mut run = run.start()?;
     let parent = run.pid();
     run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
@@ -74,9 +56,7 @@ fn is_waited_for(policy: &str) -> anyhow::Result<()> {
     Program::new("chrt").args(["--idle", "-p", "0", &vcpu]).run()?.exits(0)?;
     let ran = run.wait()?;
     drop(busy);
-    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let cells: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "cell").collect();
+    let cells = cells(&dir)?;
     ensure!(cells.len() == 2, "{} of 2 cells have ended\n{}", cells.len(), ran.show());
     let errors = ran.errors();
     ensure!(!errors.contains("159") && !errors.contains("timer_delete"), "{}", ran.show());
@@ -92,28 +72,23 @@ const STOPPED: Duration = Duration::from_secs(2);
 /// Regression: a cell that was stopped in its window (Ctrl-Z, docker pause, a suspended laptop) was done, with a fraction of
 /// its rate.
 fn a_cell_that_was_stopped_in_its_window_is_measured_again() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
+    let scratch = files::scratch()?;
     let text = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 1\nseconds = 1.0\n";
-    let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
-    let dir = folder.path().join("run");
-    let mut run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]).start()?;
+    let (run, dir) = run_in(&scratch, text, &["--host", "direct"])?;
+    let mut run = run.start()?;
     let parent = run.pid();
     run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
     // The warm-up takes 0.1 s.
     thread::sleep(Duration::from_millis(600));
     let vcpu = thread_of_child(parent, "vcpu0").context("no vCPU")?;
-    let status = fs::read_to_string(format!("/proc/{vcpu}/status"))?;
-    let worker = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    let worker: i32 = worker.context("no process")?.trim().parse()?;
+    let worker: i32 = status(&folder(vcpu), "Tgid:").context("no process")?.parse()?;
     let worker = Pid::from_raw(worker).context("no process")?;
     kill_process(worker, Signal::STOP)?;
     thread::sleep(STOPPED);
     kill_process(worker, Signal::CONT)?;
     let ran = run.wait()?;
-    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let cell = lines.iter().find(|line| line["kind"] == "cell").context("no cell")?;
+    let cells = cells(&dir)?;
+    let cell = cells.first().context("no cell")?;
     ensure!(cell["status"] == "done", "{cell}\n{}", ran.show());
     let (took, seconds) = (cell["took"].as_f64(), cell["figures"]["seconds"].as_f64());
     // What counts is a window after the one in which it was stopped, and its warm-up.

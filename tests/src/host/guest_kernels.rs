@@ -1,33 +1,22 @@
 //! Guest kernels of several Linux versions: each boots, excludes, says what it does with locks, and is compared with the
 //! others; and what a tree is told that the changes do not fit.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
-
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use std::collections::BTreeSet;
 
 use super::first_cpu::BUSYBOX;
-use crate::{
-    expect_usually, files,
-    process::Program,
-    product::{Results, broken, pvticket},
-    suite::skip,
-    tests,
-};
+use crate::{prelude::*, product::every_row_is_sound};
 
 tests![
-    linux_6_1_boots_with_every_backend => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
-    linux_7_boots_with_every_backend => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
-    linux_6_1_passes_locktorture => Long("30 s: another guest kernel"),
-    linux_7_passes_locktorture => Long("30 s: another guest kernel"),
-    linux_6_1_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
-    linux_7_says_what_it_does_with_locks => Long("30 s: another guest kernel"),
-    the_preempt_count_is_found_in_linux_6_1 => Long("30 s: another guest kernel"),
-    the_preempt_count_is_found_in_linux_6_12 => Long("30 s: boots with a System.map, in a machine of their own"),
-    the_preempt_count_is_found_in_linux_7 => Long("30 s: another guest kernel"),
+    linux_6_1_boots_with_every_backend: boots_with_every_backend(&LINUX_6_1) => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
+    linux_7_boots_with_every_backend: boots_with_every_backend(&LINUX_7) => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
+    linux_6_1_passes_locktorture: passes_locktorture(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    linux_7_passes_locktorture: passes_locktorture(&LINUX_7) => Long("30 s: another guest kernel"),
+    linux_6_1_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    linux_7_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_7) => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_1: the_preempt_count_is_found(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    the_preempt_count_is_found_in_linux_6_12: the_preempt_count_is_found(&LINUX_6_12) => Long("30 s: boots with a System.map, in a machine of their own"),
+    the_preempt_count_is_found_in_linux_7: the_preempt_count_is_found(&LINUX_7) => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
-    a_guest_kernel_that_is_not_built_is_named,
-    guest_kernels_are_of_linux_guests,
     a_tree_that_the_changes_do_not_fit_is_told_which,
 ];
 
@@ -119,14 +108,6 @@ fn boots_with_every_backend(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn linux_6_1_boots_with_every_backend() -> anyhow::Result<()> {
-    boots_with_every_backend(&LINUX_6_1)
-}
-
-fn linux_7_boots_with_every_backend() -> anyhow::Result<()> {
-    boots_with_every_backend(&LINUX_7)
-}
-
 fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     let script = "for pv in vmm off; do
         BOOT --cpus 7 --pv $pv --append 'locktorture.torture_type=spin_lock locktorture.nwriters_stress=14 \
@@ -137,14 +118,6 @@ fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     ensure!(text.matches("End of test: SUCCESS").count() == 2, "{}", ran.show());
     ensure!(!text.contains('!') && text.contains("Fail: 0"), "{}", ran.show());
     Ok(())
-}
-
-fn linux_6_1_passes_locktorture() -> anyhow::Result<()> {
-    passes_locktorture(&LINUX_6_1)
-}
-
-fn linux_7_passes_locktorture() -> anyhow::Result<()> {
-    passes_locktorture(&LINUX_7)
 }
 
 /// Every preemption that the schedule injects hits a holder, by the guest's own telemetry, and few preemptions are before
@@ -159,8 +132,7 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     ensure!(bench.contains("\"violations\":0,"), "{bench}");
     let stats: Value = serde_json::from_str(stats).with_context(|| ran.show())?;
     let schedule = &stats["schedule"];
-    let number =
-        |name: &str| schedule[name].as_u64().with_context(|| format!("no {name}: {stats:#}"));
+    let number = |name: &str| count(schedule, name);
     let (holders, injected) = (number("lhp")?, number("injected")?);
     ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
     expect_usually!(injected >= 20, "{injected} injections");
@@ -168,14 +140,6 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     // Its other vCPUs have turns before it starts them.
     expect_usually!(unknown <= 20, "{unknown} of {all} preemptions are unclassified");
     Ok(())
-}
-
-fn linux_6_1_says_what_it_does_with_locks() -> anyhow::Result<()> {
-    says_what_it_does_with_locks(&LINUX_6_1)
-}
-
-fn linux_7_says_what_it_does_with_locks() -> anyhow::Result<()> {
-    says_what_it_does_with_locks(&LINUX_7)
 }
 
 /// Without telemetry, from the kernel's System.map: the vCPUs of a lock benchmark are often preempted where their kernel
@@ -186,8 +150,8 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
          --stats /tmp/stats -- lockbench --seconds 1 >/dev/null && {BUSYBOX} cat /tmp/stats"
     );
     let ran = version.script(&script)?.run()?.exits(0)?;
-    let stats: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
-    let number = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
+    let stats = ran.json()?;
+    let number = |name: &str| count(&stats["schedule"], name);
     let (all, guarded, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
     expect_usually!(guarded > 0, "{guarded} of {all} with preemption off");
     if version.counts_locks {
@@ -197,18 +161,6 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn the_preempt_count_is_found_in_linux_6_1() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_6_1)
-}
-
-fn the_preempt_count_is_found_in_linux_6_12() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_6_12)
-}
-
-fn the_preempt_count_is_found_in_linux_7() -> anyhow::Result<()> {
-    the_preempt_count_is_found(&LINUX_7)
-}
-
 /// Each lock of each kernel is the one that was asked for: a cell fails if the guest reports another.
 fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     for version in [LINUX_6_1, LINUX_7] {
@@ -216,51 +168,25 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
         version.kernel("stock-pvqspinlock")?;
     }
     files::cached(files::BUILT_STOCK)?;
-    let folder = files::scratch()?;
-    let json = folder.path().join("json");
     let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,6.12,7", "--vcpus", "2x"];
     let compare = pvticket(words).args(["--locks", "all", "--runs", "1", "--seconds", "0.2"]);
-    let ran = compare.args(["--json"]).args([&json]).limit(600).run()?.exits(0)?;
+    let Compared { ran, results } = Compared::by(compare.limit(600))?;
     for row in ["6.1 ticket", "6.12 pv-ticket", "7 queued", "7 pv-queued-kvm", "6.12 test-and-set"]
     {
-        ensure!(ran.text()?.contains(&format!("\n  {row} ")), "no row {row}\n{}", ran.show());
+        ran.shows(&[&format!("\n  {row} ")])?;
     }
-    let rows = Results::read(&json).and_then(|results| results.levels())?.concat();
+    let rows = results.levels()?.concat();
     ensure!(rows.len() == 15, "{} rows", rows.len());
     // A point with Linux 6.1 names no kernel.
     let name = |row: &Value| row["point"]["guest_kernel"].as_str().unwrap_or("6.1").to_owned();
     let kernels: BTreeSet<String> = rows.iter().map(name).collect();
     ensure!(kernels == ["6.1", "6.12", "7"].map(String::from).into(), "{kernels:?}");
-    ensure!(rows.iter().all(|row| broken(row) == 0.0), "mutual exclusion failed: {rows:?}");
-    Ok(())
-}
-
-fn a_guest_kernel_that_is_not_built_is_named() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let part = "run `pvticket setup kernel-6.1`";
-    let boot = pvticket(["boot", "--guest-kernel", "6.1", "--", "true"]);
-    boot.env("PVTICKET_CACHE", folder.path()).run()?.fails(1, &[part])?;
-    let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,7", "--locks", "queued"];
-    let compare = pvticket(words).env("PVTICKET_CACHE", folder.path());
-    compare.run()?.fails(1, &["pvticket setup kernel-stock-6.1"]).map(drop)
-}
-
-fn guest_kernels_are_of_linux_guests() -> anyhow::Result<()> {
-    let compare = |words: &[&str]| pvticket([&["compare", "--guest-kernel"], words].concat()).run();
-    for kernel in ["6.1", "6.12"] {
-        compare(&[kernel])?.fails(2, &["--guest-kernel is only for --guest linux"])?;
-    }
-    compare(&["5.15", "--guest", "linux"])?.fails(2, &["unknown guest kernel '5.15'"])?;
-    let own = ["6.1,6.12", "--guest", "linux", "--kernel", "/dev/null"];
-    compare(&own)?.fails(2, &["--kernel: names one kernel", "6.1, 6.12"]).map(drop)
+    every_row_is_sound(&rows)
 }
 
 /// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.
 fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-kernel-config/linux/build.sh");
-    if !fs::exists(script)? {
-        return skip("the repository is not here");
-    }
+    let script = files::repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("linux");
     let names = [
@@ -278,7 +204,7 @@ fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
     fs::write(source.join("Kbuild"), "")?;
     fs::write(source.join("Makefile"), "VERSION = 6\nPATCHLEVEL = 30\n")?;
     let build = || {
-        let build = Program::new("bash").args([script]);
+        let build = Program::new("bash").args([&script]);
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
         build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()
     };

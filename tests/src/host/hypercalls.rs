@@ -1,26 +1,14 @@
 //! What the hypercalls cost on this host, by `bench hypercalls`, and what cheaper handoffs gain.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, ensure};
-use serde_json::{Value, json};
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    form::by_form,
-    product::{every_vcpu_took_the_lock, pvticket, runs_of},
-    tests,
-};
+use crate::{prelude::*, product::every_vcpu_took_the_lock};
 
 tests![
     a_handoff_is_a_wakeup_and_its_exits_and_no_sleep,
     every_cheaper_handoff_keeps_the_lock_whole,
     a_short_queue_needs_few_handoffs => Quiet("halts per acquisition with and without, factor 10"),
-    off_makes_no_calls,
     the_bench_in_the_emulated_host_has_all_options,
-    settings_that_are_none_are_named,
 ];
 
 /// `bench hypercalls` with these options; its JSON.
@@ -32,8 +20,7 @@ pub fn bench(options: &[&str]) -> anyhow::Result<Value> {
         .args(options)
         .run()?
         .exits(0)?;
-    let text = fs::read(&file).with_context(|| ran.show())?;
-    Ok(serde_json::from_slice(&text)?)
+    files::json(&file).with_context(|| ran.show())
 }
 
 /// The case of a backend (None: raw) with this name.
@@ -69,18 +56,8 @@ fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
 /// The runs of a payload comparison under `rr` at 2x with these handoffs.
 fn compared(handoffs: &str, vcpus: &str) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    pvticket(["compare", "--guest", "payload", "--runs", "1", "--seconds", "0.3", "--json"])
-        .args([&file])
-        .args(["--vcpus", vcpus, "--policy", "rr", "--handoff", handoffs])
-        .run()?
-        .exits(0)?;
-    runs_of(&file)
-}
-
-fn acquisitions(run: &Value) -> u64 {
-    run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum()
+    let options = "--guest payload --runs 1 --seconds 0.3 --policy rr";
+    Compared::with(&format!("{options} --vcpus {vcpus} --set handoffs={handoffs}"))?.runs()
 }
 
 fn every_cheaper_handoff_keeps_the_lock_whole() -> anyhow::Result<()> {
@@ -98,7 +75,7 @@ fn a_short_queue_needs_few_handoffs() -> anyhow::Result<()> {
         let run = runs.iter().find(|run| run["backend"] == "vmm" && run["handoff"] == handoff);
         let run = run.with_context(|| format!("no run with {handoff}"))?;
         let halts = run["halts"].as_f64().context("no halts")?;
-        anyhow::Ok(halts / acquisitions(run).max(1) as f64)
+        anyhow::Ok(halts / operations(run).max(1) as f64)
     };
     let (plain, queue) = (halts_each("none")?, halts_each("queue:2")?);
     expect_usually!(plain > 0.1, "{plain} halts per acquisition: not overcommitted");
@@ -113,25 +90,12 @@ fn the_bench_in_the_emulated_host_has_all_options() -> anyhow::Result<()> {
     let options = ["--runs", "1", "--seconds", "0.04", "--seed", "7", "--cpus", "0"];
     let bench = bench.args(options).args(["--pv-backends", "kvm,doorbell"]).limit(300);
     let ran = bench.run()?.exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
+    let report = files::json(&file).with_context(|| ran.show())?;
     ensure!(report["seed"] == 7 && report["cpus"] == json!([0]), "{report:#}");
     // Four rounds a run, each of a quarter of its time.
     ensure!(report["rounds"] == 4 && report["seconds"] == 0.01, "{report:#}");
     let cases = report["cases"].as_array().into_iter().flatten();
     let backends: BTreeSet<_> = cases.filter_map(|case| case["backend"].as_str()).collect();
     ensure!(backends == BTreeSet::from(["doorbell", "kvm"]), "{backends:?}");
-    Ok(())
-}
-
-fn off_makes_no_calls() -> anyhow::Result<()> {
-    let ran = pvticket(["bench", "hypercalls", "--pv-backends", "off"]).run()?;
-    ran.fails(2, &["off makes no calls"])?.one_line(&["--pv-backends"]).map(drop)
-}
-
-fn settings_that_are_none_are_named() -> anyhow::Result<()> {
-    for words in ["fast", "queue:0", "far", "adapt+"] {
-        let ran = pvticket(["compare", "--handoff", words]).run()?;
-        ran.fails(2, &["--handoff"])?.one_line(&["queue:N"])?;
-    }
     Ok(())
 }

@@ -1,16 +1,14 @@
 //! The instructions that the locks' fast paths execute, counted.
 
-use anyhow::{Context, ensure};
-
-use crate::{process::Program, product::profile_folder, suite::skip, tests};
+use crate::{prelude::*, product::profile_folder};
 
 tests![a_lock_with_pv_off_executes_what_the_native_one_does];
 
 /// Two numbers of rounds: the difference of their counts is due to the rounds alone.
 const ROUNDS: [u32; 2] = [1_000, 11_000];
 
-/// The program that takes a lock (`tests/uncontended`).
-const PROGRAM: &str = "pvticket-uncontended";
+/// The example of the lock library that takes a lock.
+const PROGRAM: &str = "examples/uncontended";
 
 /// Instructions of [`PROGRAM`], as valgrind counts them.
 fn count(lock: &str, rounds: u32) -> anyhow::Result<u64> {

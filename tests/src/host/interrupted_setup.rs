@@ -1,15 +1,7 @@
 //! Scripts that fill the cache and are interrupted or killed: nothing of theirs is left once another one has run, two of them
 //! do not work in one folder, and what they unpack is what was checked.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use crate::{files, process::Program, suite::skip, tests};
+use crate::{files::repository, prelude::*};
 
 tests![
     what_an_interrupted_setup_leaves_is_removed_by_the_next,
@@ -62,20 +54,8 @@ impl Stage {
         {
             fs::write(stage.at(file), text)?;
         }
-        // What is asked of apt before anything is downloaded has an answer; busybox is static, as no program is its loader.
-        let ends = format!(
-            "case \"$*\" in\n\
-             *indextargets*) echo bookworm http://nowhere/; exit ;;\n\
-             *print-uris* | *--version*) exit ;;\n\
-             esac\n\
-             [ -n \"$SIGNAL\" ] || exit 1\n\
-             touch {}\n\
-             kill -s $SIGNAL 0\n\
-             sleep 1000",
-            stage.at("reached").display()
-        );
         for name in ["apt-get", "npm", "busybox", "patch"] {
-            files::script(&stage.at("bin").join(name), &ends)?;
+            files::script(&stage.at("bin").join(name), include_str!("interrupted_setup.sh"))?;
         }
         files::script(&stage.at("bin/apt-cache"), "")?;
         files::script(&stage.at("bin/qemu-system-x86_64"), "echo QEMU emulator version 7.2.0")?;
@@ -97,6 +77,7 @@ impl Stage {
             .env("PATH", format!("{}:{path}", self.at("bin").display()))
             .env("PVTICKET_CACHE", self.at("cache"))
             .env("TMPDIR", self.at("tmp"))
+            .env("REACHED", self.at("reached"))
             .env("SIGNAL", signal);
         Ok(part.variables.iter().fold(program, |program, (name, value)| match *value {
             "linux" => program.env(name, self.at("linux")),
@@ -106,8 +87,8 @@ impl Stage {
 
     /// All folders that are temporary, in the cache and beside it.
     fn left(&self, part: &Part) -> anyhow::Result<Vec<String>> {
-        let mut left = names(&self.at("tmp"))?;
-        left.extend(names(&self.at("cache").join(part.folder))?);
+        let mut left = files::names(&self.at("tmp"))?;
+        left.extend(files::names(&self.at("cache").join(part.folder))?);
         let is_temporary = |name: &String| {
             [".new", "new", ".build", "lists", "pvticket"]
                 .iter()
@@ -115,20 +96,6 @@ impl Stage {
         };
         Ok(left.into_iter().filter(is_temporary).collect())
     }
-}
-
-fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-        .collect()
-}
-
-fn repository(name: &str) -> anyhow::Result<PathBuf> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
-    if file.is_file() { Ok(file) } else { skip("the repository is not here") }
 }
 
 fn what_an_interrupted_setup_leaves_is_removed_by_the_next() -> anyhow::Result<()> {

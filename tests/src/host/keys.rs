@@ -1,27 +1,24 @@
 //! The terminal: raw while a guest has it, restored on every way out.
 
-use rustix::process::Signal;
-
 use super::tiny;
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    terminal::Terminal,
-    tests,
-};
+use crate::prelude::*;
 
-tests![
+kvm::tests![
     restored_when_the_guest_ends,
-    restored_when_the_guest_fails,
-    restored_when_the_image_is_bad,
-    restored_by_ctrl_c,
+    restored_when_the_guest_fails: is_restored_after(1, |folder| tiny::boot(folder, code::TRIPLE_FAULT)),
+    // Refused when it is loaded, after the arguments were found valid.
+    restored_when_the_image_is_bad: is_restored_after(1, |folder| {
+        let program = tiny::boot(folder, code::SPIN)?;
+        files::put(folder, "vmlinux", &files::vmlinux(code::SPIN)[..121])?;
+        Ok(program)
+    }),
+    restored_by_ctrl_c: left_by(130, |terminal, _| terminal.press(b"\x03")),
     restored_by_ctrl_a_x,
     restored_by_signals,
     restored_by_fatal_signals,
 ];
 
 fn restored_when_the_guest_ends() -> anyhow::Result<()> {
-    need_kvm()?;
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let mut running = terminal.start(tiny::boot(&folder, &code::hello("hello"))?)?;
     // The guest may end before its output is seen here, so both are waited for.
@@ -30,20 +27,12 @@ fn restored_when_the_guest_ends() -> anyhow::Result<()> {
     terminal.is_restored()
 }
 
-fn restored_when_the_guest_fails() -> anyhow::Result<()> {
-    need_kvm()?;
+fn is_restored_after(
+    status: i32,
+    boot: impl FnOnce(&TempDir) -> anyhow::Result<Program>,
+) -> anyhow::Result<()> {
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
-    let running = terminal.start(tiny::boot(&folder, code::TRIPLE_FAULT)?)?;
-    running.wait()?.exits(1)?;
-    terminal.is_restored()
-}
-
-fn restored_when_the_image_is_bad() -> anyhow::Result<()> {
-    let (folder, terminal) = (files::scratch()?, Terminal::open()?);
-    // Refused when it is loaded, after the arguments were found valid.
-    let program = tiny::boot(&folder, code::SPIN)?;
-    files::put(&folder, "vmlinux", &files::vmlinux(code::SPIN)[..121])?;
-    terminal.start(program)?.wait()?.exits(1)?;
+    terminal.start(boot(&folder)?)?.wait()?.exits(status)?;
     terminal.is_restored()
 }
 
@@ -51,17 +40,12 @@ fn left_by(
     status: i32,
     way_out: impl FnOnce(&Terminal, &crate::process::Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    need_kvm()?;
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?)?;
     terminal.wait_for_raw(&mut running)?;
     way_out(&terminal, &running)?;
     running.wait()?.exits(status)?;
     terminal.is_restored()
-}
-
-fn restored_by_ctrl_c() -> anyhow::Result<()> {
-    left_by(130, |terminal, _| terminal.press(b"\x03"))
 }
 
 fn restored_by_ctrl_a_x() -> anyhow::Result<()> {
@@ -78,7 +62,6 @@ fn restored_by_signals() -> anyhow::Result<()> {
 
 /// Including signals that end a process at once.
 fn restored_by_fatal_signals() -> anyhow::Result<()> {
-    need_kvm()?;
     let signals = [Signal::QUIT, Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
     for signal in signals {
         let (folder, terminal) = (files::scratch()?, Terminal::open()?);

@@ -1,32 +1,16 @@
 //! The lock library: its list, and every lock of it in a machine.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use crate::{prelude::*, product::every_row_is_sound};
 
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    product::{Results, broken, pvticket},
-    ran::Ran,
-    tests,
-};
-
-tests![
-    the_locks_are_listed,
-    every_lock_keeps_its_promises_at_1x_and_2x => Long("17 s: all locks, twice; with faults in make test"),
+kvm::tests![
+    every_lock_keeps_its_promises_at_1x_and_2x: are_sound("--locks all --vcpus 1x,2x --seconds 0.3") => Long("17 s: all locks, twice; with faults in make test"),
     every_lock_bears_faults_and_random_preemption,
-    a_small_ticketlock_refuses_more_cpus_than_it_counts,
-    a_lock_that_is_none_is_named,
     mutexes_that_read_first_write_less => Quiet("ratio of writes per wait"),
     sums_of_counters_are_within_their_bounds,
     lockrefs_say_how_often_they_tried,
     the_reader_of_a_hot_line_looks,
     families_by_turns_keep_their_promises,
     latencies_are_those_of_every_operation => Quiet("two counts read one after the other, within 20 %"),
-    what_the_payload_cannot_do_is_refused,
-    a_lock_that_no_kernel_has_is_refused,
-    a_kernel_that_is_missing_is_asked_for,
 ];
 
 /// The names of all locks in `pvticket locks`: indented by two; their descriptions by more.
@@ -37,35 +21,16 @@ fn names() -> anyhow::Result<Vec<String>> {
     Ok(names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-fn the_locks_are_listed() -> anyhow::Result<()> {
-    let names = names()?;
-    for name in ["ticket", "pv-ticket", "small-pv-ticket", "test-and-set", "queued", "pv-queued"] {
-        ensure!(names.iter().any(|listed| listed == name), "no {name} among {names:?}");
-    }
-    Ok(())
+/// A comparison with these options.
+fn compare(options: &str) -> anyhow::Result<Compared> {
+    Compared::with(&format!("--host direct --runs 1 {options}"))
 }
 
-/// The output and the results of `compare --locks LOCKS` with these options.
-fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<(String, Results)> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let ran = pvticket(["compare", "--host", "direct", "--locks", locks, "--runs", "1", "--json"])
-        .args([&file])
-        .args(options)
-        .run()?
-        .exits(0)?;
-    let results = Results::read(&file).with_context(|| ran.show())?;
-    Ok((ran.text()?.to_owned(), results))
-}
-
-/// The rows of the first level.
-fn rows(locks: &str, options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let (text, results) = compare_locks(locks, options)?;
-    let rows = results.levels()?.into_iter().next().context(text)?;
-    for row in &rows {
-        ensure!(broken(row) == 0.0, "{row}");
-        expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
-    }
+/// The rows of its first level.
+fn rows(options: &str) -> anyhow::Result<Vec<Value>> {
+    let Compared { ran, results } = compare(options)?;
+    let rows = results.levels()?.into_iter().next().with_context(|| ran.show())?;
+    every_row_is_sound(&rows)?;
     Ok(rows)
 }
 
@@ -74,82 +39,28 @@ fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
     row["work"][figure].as_f64().with_context(|| format!("no {figure} in {row}"))
 }
 
-/// `compare --locks all` with these options: the rows of each level.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Vec<Value>>> {
-    compare_locks("all", options)?.1.levels()
-}
-
 /// All locks are there; each made progress, excluded, and served in order if it claims to.
-fn are_sound(levels: &[Vec<Value>]) -> anyhow::Result<()> {
-    let names = names()?;
+fn are_sound(options: &str) -> anyhow::Result<()> {
+    let (names, levels) = (names()?, compare(options)?.results.levels()?);
+    ensure!(!levels.is_empty(), "no levels");
     for rows in levels {
         let locks: Vec<_> = rows.iter().filter_map(|row| row["lock"].as_str()).collect();
         ensure!(locks == names, "{locks:?} are not {names:?}");
-        for row in rows {
-            ensure!(broken(row) == 0.0, "{row}");
-            expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
-        }
+        every_row_is_sound(&rows)?;
     }
     Ok(())
-}
-
-fn every_lock_keeps_its_promises_at_1x_and_2x() -> anyhow::Result<()> {
-    need_kvm()?;
-    let levels = compare(&["--vcpus", "1x,2x", "--seconds", "0.3"])?;
-    ensure!(!levels.is_empty(), "no levels");
-    are_sound(&levels)
 }
 
 fn every_lock_bears_faults_and_random_preemption() -> anyhow::Result<()> {
-    need_kvm()?;
-    let faults = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--policy", "random", "--fault", faults];
-    are_sound(&compare(&options)?)
-}
-
-fn a_small_ticketlock_refuses_more_cpus_than_it_counts() -> anyhow::Result<()> {
-    for lock in ["small-ticket", "small-pv-ticket"] {
-        let ran = pvticket(["compare", "--locks", lock, "--vcpus", "128"]).run()?;
-        ran.fails(2, &["--vcpus 128", lock, "127 CPUs"])?;
-    }
-    Ok(())
-}
-
-fn a_lock_that_is_none_is_named() -> anyhow::Result<()> {
-    pvticket(["compare", "--locks", "nope"])
-        .run()?
-        .fails(2, &["'nope'", "pvticket locks"])
-        .map(drop)
-}
-
-/// `compare` of locks in Linux guests, with a cache that contains no kernel.
-fn compare_kernels(options: &[&str]) -> anyhow::Result<Ran> {
-    let cache = files::scratch()?;
-    let program = pvticket(["compare", "--host", "emulated", "--guest", "linux"]).args(options);
-    program.env("PVTICKET_CACHE", cache.path()).run()
-}
-
-fn a_lock_that_no_kernel_has_is_refused() -> anyhow::Result<()> {
-    let ran = compare_kernels(&["--locks", "ticket,preemptable-ticket"])?;
-    ran.fails(2, &["--locks preemptable-ticket", "no kernel here has it; there are ticket, pv-"])?;
-    let ran = compare_kernels(&["--locks", "pv-queued", "--fault", "kick-dup:0.1"])?;
-    ran.fails(2, &["--fault", "--locks pv-queued", "KVM serves"])?;
-    let ran = compare_kernels(&["--locks", "queued", "--kernel", "/x"])?;
-    ran.fails(2, &["--kernel", "--stock-kernel"])?;
-    let ran = pvticket(["compare", "--stock-kernel", "/x"]).run()?;
-    ran.fails(2, &["--stock-kernel: none of the locks", "Linux guests"]).map(drop)
-}
-
-/// Only the missing kernel is named.
-fn a_kernel_that_is_missing_is_asked_for() -> anyhow::Result<()> {
-    compare_kernels(&["--locks", "queued"])?.fails(1, &["run `pvticket setup kernel-stock`"])?;
-    compare_kernels(&["--locks", "ticket"])?.fails(1, &["run `pvticket setup kernel`"]).map(drop)
+    are_sound(
+        "--locks all --vcpus 2x --seconds 0.3 --policy random \
+         --set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us",
+    )
 }
 
 fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
-    need_kvm()?;
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--spin-threshold", "100000"];
-    let rows = rows("mutex,mutex-read-first", &options)?;
+    let locks = "--locks mutex,mutex-read-first --set spin-threshold=100000";
+    let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.5"))?;
     let all = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
     ensure!(all.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
     // A wait that ends while spinning costs one more, one that ends in a sleep at most three, and
@@ -160,11 +71,10 @@ fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
 }
 
 fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
-    need_kvm()?;
-    let counters = "counter-lock,counter-sequence,counter-gates";
     // Less than a batch, so that every CPU keeps a remainder.
-    let options = ["--vcpus", "4x", "--seconds", "0.5", "--critical", "5", "--sum-every", "50"];
-    for row in rows(counters, &options)? {
+    let options = "--locks counter-lock,counter-sequence,counter-gates --vcpus 4x --seconds 0.5 \
+                   --set critical=5 --set sum-every=50";
+    for row in rows(options)? {
         expect_usually!(work(&row, "sums")? > 0.0, "no vCPU summed: {row}");
         let is_exact = row["lock"] != "counter-sequence";
         ensure!(!is_exact || work(&row, "deviation")? == 0.0, "{row}");
@@ -173,11 +83,8 @@ fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
 }
 
 fn lockrefs_say_how_often_they_tried() -> anyhow::Result<()> {
-    need_kvm()?;
-    let rows = rows(
-        "lockref-unbounded,lockref-bounded,lockref-lock",
-        &["--vcpus", "2x", "--seconds", "0.3"],
-    )?;
+    let locks = "--locks lockref-unbounded,lockref-bounded,lockref-lock";
+    let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.3"))?;
     ensure!(work(&rows[1], "retries")? <= 100.0, "more than its bound: {}", rows[1]);
     ensure!(work(&rows[2], "retries")? == 0.0, "it has nothing to retry: {}", rows[2]);
     // The counts of slow and of all operations are read one after the other.
@@ -187,31 +94,24 @@ fn lockrefs_say_how_often_they_tried() -> anyhow::Result<()> {
 }
 
 fn the_reader_of_a_hot_line_looks() -> anyhow::Result<()> {
-    need_kvm()?;
-    let locks = "pv-ticket,mutex,counter-lock,lockref-bounded";
-    let options = ["--vcpus", "3", "--seconds", "0.3", "--workload", "hot-line"];
-    for row in rows(locks, &options)? {
+    let locks = "--locks pv-ticket,mutex,counter-lock,lockref-bounded";
+    for row in rows(&format!("{locks} --vcpus 3 --seconds 0.3 --workload hot-line"))? {
         expect_usually!(work(&row, "looks")? > 0.0, "the reader never looked: {row}");
     }
-    let alone = pvticket(["compare", "--vcpus", "1", "--workload", "hot-line"]).run()?;
-    alone.fails(2, &["--vcpus 1", "two vCPUs"]).map(drop)
+    Ok(())
 }
 
 fn families_by_turns_keep_their_promises() -> anyhow::Result<()> {
-    need_kvm()?;
-    let locks = "ticket,pv-queued,mutex-queued,counter-gates,lockref-lock";
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--workload", "mixed"];
-    let rows = rows(locks, &options)?;
+    let locks = "--locks ticket,pv-queued,mutex-queued,counter-gates,lockref-lock";
+    let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.3 --workload mixed"))?;
     ensure!(rows.iter().all(|row| row["work"].is_null()), "unexpected work figures: {rows:?}");
     Ok(())
 }
 
 fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
-    need_kvm()?;
-    let options = ["--vcpus", "2x", "--seconds", "0.3", "--latency"];
-    let (text, results) = compare_locks("pv-ticket,lockref-bounded", &options)?;
-    ensure!(text.contains("latencies of waits: p50 "), "{text}");
-    ensure!(text.contains("latencies of gets and puts: p50 "), "{text}");
+    let options = "--locks pv-ticket,lockref-bounded --vcpus 2x --seconds 0.3 --latency";
+    let Compared { ran, results } = compare(options)?;
+    ran.shows(&["latencies of waits: p50 ", "latencies of gets and puts: p50 "])?;
     let runs = results.runs()?;
     let rows = results.levels()?.concat();
     ensure!(rows.len() == 2, "not two locks: {rows:?}");
@@ -221,24 +121,11 @@ fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
         ensure!(all.is_sorted(), "{row}");
         expect_usually!(all[0] > 0, "no operation was timed: {row}");
         let run = runs.iter().find(|run| run["lock"] == row["lock"]).context("no run")?;
-        let sum = |list: &Value, number: fn(&Value) -> Option<u64>| -> Option<u64> {
-            list.as_array()?.iter().map(number).sum()
-        };
-        let timed = sum(&run["latencies"], |pair| pair[1].as_u64()).context("no histogram")?;
-        let done = sum(&run["operations"], Value::as_u64).context("no operations")?;
+        let buckets = run["latencies"].as_array().context("no histogram")?;
+        let timed: u64 = buckets.iter().filter_map(|bucket| bucket[1].as_u64()).sum();
+        let done = operations(run);
         // The two are read one after the other.
         expect_usually!(timed.abs_diff(done) <= done / 5 + 1000, "{timed} timed, {done} done");
-    }
-    Ok(())
-}
-
-fn what_the_payload_cannot_do_is_refused() -> anyhow::Result<()> {
-    for (words, complaint) in [
-        (["--guest", "payload", "--workload", "mmap"], "--workload mmap with --guest payload: the"),
-        (["--guest", "linux", "--workload", "mixed"], "--workload mixed with --guest linux: a"),
-        (["--guest", "linux", "--sum-every", "5"], "--sum-every is only for --guest payload"),
-    ] {
-        pvticket(["compare"]).args(words).run()?.fails(2, &[complaint])?;
     }
     Ok(())
 }

@@ -1,9 +1,7 @@
 //! A host with 40 CPUs: the steps of `make run` and `compare`, with their defaults, where no CPU is named.
 
-use anyhow::ensure;
-
-use super::{first_cpu::BUSYBOX, first_run::script};
-use crate::{product::pvticket, tests};
+use super::first_cpu::BUSYBOX;
+use crate::{files::repository, prelude::*};
 
 tests![forty_cpus_take_the_steps_of_make_run => Long("half an hour: guests of 32 and 64 vCPUs on two real CPUs")];
 
@@ -14,25 +12,18 @@ const STEPS: &str = "mkdir -p /bin; export PATH=/bin MAKE=true PVTICKET=/init RU
 fn forty_cpus_take_the_steps_of_make_run() -> anyhow::Result<()> {
     let mut words = vec!["emulate".to_owned(), "--cpus=40".into(), "--mem=4G".into()];
     for name in ["vmm/first-run.sh", "guest-kernel-config/apt.sh"] {
-        words.push(format!("--in={}:/pvticket/{name}", script(name)?.display()));
+        words.push(format!("--in={}:/pvticket/{name}", repository(name)?.display()));
     }
     let steps = format!("{BUSYBOX} mkdir -p /bin; {BUSYBOX} --install -s /bin; {STEPS}");
     let run = pvticket(words).args(["--", BUSYBOX, "sh", "-c", &steps]).limit(7200);
     let ran = run.run()?.exits(0)?;
     let choice = "CPUs 0-15 of 40: cores of socket 0; --cpus to choose";
-    ensure!(
-        ran.errors().matches(choice).count() == 4,
-        "each comparison names its CPUs\n{}",
-        ran.show()
-    );
-    let text = ran.text()?;
-    for words in [
+    let times = ran.errors().matches(choice).count();
+    ensure!(times == 4, "{times} of 4 comparisons name their CPUs\n{}", ran.show());
+    ran.shows(&[
         "== 5/5 The answer",
         "16 vCPUs on 16 CPUs: 1.00x",
         "64 vCPUs on 16 CPUs: 4.00x",
         "report.html",
-    ] {
-        ensure!(text.contains(words), "no '{words}'\n{}", ran.show());
-    }
-    Ok(())
+    ])
 }

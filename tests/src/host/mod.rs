@@ -2,7 +2,6 @@
 
 mod access;
 mod bad_image;
-mod bad_usage;
 mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
@@ -14,12 +13,10 @@ mod bpf_share;
 mod cgroups;
 mod check;
 mod confinement;
-mod control;
 mod emulated;
 mod ends;
 mod examples;
 mod faults;
-mod features;
 mod figures;
 mod first_cpu;
 mod first_run;
@@ -34,9 +31,10 @@ mod league;
 mod library;
 mod limits;
 mod many_cpus;
-mod old_stores;
 mod outputs;
+mod parts;
 mod priority;
+mod refusals;
 mod replays;
 mod report;
 mod reports;
@@ -51,7 +49,6 @@ mod signals;
 mod sim;
 mod sizes;
 mod supply;
-mod sweeps;
 mod system_calls;
 mod tiny;
 mod trace;
@@ -74,7 +71,6 @@ pub fn tests() -> Vec<Test> {
         bpf_load::TESTS,
         bpf_policies::TESTS,
         bpf_share::TESTS,
-        features::TESTS,
         examples::TESTS,
         first_cpu::TESTS,
         cgroups::TESTS,
@@ -89,9 +85,9 @@ pub fn tests() -> Vec<Test> {
         unit_of_work::TESTS,
         faults::TESTS,
         resume::TESTS,
-        old_stores::TESTS,
         hostile::TESTS,
         hostile::wakes::TESTS,
+        hostile::wakes::bpf::TESTS,
         report::TESTS,
         many_cpus::TESTS,
         outputs::TESTS,
@@ -105,8 +101,7 @@ pub fn tests() -> Vec<Test> {
         figures::TESTS,
         given_up::TESTS,
         sizes::TESTS,
-        control::TESTS,
-        bad_usage::TESTS,
+        refusals::TESTS,
         bad_image::TESTS,
         access::TESTS,
         tiny::TESTS,
@@ -124,10 +119,5 @@ pub fn tests() -> Vec<Test> {
         results::TESTS,
         system_calls::TESTS,
     ];
-    [sweeps::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()
-}
-
-/// Measurements that print tables.
-pub fn costs() -> Vec<Test> {
-    sweeps::costs()
+    [parts::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()
 }

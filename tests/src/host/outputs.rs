@@ -1,45 +1,29 @@
 //! Output that cannot be written, or must not be written where it would go (full disks, symbolic links, terminals), and
 //! input that cannot be read.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, os::unix::fs::symlink};
 
-use anyhow::{Context, ensure};
-use tempfile::TempDir;
-
-use super::{signals::Disk, tiny};
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Input, Program},
-    product::{binary, pvticket},
-    ran::Ran,
-    tests,
-};
+use super::{run::run_in, signals::Disk, tiny};
+use crate::prelude::*;
 
 tests![
     unwritable_stdout_is_a_failure,
     unreadable_stdin_is_a_failure,
     lack_of_descriptors_is_not_the_end_of_the_input,
     a_full_disk_leaves_the_old_file_whole,
-    parquet_is_written_whole_or_refused,
     results_follow_no_link,
     results_go_to_devices_and_pipes,
     text_from_elsewhere_drives_no_terminal,
 ];
 
-const SHORT: [&str; 6] = ["--host", "direct", "--vcpus", "1", "--seconds", "0.1"];
+const SHORT: &str = "--runs 1 --host direct --vcpus 1 --seconds 0.1";
 
 /// A run of two short cells in a new directory, and its timeline.
 fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
-    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
-    let [dir, trace] = ["run", "trace"].map(|name| folder.path().join(name));
-    let run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]);
-    run.args(["--trace".as_ref(), trace.as_os_str()]).run()?.exits(0)?;
+    let (run, dir) = run_in(folder, spec, &["--host", "direct", "--trace"])?;
+    let trace = folder.path().join("trace");
+    run.args([&trace]).run()?.exits(0)?;
     Ok((dir, trace))
 }
 
@@ -93,23 +77,23 @@ fn unwritable_stdout_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let (dir, trace) = run_two_cells(&folder)?;
-    let [dir, trace] = [&dir, &trace].map(|path| path.to_string_lossy());
+    let (dir, trace) = (dir.display(), trace.display());
     for words in [
-        &["--help"][..],
-        &["--version"],
-        &["locks"],
-        &["doctor"],
-        &["doctor", "--json"],
-        &["run", "collapse", "--dry-run"],
-        &["boot", "--dry-run"],
-        &["report", &dir],
-        &["export", "--csv", "-", &dir],
-        &["export", "--json", "-", &dir],
-        &["trace", &trace],
-        &["trace", "--json", &trace],
-        &[&["compare", "--runs", "1"], &SHORT[..]].concat(),
+        "--help",
+        "--version",
+        "locks",
+        "doctor",
+        "doctor --json",
+        "run collapse --dry-run",
+        "boot --dry-run",
+        &format!("report {dir}"),
+        &format!("export --csv - {dir}"),
+        &format!("export --json - {dir}"),
+        &format!("trace {trace}"),
+        &format!("trace --json {trace}"),
+        &format!("compare {SHORT}"),
     ] {
-        let ran = to_full(pvticket(words)).with_context(|| words.join(" "))?;
+        let ran = to_full(pvticket(words.split(' '))).with_context(|| words.to_owned())?;
         // Progress lines may come before the error.
         let ran = ran.exits(1)?.complains(&["pvticket: cannot write to stdout: No space left"])?;
         let own = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
@@ -123,61 +107,24 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     let disk = Disk::mount()?;
     let folder = files::scratch()?;
     let (dir, _) = run_two_cells(&folder)?;
-    let (dir, old) = (dir.to_string_lossy(), disk.old());
+    let (dir, old) = (dir.display(), disk.old());
     let old_name = old.to_string_lossy();
     for words in [
-        &["report", &dir, "--html", &old_name][..],
-        &["export", "--csv", &old_name, &dir],
-        &["export", "--json", &old_name, &dir],
-        &[
-            "bench",
-            "hypercalls",
-            "--runs",
-            "1",
-            "--seconds",
-            "0.05",
-            "--host",
-            "direct",
-            "--json",
-            &old_name,
-        ],
-        &[&["compare", "--runs", "1", "--json", &old_name], &SHORT[..]].concat(),
-        &[&["compare", "--runs", "1", "--policy", "rr", "--record", &old_name], &SHORT[..]]
-            .concat(),
-        &[&["compare", "--runs", "1", "--policy", "rr", "--trace", &old_name], &SHORT[..]].concat(),
+        format!("report {dir} --html"),
+        format!("export {dir} --csv"),
+        format!("export {dir} --json"),
+        "bench hypercalls --runs 1 --host direct --seconds 0.05 --json".into(),
+        format!("compare {SHORT} --json"),
+        format!("compare {SHORT} --policy rr --record"),
+        format!("compare {SHORT} --policy rr --trace"),
     ] {
-        let ran = pvticket(words).run().with_context(|| words.join(" "))?;
+        let command = pvticket(words.split(' ')).args([&old]);
+        let ran = command.run().with_context(|| words.clone())?;
         ran.exits(1)?.complains(&["pvticket: cannot write", &old_name, "No space left"])?;
         ensure!(fs::read_to_string(&old)? == Disk::OLD, "{words:?} has changed the old file");
     }
-    let left: Vec<_> = fs::read_dir(old.parent().context("no parent")?)?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.contains("partial"))
-        .collect();
-    ensure!(left.is_empty(), "left behind: {left:?}");
-    Ok(())
-}
-
-/// Parquet is a feature of the build. Without it, one line says so and nothing is written.
-fn parquet_is_written_whole_or_refused() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let (dir, _) = run_two_cells(&folder)?;
-    let table = folder.path().join("cells.parquet");
-    let export = |to: &Path| pvticket(["export", "--parquet"]).args([to, &dir]).run();
-    let ran = export(&table)?;
-    if ran.status()? == 2 {
-        ran.fails(2, &["--parquet", "--features parquet", "--csv"])?;
-        ensure!(!table.exists(), "the table was written");
-        return Ok(());
-    }
-    ran.exits(0)?;
-    let bytes = fs::read(&table)?;
-    ensure!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "not a whole table");
-    let disk = Disk::mount()?;
-    let old = disk.old();
-    export(&old)?.exits(1)?.complains(&["pvticket: cannot write", "No space left"])?;
-    ensure!(fs::read_to_string(&old)? == Disk::OLD, "the old file has changed");
+    let left = files::names(old.parent().context("no parent")?)?;
+    ensure!(!left.iter().any(|name| name.contains("partial")), "left behind: {left:?}");
     Ok(())
 }
 
@@ -188,8 +135,8 @@ fn results_follow_no_link() -> anyhow::Result<()> {
     let victim = files::put(&folder, "victim", b"precious")?;
     let json = folder.path().join("json");
     symlink(&victim, &json)?;
-    let compare = pvticket(["compare", "--runs", "1", "--json"]).args([&json]).args(SHORT);
-    compare.run()?.exits(0)?;
+    let compare = pvticket(["compare", "--json"]).args([&json]);
+    compare.args(SHORT.split(' ')).run()?.exits(0)?;
     ensure!(fs::read(&victim)? == b"precious", "--json went through a link");
     ensure!(fs::symlink_metadata(&json)?.is_file(), "--json is still a link");
     // The emulated host's results were once written through a file of this name.
@@ -209,11 +156,11 @@ fn results_follow_no_link() -> anyhow::Result<()> {
 fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let compare = |to: &Path| pvticket(["compare", "--runs", "1", "--json"]).args([to]).args(SHORT);
+    let compare = |to: &Path| pvticket(["compare", "--json"]).args([to]).args(SHORT.split(' '));
     compare(Path::new("/dev/null")).run()?.exits(0)?;
     // After the table, in a pipe as well as in a file.
     let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("\"lines\""), "{}", ran.show());
+    ran.shows(&["\"lines\""])?;
     let out = folder.path().join("out");
     let file = File::create(&out)?;
     compare(Path::new("/dev/stdout")).stdout(file.into()).run()?.exits(0)?;
@@ -231,7 +178,7 @@ fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
     let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
     let ran = pvticket(["run", "--dry-run"]).args([&spec]).run()?.exits(0)?;
     expect_no_controls(ran.text()?)?;
-    ensure!(ran.text()?.contains("red?]0;title?"), "{}", ran.show());
+    ran.shows(&["red?]0;title?"])?;
     let key = files::put(&folder, "key.toml", "\"\u{1b}[31mX\u{7}\u{202e}\" = 1\n".as_bytes());
     let strange = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}name\nsecond line";
     for program in [
@@ -239,7 +186,6 @@ fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
         pvticket(["boot", "--kernel", strange, "--", "true"]),
         pvticket(["report", strange]),
         pvticket(["trace", strange]),
-        pvticket(["top", strange]),
         pvticket([strange]),
     ] {
         let ran = program.run()?;

@@ -1,22 +1,10 @@
 //! pvticket started in another scheduling class than the usual one: its vCPUs must not outrank the threads that end
 //! them, and all its threads must have the same class.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal};
-
 use super::tiny;
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Input, Program},
-    product::pvticket,
-    suite::skip,
-    tests,
-};
+use crate::{prelude::*, process};
 
-tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
+kvm::tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
 
 /// The options of chrt(1) for each class, and the name that pvticket prints for the class.
 const CLASSES: [(&str, &str); 5] = [
@@ -48,18 +36,16 @@ fn is_permitted(class: &str) -> anyhow::Result<bool> {
 fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
     /// Index of the class among the fields after the name in /proc/PID/stat (proc_pid_stat(5), field 41).
     const POLICY: usize = 38;
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
-    let class_of = |task: std::io::Result<fs::DirEntry>| {
-        let stat = fs::read_to_string(task?.path().join("stat"))?;
+    let class_of = |task: PathBuf| {
+        let stat = fs::read_to_string(task.join("stat"))?;
         let (name, fields) = stat.rsplit_once(") ").context("no name")?;
         let policy = fields.split_whitespace().nth(POLICY).context("no policy")?;
         Ok((name.to_owned(), policy.parse()?))
     };
-    tasks.map(class_of).collect()
+    process::threads(process).map(class_of).collect()
 }
 
 fn every_thread_has_normal_priority() -> anyhow::Result<()> {
-    need_kvm()?;
     let mut tried = 0;
     for (class, name) in CLASSES {
         if !is_permitted(class)? {
@@ -84,7 +70,6 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
 
 /// Regression: vCPUs kept SCHED_FIFO. Once at least as many of them spun as there are CPUs, no other thread ran.
 fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
-    need_kvm()?;
     let (class, name) = CLASSES[0];
     if !is_permitted(class)? {
         return skip("this user may not set a real-time priority");

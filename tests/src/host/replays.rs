@@ -1,20 +1,8 @@
 //! Recordings of schedules, followed by other guests than those recorded.
 
-use std::path::Path;
+use crate::prelude::*;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{Results, pvticket},
-    tests,
-};
-
-tests![
+kvm::tests![
     recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,
     a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not,
 ];
@@ -29,7 +17,6 @@ fn scheduled(guest: &[&str], policy: &str, seconds: &str, recording: &Path) -> P
 }
 
 fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];
     let simulated = ["--guest", "sim", "--machine", "westmere-80", "--cpus", "2"];
@@ -37,16 +24,14 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
     // turns are as long, and come late.
     let pairs = [("real", &real, "1", &simulated, "2"), ("sim", &simulated, "0.15", &real, "3")];
     for (name, maker, time, follower, seconds) in pairs {
-        let [file, json] = ["recording", "json"]
-            .map(|extension| folder.path().join(format!("{name}.{extension}")));
+        let file = folder.path().join(name);
         let record = scheduled(&maker[..], "rr", time, &file);
         record.args(["--record"]).args([&file]).run()?.exits(0)?;
         let replay = scheduled(&follower[..], "replay:FILE", seconds, &file);
-        let ran = replay.args(["--json"]).args([&json]).run()?.exits(0)?;
-        ensure!(ran.text()?.contains(" turns, 0 vCPUs woken"), "{}", ran.show());
-        let runs = Results::read(&json)?.runs()?;
-        let found = &runs.first().with_context(|| ran.show())?["schedule"]["divergence"];
-        let count = |what: &str| found[what].as_u64().with_context(|| format!("{what}: {found}"));
+        let compared = Compared::by(replay)?;
+        compared.ran.shows(&[" turns, 0 vCPUs woken"])?;
+        let found = &compared.run()?["schedule"]["divergence"];
+        let count = |what: &str| count(found, what);
         // The vCPUs of a replay may begin in another order than those recorded.
         let (recorded, replayed) = (count("recorded")?, count("replayed")?);
         expect_usually!(recorded > 50 && replayed == recorded, "{name}: {found}");
@@ -55,31 +40,27 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
     Ok(())
 }
 
-/// Operations a second of a file's only run, and its replay's divergence.
-fn rate_and_divergence(json: &Path) -> anyhow::Result<(f64, Value)> {
-    let runs = Results::read(json)?.runs()?;
-    let run = runs.first().context("no run")?;
-    let operations = run["operations"].as_array().context("no operations")?;
+/// Operations a second of a comparison's only run, and its replay's divergence.
+fn rate_and_divergence(compared: &Compared) -> anyhow::Result<(f64, Value)> {
+    let run = compared.run()?;
     let seconds = run["seconds"].as_f64().context("no seconds")?;
-    let all = operations.iter().filter_map(Value::as_f64).sum::<f64>();
-    Ok((all / seconds, run["schedule"]["divergence"].clone()))
+    Ok((operations(&run) as f64 / seconds, run["schedule"]["divergence"].clone()))
 }
 
 /// A guest ends the turns of `deferred`, and real vCPUs are never where they were: a replay may be none. Its figures are a
 /// replay's only if nine of ten turns were repeated; else table and report say that they are not, and why.
 fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
-    let [file, first, second, dir] =
-        ["recording", "first", "second", "dir"].map(|name| folder.path().join(name));
+    let [file, dir] = ["recording", "dir"].map(|name| folder.path().join(name));
     let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];
     let record = scheduled(&real, "deferred", "0.5", &file);
-    record.args(["--record"]).args([&file]).args(["--json"]).args([&first]).run()?.exits(0)?;
+    let recorded = Compared::by(record.args(["--record"]).args([&file]))?;
     let replay = scheduled(&real, "replay:FILE", "1", &file).args(["--dir"]).args([&dir]);
-    let ran = replay.args(["--json"]).args([&second]).run()?.exits(0)?;
-    let (usual, _) = rate_and_divergence(&first)?;
-    let (rate, found) = rate_and_divergence(&second)?;
-    let count = |what: &str| found[what].as_u64().with_context(|| format!("{what}: {found}"));
+    let replayed = Compared::by(replay)?;
+    let (usual, _) = rate_and_divergence(&recorded)?;
+    let (rate, found) = rate_and_divergence(&replayed)?;
+    let Compared { ran, results } = replayed;
+    let count = |what: &str| count(&found, what);
     let (recorded, replayed) = (count("recorded")?, count("replayed")?);
     expect_usually!(recorded > 50, "{found}");
     let mut differ = recorded - replayed - count("skipped")?;
@@ -87,11 +68,11 @@ fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result
         differ += count(what)?;
     }
     let is_one = differ <= (recorded + count("left_out")?) / 10;
-    let levels = Results::read(&second)?.levels()?;
+    let levels = results.levels()?;
     let row = levels.first().and_then(|rows| rows.first()).with_context(|| ran.show())?;
     ensure!(row["schedule"]["repeated"] == is_one, "{differ} differ: {row}");
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
-    let [table, report] = [ran.text()?, report.text()?].map(words);
+    let (table, report) = (ran.words()?, report.words()?);
     if is_one {
         ensure!(!table.contains("NOT REPEATED") && !report.contains("NOT REPEATED"), "{table}");
         // Beyond its end `rr` goes on, under which a native lock hardly does anything.
@@ -105,9 +86,4 @@ fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result
         ensure!(report.contains("NOT REPEATED: 1 replay of other turns than recorded"), "{report}");
     }
     Ok(())
-}
-
-/// Without line breaks.
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,25 +1,12 @@
 //! The results of a confined `boot`, which can open no directory.
 
-use std::{
-    fs,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
+use super::{
+    confinement::{has_open, spinning},
+    tiny,
 };
+use crate::{prelude::*, product};
 
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use tempfile::TempDir;
-
-use super::confinement::{has_open, spinning};
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::{Program, children},
-    product, tests,
-};
-
-tests![
+kvm::tests![
     they_may_have_relative_names,
     they_go_to_a_pipe_of_the_shell,
     descriptors_of_the_start_are_closed_but_for_theirs,
@@ -31,16 +18,12 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Arguments of a boot that ends at once.
 fn ended(front: Program, folder: &TempDir, words: &[&str]) -> anyhow::Result<Program> {
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code::out(code::port::EXIT, 0)))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot = front.args(["boot", "--host", "direct", "--cpus", "1"]).args(words.iter().copied());
-    let boot = boot.args(["--kernel"]).args([kernel]).args(["--initrd"]).args([initrd]);
-    Ok(boot.args(["--", "x"]).env("PVTICKET_TRUST_KVM", "1"))
+    let boot = tiny::boot_by(front, folder, &code::out(code::port::EXIT, 0))?;
+    Ok(boot.args(words.iter().copied()).args(["--", "x"]))
 }
 
 /// They are opened in the folder in which the command runs.
 fn they_may_have_relative_names() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
     let words = ["--stats", "stats", "--policy", "rr", "--record", "recording"];
@@ -53,13 +36,11 @@ fn they_may_have_relative_names() -> anyhow::Result<()> {
 
 /// As with `--stats >(cmd)` of bash.
 fn they_go_to_a_pipe_of_the_shell() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let shell = Program::new("sh").args(["-c", "{ \"$0\" \"$@\" >/dev/null; } 8>&1 | cat"]);
     let boot = ended(shell.args([product::binary()]), &folder, &["--stats", "/dev/fd/8"])?;
     let ran = boot.run()?.exits(0)?;
-    ensure!(ran.text()?.contains("\"ran_ns\""), "{}", ran.show());
-    Ok(())
+    ran.shows(&["\"ran_ns\""])
 }
 
 /// What a guest could write to if it had taken over a thread.
@@ -86,20 +67,15 @@ fn a_killed_boot_leaves_the_old_one_and_no_part() -> anyhow::Result<()> {
     ensure!(children(running.pid()).len() == 1, "no process that names the result");
     running.signal(Signal::KILL)?;
     running.wait()?;
-    let began = Instant::now();
     // The process that names it learns of the end by the end of its input.
-    while parts(folder.path()).is_err() && began.elapsed() < SOON {
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("folder without a part", SOON, || Ok(parts(folder.path()).is_ok()))?;
     ensure!(fs::read(&file)? == b"old", "the old result");
-    parts(folder.path())
+    Ok(())
 }
 
 /// No temporary file is left.
 fn parts(folder: &Path) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        ensure!(!name.ends_with(".partial"), "{name}");
-    }
+    let names = files::names(folder)?;
+    ensure!(!names.iter().any(|name| name.ends_with(".partial")), "{names:?}");
     Ok(())
 }

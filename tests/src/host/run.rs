@@ -1,23 +1,11 @@
 //! Experiments from specs: what is refused, what is run, and what is reported.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use serde_json::Value;
-
-use crate::{expect_usually, facts::need_kvm, files, product::pvticket, terminal::Terminal, tests};
+use crate::prelude::*;
 
 tests![
     a_spec_is_dry_run,
-    bad_specs_are_refused_with_their_line,
     every_cell_is_run_and_stored_once,
     ctrl_c_stores_the_cell_as_aborted,
-    ctrl_c_restores_the_terminal,
     a_store_is_not_written_twice,
     a_thing_does_not_differ_from_itself => Quiet("25 s: verdicts about rates"),
     pv_beats_native_under_overcommit => Quiet("a significance test of rates"),
@@ -48,10 +36,56 @@ pub(super) fn lines(dir: &Path) -> anyhow::Result<Vec<Value>> {
     whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-fn cells(dir: &Path, status: &str) -> anyhow::Result<Vec<Value>> {
+/// Those that describe cells.
+pub(super) fn cells(dir: &Path) -> anyhow::Result<Vec<Value>> {
     let mut lines = lines(dir)?;
-    lines.retain(|line| line["kind"] == "cell" && line["status"] == status);
+    lines.retain(|line| line["kind"] == "cell");
     Ok(lines)
+}
+
+fn cells_with(dir: &Path, status: &str) -> anyhow::Result<Vec<Value>> {
+    let mut cells = cells(dir)?;
+    cells.retain(|cell| cell["status"] == status);
+    Ok(cells)
+}
+
+/// The rows of the exported table, each with its values by their columns.
+pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String>>> {
+    let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
+    let mut lines = ran.text()?.lines().map(|line| line.split(',').map(str::to_owned));
+    let names: Vec<String> = lines.next().context("no header")?.collect();
+    Ok(lines.map(|values| names.iter().cloned().zip(values).collect()).collect())
+}
+
+/// A run of this spec, with these options, in the directory `run` of the folder, which is returned.
+pub(super) fn run_in(
+    folder: &TempDir,
+    text: &str,
+    options: &[&str],
+) -> anyhow::Result<(Program, PathBuf)> {
+    let (spec, dir) = (spec(folder.path(), text)?, folder.path().join("run"));
+    Ok((pvticket(["run", "--dir"]).args([&dir, &spec]).args(options), dir))
+}
+
+/// A finished run of a spec.
+pub(super) struct Run {
+    pub folder: TempDir,
+    pub dir: PathBuf,
+    pub ran: Ran,
+}
+
+impl Run {
+    /// With these options.
+    pub fn of(text: &str, options: &[&str]) -> anyhow::Result<Self> {
+        let folder = files::scratch()?;
+        let (run, dir) = run_in(&folder, text, options)?;
+        let ran = run.limit(240).run()?.exits(0)?;
+        Ok(Self { folder, dir, ran })
+    }
+
+    pub fn cells(&self) -> anyhow::Result<Vec<Value>> {
+        cells(&self.dir)
+    }
 }
 
 fn a_spec_is_dry_run() -> anyhow::Result<()> {
@@ -67,42 +101,22 @@ fn a_spec_is_dry_run() -> anyhow::Result<()> {
     }
     let only = ["run", "collapse", "--dry-run", "--only", "vcpus=4x", "--only", "policies=rr"];
     let ran = pvticket(only).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("20 cells of 2 points"), "{}", ran.show());
-    Ok(())
-}
-
-fn bad_specs_are_refused_with_their_line() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for (text, parts) in [
-        ("vcpus = 2\nlock = \"ticket\"\n", ["line 2", "unknown key 'lock'"]),
-        ("vcpus = [2,\n 0]\n", ["line 2", "vCPUs"]),
-        ("locks = [\"ticket\"\n", ["line 1", "unclosed array"]),
-        ("workloads = \"hot-line\"\nvcpus = 1\n", ["line 1", "[[exclude]]"]),
-        ("vcpus = 2\n[[exclude]]\nvcpus = 7\n", ["line 3", "matches no cell"]),
-    ] {
-        let spec = spec(folder.path(), text)?;
-        pvticket(["run"]).args([spec]).run()?.fails(2, &parts)?;
-    }
-    let none = folder.path().join("none.toml");
-    pvticket(["run"]).args([none]).run()?.fails(2, &["none.toml"])?;
-    pvticket(["run"]).run()?.fails(2, &["SPEC"])?;
-    pvticket(["run", "collapse", "--only", "vcpu=3"]).run()?.fails(2, &["vcpu=3", "vcpus"])?;
-    pvticket(["run", "collapse", "--jobs", "64"]).run()?.fails(2, &["--jobs 64"])?;
-    pvticket(["run", "--resume"]).args([folder.path()]).run()?.fails(1, &["no run"])?;
-    Ok(())
+    ran.shows(&["20 cells of 2 points"])
 }
 
 /// Checks that the store has each of the twenty cells once, with figures that fit the cell's point.
 pub(super) fn check_twenty(dir: &Path) -> anyhow::Result<()> {
-    let done = cells(dir, "done")?;
+    let done = cells_with(dir, "done")?;
     let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
     let mut points: BTreeMap<String, u32> = BTreeMap::new();
     for cell in &done {
         *seen.entry(cell["cell"].as_u64().context("no number")?).or_default() += 1;
         let (point, figures) = (&cell["point"], &cell["figures"]);
         *points.entry(format!("{} {}", point["vcpus"], point["policy"])).or_default() += 1;
-        let operations = figures["operations"].as_array().context("no operations")?;
-        ensure!(point["vcpus"] == operations.len(), "figures of another cell: {cell}");
+        ensure!(
+            point["vcpus"] == each_operations(figures).len(),
+            "figures of another cell: {cell}"
+        );
         ensure!((point["policy"] == "rr") != figures["schedule"].is_null(), "wrong policy: {cell}");
         ensure!(figures["violations"] == 0 && figures["disorder"] == 0, "broken promises: {cell}");
     }
@@ -113,10 +127,7 @@ pub(super) fn check_twenty(dir: &Path) -> anyhow::Result<()> {
 
 fn every_cell_is_run_and_stored_once() -> anyhow::Result<()> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let ran =
-        pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), TWENTY)?]).run()?.exits(0)?;
+    let Run { folder: _folder, dir, ran } = Run::of(TWENTY, &[])?;
     // Without a terminal, a line for each tenth of the cells.
     let errors = ran.errors();
     let told: Vec<&str> = errors
@@ -145,46 +156,28 @@ const LONG: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 60
 
 fn ctrl_c_stores_the_cell_as_aborted() -> anyhow::Result<()> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let spec = spec(folder.path(), LONG)?;
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let _ = fs::remove_dir_all(&dir);
-        let mut running = pvticket(["run", "--dir"]).args([&dir, &spec]).start()?;
+        let folder = files::scratch()?;
+        let (run, dir) = run_in(&folder, LONG, &[])?;
+        let mut running = run.start()?;
         running.wait_until("a session", || lines(&dir).is_ok_and(|lines| lines.len() == 2))?;
         running.signal(signal)?;
         let ran = running.wait()?.exits(status)?;
         ensure!(ran.errors().contains("pvticket run --resume "), "{}", ran.show());
-        let aborted = cells(&dir, "aborted")?.len();
-        ensure!(aborted == 1 && cells(&dir, "done")?.is_empty(), "{}", ran.show());
+        let aborted = cells_with(&dir, "aborted")?.len();
+        ensure!(aborted == 1 && cells_with(&dir, "done")?.is_empty(), "{}", ran.show());
     }
     Ok(())
-}
-
-fn ctrl_c_restores_the_terminal() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let terminal = Terminal::open()?;
-    let program = pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), LONG)?]);
-    let mut running = terminal.start(program)?;
-    terminal.wait_for(&mut running, "0/2 cells")?;
-    // The signal that a terminal sends for Ctrl-C.
-    running.signal(Signal::INT)?;
-    running.wait()?.exits(130)?;
-    ensure!(terminal.has_shown("--resume"), "{}", terminal.shown());
-    terminal.is_restored()
 }
 
 fn a_store_is_not_written_twice() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let spec = spec(folder.path(), LONG)?;
-    let mut running = pvticket(["run", "--dir"]).args([&dir, &spec]).start()?;
+    let (run, dir) = run_in(&folder, LONG, &[])?;
+    let mut running = run.start()?;
     running.wait_until("a session", || lines(&dir).is_ok_and(|lines| lines.len() == 2))?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &["in use"])?;
-    pvticket(["run", "--dir"]).args([&dir, &spec]).run()?.fails(1, &["a run already"])?;
+    run_in(&folder, LONG, &[])?.0.run()?.fails(1, &["a run already"])?;
     running.signal(Signal::INT)?;
     running.wait()?.exits(130).map(drop)
 }
@@ -192,12 +185,9 @@ fn a_store_is_not_written_twice() -> anyhow::Result<()> {
 /// The report printed at the end of a run of this spec.
 fn reported(text: &str) -> anyhow::Result<String> {
     need_kvm()?;
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
-    let ran =
-        pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), text)?]).run()?.exits(0)?;
-    ensure!(dir.join("report.html").is_file(), "no page: {}", ran.show());
-    ran.text().map(str::to_owned)
+    let run = Run::of(text, &[])?;
+    ensure!(run.dir.join("report.html").is_file(), "no page: {}", run.ran.show());
+    run.ran.text().map(str::to_owned)
 }
 
 /// One comparison in twenty may differ by chance: at most one of three here.
@@ -226,16 +216,11 @@ fn pv_beats_native_under_overcommit() -> anyhow::Result<()> {
 fn a_run_is_traced() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let (dir, trace) = (folder.path().join("run"), folder.path().join("trace"));
-    let spec = spec(folder.path(), TWENTY)?;
-    pvticket(["run", "--dir"])
-        .args([&dir, &spec])
-        .args(["--only", "vcpus=3,4", "--trace"])
-        .args([&trace])
-        .run()?
-        .exits(0)?;
+    let trace = folder.path().join("trace");
+    let (run, _) = run_in(&folder, TWENTY, &["--only", "vcpus=3,4", "--trace"])?;
+    run.args([&trace]).run()?.exits(0)?;
     let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
-    let digest: Value = serde_json::from_str(ran.text()?)?;
+    let digest = ran.json()?;
     let runs = digest["runs"].as_array().with_context(|| ran.show())?;
     // Only the first cell of each of the four points is traced.
     ensure!(runs.len() == 4, "{} runs\n{digest:#}", runs.len());
@@ -244,13 +229,9 @@ fn a_run_is_traced() -> anyhow::Result<()> {
 
 /// Cells that need ring 0 run in the emulated host if this host's KVM lacks it.
 fn cells_of_both_hosts_are_run() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let dir = folder.path().join("run");
     let text = "vcpus = 2\nlocks = \"pv-ticket\"\nbackends = [\"vmm\", \"kvm\"]\nrepetitions = 1\n\
                 seconds = 0.3\n";
-    let spec = spec(folder.path(), text)?;
-    pvticket(["run", "--dir"]).args([&dir, &spec]).limit(240).run()?.exits(0)?;
-    let done = cells(&dir, "done")?;
+    let done = cells_with(&Run::of(text, &[])?.dir, "done")?;
     ensure!(done.len() == 2, "{done:?}");
     let hosts: Vec<_> = done.iter().map(|cell| cell["point"]["host"].clone()).collect();
     ensure!(hosts[0] == hosts[1], "compared cells ran on different hosts: {hosts:?}");

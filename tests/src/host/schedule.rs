@@ -1,23 +1,12 @@
 //! Schedules of pvticket on the ring-3 payload: preemptions where they were asked for, counted from
 //! telemetry, recorded and replayed.
 
-use std::{fs, path::Path};
+use crate::prelude::*;
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    product::{pvticket, runs_of},
-    tests,
-};
-
-tests![
+kvm::tests![
     every_policy_runs_both_locks,
-    holders_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
-    the_next_in_line_are_preempted_where_asked => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
+    holders_are_preempted_where_asked: deliberate("lhp:10,20ms", "lhp", "holders_off_ns") => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
+    the_next_in_line_are_preempted_where_asked: deliberate("lwp:10,20ms", "lwp", "next_off_ns") => Quiet("share of a hold for which others spun: > 0.5 and < 0.3"),
     the_next_in_line_of_a_queue_are_preempted_where_asked,
     named_places_are_hit,
     deferred_preempts_nobody_in_a_lock,
@@ -26,26 +15,15 @@ tests![
     machines_get_what_they_weigh => Quiet("ratio of operations 2 to 4.5"),
     two_replays_take_the_same_decisions,
     many_vcpus_on_two_slots_lose_nothing,
-    bad_schedules_are_refused,
-    a_dry_run_refuses_what_the_run_refuses,
-    an_invalid_recording_is_named,
 ];
 
 /// `compare` of the payload; returns the runs with their accounts: native first, PV second, and so
 /// on.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
-        .args([&file])
-        .args(options)
-        .run()?
-        .exits(0)?;
-    let mut runs = runs_of(&file)?;
+fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
+    let mut runs = Compared::with(&format!("--guest payload --runs 1 {options}"))?.runs()?;
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed, or was not checked: {run}");
-        ensure!(run["schedule"]["whole"]["grants"].as_u64() > Some(0), "no schedule: {run}");
+        ensure!(whole(run, "grants")? > 0, "no schedule: {run}");
     }
     // The seed decides which runs first.
     runs.sort_by_key(|run| (run["policy"].to_string(), run["backend"] != "off"));
@@ -54,37 +32,31 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
 
 /// A count from the whole run's account.
 fn whole(run: &Value, name: &str) -> anyhow::Result<u64> {
-    run["schedule"]["whole"][name].as_u64().with_context(|| format!("no {name}: {run}"))
+    count(run, &format!("schedule/whole/{name}"))
 }
 
-fn taken(run: &Value) -> u64 {
-    run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum()
-}
-
-/// The names of all policies, as the refusal of an unknown one lists them.
-pub fn known_policies() -> anyhow::Result<Vec<String>> {
-    let refused = pvticket(["compare", "--policy", "nonsense"]).run()?;
-    let stderr = String::from_utf8_lossy(&refused.stderr);
-    let list = stderr.split_once("(known: ").and_then(|(_, rest)| rest.split_once(')'));
-    let (list, _) = list.with_context(|| format!("no list of policies: {stderr}"))?;
-    Ok(list.split(", ").map(str::to_owned).collect())
+/// Is each policy among these, which may have arguments? The refusal of an unknown policy lists all.
+pub fn has_all_policies(named: &[&str]) -> anyhow::Result<()> {
+    let refused = pvticket(["compare", "--policy", "nonsense"]).run()?.errors();
+    let list = refused.split_once("(known: ").and_then(|(_, rest)| rest.split_once(')'));
+    let (list, _) = list.with_context(|| format!("no list of policies: {refused}"))?;
+    for known in list.split(", ") {
+        // `host` has no account of a schedule, its models are for simulations, and `replay` needs a recording.
+        let is_other = known.starts_with("host") || known == "replay";
+        let is_named = named.iter().any(|policy| policy.split(':').next() == Some(known));
+        ensure!(is_other || is_named, "{known} is missing here");
+    }
+    Ok(())
 }
 
 fn every_policy_runs_both_locks() -> anyhow::Result<()> {
     let policies = "rr,fair,gang,kick-boost,kick-boost:later,directed-yield,deferred,deferred:look,\
                     extend:100us,lhp,lwp,point:critical,random";
-    let named: Vec<_> = policies.split([',', ':']).collect();
-    for known in known_policies()? {
-        // `host` has no account of a schedule, its models are for simulations, and `replay` needs a
-        // recording.
-        let is_other = known.starts_with("host") || known == "replay";
-        ensure!(is_other || named.contains(&known.as_str()), "{known} is missing here");
-    }
-    let runs =
-        compare(&["--vcpus", "2x", "--seconds", "0.3", "--slice", "1ms", "--policy", policies])?;
+    has_all_policies(&policies.split(',').collect::<Vec<_>>())?;
+    let runs = compare(&format!("--vcpus 2x --seconds 0.3 --slice 1ms --policy {policies}"))?;
     ensure!(runs.len() == 26, "{} runs", runs.len());
     for run in runs {
-        expect_usually!(taken(&run) > 0, "the lock was never taken: {run}");
+        expect_usually!(operations(&run) > 0, "the lock was never taken: {run}");
         ensure!(whole(&run, "unknown")? == 0, "unclassified preemptions: {run}");
     }
     Ok(())
@@ -93,11 +65,11 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
 /// One deliberate preemption keeps a vCPU off for 20 ms. With native locks another vCPU spins for
 /// that long; with PV it halts at its threshold.
 fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
-    let runs = compare(&["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", policy])?;
-    let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
+    let runs = compare(&format!("--vcpus 2 --slots 2 --seconds 1 --policy {policy}"))?;
+    let [native, pv] = runs.as_slice() else { bail!("not two runs") };
     for run in [native, pv] {
-        let (hits, injected) = (&run["schedule"]["whole"]["hits"]["hits"], whole(run, "injected")?);
-        ensure!(hits.as_u64() == Some(injected), "{injected} of {hits} hits: {run}");
+        let (hits, injected) = (whole(run, "hits/hits")?, whole(run, "injected")?);
+        ensure!(hits == injected, "{injected} of {hits} hits: {run}");
         expect_usually!(injected >= 3, "{injected} hits: {run}");
         // Two vCPUs on two slots: there are no other preemptions.
         ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
@@ -116,19 +88,12 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn holders_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lhp:10,20ms", "lhp", "holders_off_ns")
-}
-
-fn the_next_in_line_are_preempted_where_asked() -> anyhow::Result<()> {
-    deliberate("lwp:10,20ms", "lwp", "next_off_ns")
-}
-
 /// Locks without tickets whose queue tells who is next; and one that has no queue.
 fn the_next_in_line_of_a_queue_are_preempted_where_asked() -> anyhow::Result<()> {
-    let locks = "queued,pv-queued,unfair-queued,mcs,clh,reciprocating,test-and-set";
-    let options = ["--vcpus", "2", "--slots", "2", "--seconds", "0.5", "--policy", "lwp:20,5ms"];
-    let runs = compare(&[&options[..], &["--locks", locks]].concat())?;
+    let runs = compare(
+        "--vcpus 2 --slots 2 --seconds 0.5 --policy lwp:20,5ms \
+         --locks queued,pv-queued,unfair-queued,mcs,clh,reciprocating,test-and-set",
+    )?;
     ensure!(runs.len() == 7, "{} runs", runs.len());
     for run in runs {
         let injected = whole(&run, "injected")?;
@@ -146,29 +111,28 @@ fn the_next_in_line_of_a_queue_are_preempted_where_asked() -> anyhow::Result<()>
 
 fn named_places_are_hit() -> anyhow::Result<()> {
     let hits = |run: &Value| run["schedule"]["whole"]["hits"]["hits"].as_u64();
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--slice", "1ms", "--policy"];
     for place in ["before-flag", "flag-to-halt", "release-to-kick", "critical"] {
-        let policy = format!("point:{place},50,1ms");
-        let runs = compare(&[&options[..], &[&policy]].concat())?;
-        let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
+        let options = "--vcpus 2x --seconds 0.5 --slice 1ms --policy point";
+        let runs = compare(&format!("{options}:{place},50,1ms"))?;
+        let [native, pv] = runs.as_slice() else { bail!("not two runs") };
         expect_usually!(hits(pv) > Some(0), "{place} was never hit: {pv}");
-        match place {
-            "critical" => expect_usually!(hits(native) > Some(0), "never hit: {native}"),
-            _ => ensure!(hits(native) == Some(0), "native locks have no {place}: {native}"),
+        if place != "critical" {
+            ensure!(hits(native) == Some(0), "native locks have no {place}: {native}");
+            continue;
         }
-    }
-    // A guest that is kept off in its critical section holds the lock.
-    let runs = compare(&[&options[..], &["point:critical,50,1ms"]].concat())?;
-    for run in runs {
-        ensure!(whole(&run, "lhp")? >= whole(&run, "injected")?, "{run}");
+        expect_usually!(hits(native) > Some(0), "never hit: {native}");
+        // A guest that is kept off in its critical section holds the lock.
+        for run in [native, pv] {
+            ensure!(whole(run, "lhp")? >= whole(run, "injected")?, "{run}");
+        }
     }
     Ok(())
 }
 
 fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--slice", "1ms"];
+    let options = "--vcpus 2x --seconds 0.5 --slice 1ms --policy";
     for policy in ["deferred:ask,1s", "deferred:look,1s"] {
-        for run in compare(&[&options[..], &["--policy", policy]].concat())? {
+        for run in compare(&format!("{options} {policy}"))? {
             let [lhp, lwp, queued] =
                 ["lhp", "lwp", "queued"].map(|kind| whole(&run, kind).unwrap_or(u64::MAX));
             ensure!((lhp, lwp, queued) == (0, 0, 0), "{policy}: {lhp} {lwp} {queued}: {run}");
@@ -178,59 +142,44 @@ fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
             );
         }
     }
-    let asked = compare(&[&options[..], &["--policy", "deferred"]].concat())?;
-    expect_usually!(
-        whole(&asked[0], "yields")? > 0,
-        "no vCPU was asked, or none yielded: {}",
-        asked[0]
-    );
+    let asked = &compare(&format!("{options} deferred"))?[0];
+    expect_usually!(whole(asked, "yields")? > 0, "no vCPU was asked, or none yielded: {asked}");
     Ok(())
 }
 
 fn a_vcpu_that_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
-    let options = ["--vcpus", "2x", "--seconds", "0.5", "--policy", "rr,directed-yield"];
-    let runs = compare(&options)?;
+    let runs = compare("--vcpus 2x --seconds 0.5 --policy rr,directed-yield")?;
     // By name: directed-yield native, pv, rr native, pv.
-    let (directed, rr) = (taken(&runs[0]), taken(&runs[2]));
+    let (directed, rr) = (operations(&runs[0]), operations(&runs[2]));
     expect_usually!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
     Ok(())
 }
 
 fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
-    let runs = compare(&["--vms", "3", "--vcpus", "1x", "--seconds", "0.3", "--policy", "gang"])?;
-    for run in runs {
-        let operations = run["operations"].as_array().context("no operations")?;
-        ensure!(operations.len() % 3 == 0 && operations.len() >= 3, "not three machines: {run}");
-        expect_usually!(
-            operations.iter().all(|count| count.as_u64() > Some(0)),
-            "a machine made no progress: {run}"
-        );
+    for run in compare("--vms 3 --vcpus 1x --seconds 0.3 --policy gang")? {
+        let each = each_operations(&run);
+        ensure!(each.len().is_multiple_of(3) && !each.is_empty(), "not three machines: {run}");
+        expect_usually!(!each.contains(&0), "a machine made no progress: {run}");
     }
     Ok(())
 }
 
 /// One vCPU each on one slot, with native locks: their operations are proportional to their time.
 fn machines_get_what_they_weigh() -> anyhow::Result<()> {
-    let options = ["--vms", "2", "--vcpus", "1", "--slots", "1", "--seconds", "0.5"];
-    let runs = compare(&[&options[..], &["--slice", "1ms", "--policy", "fair:1,3"]].concat())?;
-    let native = runs[0]["operations"].as_array().context("no operations")?;
-    let [light, heavy] = native.as_slice() else { anyhow::bail!("not two vCPUs: {}", runs[0]) };
-    let share = heavy.as_f64().unwrap_or(0.0) / light.as_f64().unwrap_or(f64::NAN);
+    let options = "--vms 2 --vcpus 1 --slots 1 --seconds 0.5 --slice 1ms --policy fair:1,3";
+    let runs = compare(options)?;
+    let [light, heavy] = each_operations(&runs[0])[..] else { bail!("not two vCPUs: {}", runs[0]) };
+    let share = heavy as f64 / light as f64;
     expect_usually!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
     Ok(())
 }
 
-/// The vCPU and the slot of each turn of a recording (24 bytes per turn after a header of 40; the
-/// format is described in sched/recording.rs).
-fn decisions(file: &Path) -> anyhow::Result<Vec<(u16, u16)>> {
-    let bytes = fs::read(file)?;
-    let turns = bytes.get(40..).context("no header")?.chunks_exact(24);
-    let half = |turn: &[u8], at: usize| u16::from_le_bytes([turn[at], turn[at + 1]]);
-    Ok(turns.map(|turn| (half(turn, 16), half(turn, 20))).collect())
+/// The vCPU and the slot of each turn of a recording.
+fn decisions(file: &Path) -> anyhow::Result<Vec<(u32, u16)>> {
+    Ok(files::turns(file)?.into_iter().map(|turn| (turn.vcpu, turn.slot)).collect())
 }
 
 fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let [first, second, third] = ["a", "b", "c"].map(|name| folder.path().join(name));
     let run = |policy: &str, file: &Path| {
@@ -258,10 +207,10 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
 }
 
 fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
-    let options = ["--vcpus", "64", "--slots", "2", "--seconds", "2", "--slice", "1ms"];
-    let runs = compare(&[&options[..], &["--policy", "random", "--seed", "7"]].concat())?;
+    let options = "--vcpus 64 --slots 2 --seconds 2 --slice 1ms --policy random --set seeds=7";
+    let runs = compare(options)?;
     for run in &runs {
-        expect_usually!(taken(run) > 0, "the lock was never taken: {run}");
+        expect_usually!(operations(run) > 0, "the lock was never taken: {run}");
         // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at
         // its beginning: each vCPU may have been in one when the window began.
         let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());
@@ -273,81 +222,6 @@ fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
         let sorted = woke + left + joined;
         // One per vCPU may be in progress when they are read.
         ensure!(kicks.abs_diff(sorted) <= 64, "{kicks} kicks, {sorted} of them known: {run}");
-    }
-    Ok(())
-}
-
-fn bad_schedules_are_refused() -> anyhow::Result<()> {
-    for (words, parts) in [
-        (&["--policy", "nonsense"][..], &["'nonsense'", "directed-yield"][..]),
-        (&["--policy", "lhp:fast"], &["'fast'", "lhp[:RATE,HOLD]"]),
-        (&["--policy", "rr:1"], &["rr:1"]),
-        (&["--policy", "point:home"], &["'home'", "critical"]),
-        (&["--slots", "0", "--policy", "rr"], &["--slots", "one slot at least"]),
-        (&["--slice", "49us", "--policy", "rr"], &["slice", "50us or more"]),
-        (&["--slots", "999", "--policy", "rr"], &["--slots 999"]),
-        (&["--slice", "4", "--policy", "rr"], &["--slice", "500us"]),
-        (&["--vms", "0", "--policy", "rr"], &["--vms"]),
-        (&["--record", "/tmp/never"], &["--record", "--policy"]),
-        (&["--policy", "replay:/no/such/file"], &["replay:/no/such/file", "No such file"]),
-    ] {
-        for command in ["compare", "boot"] {
-            let ran = match command {
-                "boot" => pvticket(["boot", "--host", "direct"]).args(words).args(["--", "true"]),
-                _ => pvticket(["compare", "--host", "direct"]).args(words),
-            };
-            // A boot looks for its kernel first: either usage is bad or a kernel is missing.
-            let ran = ran.run()?;
-            match command {
-                "compare" => ran.fails(2, parts).map(drop)?,
-                _ => ensure!(ran.status()? != 0, "{}", ran.show()),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Regression: a dry run refused bad options only; what else a boot refuses was told by the boot, if in the emulated
-/// host after seconds.
-fn a_dry_run_refuses_what_the_run_refuses() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let text = files::put(&folder, "text", b"not a recording, a kernel or an archive")?;
-    let text = text.to_string_lossy();
-    let replay = format!("replay:{text}");
-    for host in ["direct", "emulated"] {
-        for (words, status, parts) in [
-            (
-                &["--policy", "rr", "--slots", "64"][..],
-                2,
-                &["--slots 64", "each slot is a CPU"][..],
-            ),
-            (&["--policy", "replay:/no/such/file"], 2, &["replay:/no/such/file", "No such file"]),
-            (&["--policy", &replay], 2, &["--policy replay:", "text"]),
-            (&["--kernel", &text], 1, &["text", "not a Linux kernel"]),
-            (&["--initrd", &text], 1, &["text"]),
-            (&["--stats", "/no/such/stats"], 1, &["--stats /no/such/stats", "No such file"]),
-            (
-                &["--policy", "rr", "--record", "/no/such/record"],
-                1,
-                &["--record /no/such/record", "No such file"],
-            ),
-        ] {
-            let boot = pvticket(["boot", "--dry-run", "--cpus", "1", "--host", host]).args(words);
-            boot.args(["--", "true"]).run()?.fails(status, parts)?.says("")?;
-        }
-    }
-    Ok(())
-}
-
-fn an_invalid_recording_is_named() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for (name, bytes) in
-        [("text", &b"not a recording"[..]), ("empty", b""), ("cut", b"PVTSCHED\x01\0")]
-    {
-        let file = files::put(&folder, name, bytes)?;
-        let policy = format!("replay:{}", file.display());
-        let ran = pvticket(["compare", "--host", "direct", "--policy", &policy]).run()?;
-        ran.fails(2, &["--policy replay:"])?;
     }
     Ok(())
 }

@@ -1,34 +1,17 @@
 //! Simulated machines: the same seed gives the same figures, and what is simulated says so.
 
-use std::{fs, path::Path, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::{Program, Stopwatch},
-    product::{Results, pvticket},
-    tests,
-};
+use super::run::Run;
+use crate::prelude::*;
 
 tests![
     a_seed_gives_the_same_figures_again,
     what_is_simulated_says_so_in_the_report,
-    what_no_simulation_has_is_refused,
     a_simulation_has_a_timeline,
     the_host_of_a_simulation_does_more_if_it_is_asked_to,
     faults_are_injected_into_simulations,
-    a_bad_machine_file_is_named_with_its_line,
     a_run_keeps_its_machine_file,
-    the_machines_are_listed,
-    a_host_that_was_not_measured_is_no_machine,
     this_host_is_measured_and_simulated,
     a_signal_ends_a_validation_and_a_simulated_comparison,
-    a_signal_ends_what_only_simulates,
 ];
 
 const MACHINE: [&str; 6] = ["compare", "--guest", "sim", "--machine", "westmere-80", "--cpus"];
@@ -39,23 +22,18 @@ fn compare() -> Program {
 }
 
 /// The operations of every vCPU, cell by cell.
-fn operations(seed: &str) -> anyhow::Result<Vec<String>> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
+fn operations(seeds: &str) -> anyhow::Result<Vec<String>> {
     // A rotation gives every vCPU what it gives the others, whatever the seed.
-    let compare = compare().args(["--policy", "host"]);
-    let ran = compare.args(["--seed", seed, "--json"]).args([&file]).run()?.exits(0)?;
-    let results = Results::read(&file).with_context(|| ran.show())?;
-    let runs = results.runs()?;
+    let runs = Compared::by(compare().args(["--policy", "host", "--set", seeds]))?.runs()?;
     ensure!(runs.len() == 2, "{runs:?}");
     Ok(runs.iter().map(|run| run["operations"].to_string()).collect())
 }
 
 fn a_seed_gives_the_same_figures_again() -> anyhow::Result<()> {
-    let first = operations("1")?;
+    let first = operations("seeds=1")?;
     ensure!(first.iter().all(|list| list != "null" && list != "[]"), "{first:?}");
-    ensure!(operations("1")? == first, "the same seed gave other figures");
-    ensure!(operations("2")? != first, "another seed gave the same figures");
+    ensure!(operations("seeds=1")? == first, "the same seed gave other figures");
+    ensure!(operations("seeds=2")? != first, "another seed gave the same figures");
     Ok(())
 }
 
@@ -63,31 +41,10 @@ fn what_is_simulated_says_so_in_the_report() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let [dir, page] = ["run", "page.html"].map(|name| folder.path().join(name));
     let ran = compare().args(["--dir"]).args([&dir]).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("SIMULATED: machine file westmere-80"), "{}", ran.show());
-    let ran = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("imulated"), "{}", ran.show());
+    ran.shows(&["simulated westmere-80 were not measured"])?;
+    pvticket(["report"]).args([&dir]).run()?.exits(0)?.shows(&["imulated"])?;
     pvticket(["report"]).args([&dir]).args(["--html"]).args([&page]).run()?.exits(0)?;
     ensure!(fs::read_to_string(page)?.contains("imulated"), "the page does not say it");
-    Ok(())
-}
-
-fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
-    for (options, parts) in [
-        (&["4", "--workload", "mixed"][..], &["--workload mixed"][..]),
-        (&["81"], &["--cpus 81", "1 to 80"]),
-        (&["80", "--vcpus", "20x"], &["1600", "1024"]),
-        (&["4", "--fault", "kick-drop:2"], &["--fault", "probability"]),
-        (&["4", "--ple", "0"], &["--ple", "cycles"]),
-        (&["4", "--noise", "5us"], &["--noise", "BUSY+IDLE"]),
-        (&["4", "--machine", "cray-1"], &["cray-1"]),
-    ] {
-        let mut words = MACHINE.to_vec();
-        if options.contains(&"--machine") {
-            words.truncate(3);
-            words.push("--cpus");
-        }
-        pvticket(words).args(options).run()?.fails(2, parts)?;
-    }
     Ok(())
 }
 
@@ -99,69 +56,56 @@ fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
     let words = [&MACHINE[..], &fixed, &["--locks", "pv-ticket"]].concat();
     pvticket(words).args(["--trace"]).args([&trace]).run()?.exits(0)?;
     let ran = pvticket(["trace"]).args([&trace]).run()?.exits(0)?;
-    for part in ["SIMULATED cell", "westmere-80"] {
-        ensure!(ran.text()?.contains(part), "{part}: {}", ran.show());
-    }
+    ran.shows(&["SIMULATED cell", "westmere-80"])?;
     let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
-    let preemptions = |line: &str| {
-        line.trim().strip_prefix("\"preemptions\": ")?.trim_end_matches(',').parse().ok()
-    };
-    let preempted: Option<u64> = ran.text()?.lines().find_map(preemptions);
-    ensure!(preempted.is_some_and(|count| count > 0), "no preemption: {}", ran.show());
+    ensure!(count(&ran.json()?, "runs/0/account/preemptions")? > 0, "{}", ran.show());
     Ok(())
 }
 
 /// Each of them is counted in the cells, and named in the table's heading.
 fn the_host_of_a_simulation_does_more_if_it_is_asked_to() -> anyhow::Result<()> {
-    for (options, heading, count) in [
-        (&["--policy", "host", "--ple", "8192"][..], "pause-loop exits 8192", "pause_exits"),
+    for (options, heading, name) in [
+        (
+            &["--vcpus", "2x", "--policy", "host", "--set", "ple=8192"][..],
+            "pause-loop exits 8192",
+            "pause_exits",
+        ),
         // The host polls while no vCPU waits for a CPU.
-        (&["--vcpus", "1x", "--spin-threshold", "4", "--halt-poll"], "halt polling on", "polled"),
-        (&["--noise", "50us+450us"], "background noise 50us+450us", "stolen_ns"),
+        (
+            &["--vcpus", "1x", "--set", "spin-threshold=4", "--set", "halt-poll=on"],
+            "halt polling on",
+            "polled",
+        ),
+        (
+            &["--vcpus", "2x", "--set", "noise=50us+450us"],
+            "background noise 50us+450us",
+            "stolen_ns",
+        ),
     ] {
-        let folder = files::scratch()?;
-        let file = folder.path().join("json");
         let fixed = ["4", "--runs", "1", "--seconds", "0.02", "--locks", "pv-ticket"];
-        let mut words = [&MACHINE[..], &fixed, options].concat();
-        if !options.contains(&"--vcpus") {
-            words.extend(["--vcpus", "2x"]);
-        }
-        let ran = pvticket(words).args(["--json"]).args([&file]).run()?.exits(0)?;
-        ensure!(ran.text()?.contains(heading), "{heading}: {}", ran.show());
-        let runs = Results::read(&file)?.runs()?;
-        let sim = &runs.first().with_context(|| ran.show())?["sim"];
-        ensure!(sim[count].as_u64().is_some_and(|count| count > 0), "{count}: {sim}");
+        let compared = Compared::by(pvticket(MACHINE).args(fixed).args(options))?;
+        compared.ran.shows(&[heading])?;
+        let sim = &compared.run()?["sim"];
+        ensure!(count(sim, name)? > 0, "{name}: {sim}");
     }
-    pvticket(["compare", "--ple"]).run()?.fails(2, &["--ple on", "simulated host"]).map(drop)
-}
-
-fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let pv = ["4", "--runs", "1", "--seconds", "0.01", "--vcpus", "2x", "--locks", "pv-ticket"];
-    let words = [&MACHINE[..], &pv, &["--spin-threshold", "4", "--fault"]].concat();
-    let compare_with = |faults: &str| pvticket(words.iter()).args([faults]);
-    let late = compare_with("kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
-    let ran = late.args(["--json"]).args([&file]).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("; faults kick-delay:5us"), "{}", ran.show());
-    let runs = Results::read(&file)?.runs()?;
-    let faults = &runs.first().with_context(|| ran.show())?["faults"];
-    for count in ["delayed", "duplicated", "halts_delayed", "spurious"] {
-        ensure!(faults[count].as_u64().is_some_and(|count| count > 0), "{count}: {faults}");
-    }
-    // No lock survives that, and the simulation says so.
-    let ran = compare_with("kick-drop:1").run()?.exits(1)?;
-    ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
     Ok(())
 }
 
-fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let text = "name = \"odd\"\nabout = \"odd\"\nmhz = 1000\n\n[costs]\nhit = { cycles = -4, \
-                source = \"assumed\" }\n";
-    let file = files::put(&folder, "odd.toml", text.as_bytes())?;
-    let compare = pvticket(["compare", "--guest", "sim", "--cpus", "2", "--machine"]).args([&file]);
-    compare.run()?.fails(2, &["odd.toml", "line 6", "hit"]).map(drop)
+fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
+    let pv = ["4", "--runs", "1", "--seconds", "0.01", "--vcpus", "2x", "--locks", "pv-ticket"];
+    let words = [&MACHINE[..], &pv, &["--set", "spin-threshold=4", "--set"]].concat();
+    let compare_with = |faults: &str| pvticket(words.iter()).args([faults]);
+    let late = compare_with("faults=kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
+    let compared = Compared::by(late)?;
+    compared.ran.shows(&["faults   kick-delay:5us"])?;
+    let faults = &compared.run()?["faults"];
+    for name in ["delayed", "duplicated", "halts_delayed", "spurious"] {
+        ensure!(count(faults, name)? > 0, "{name}: {faults}");
+    }
+    // No lock survives that, and the simulation says so.
+    let ran = compare_with("faults=kick-drop:1").run()?.exits(1)?;
+    ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
+    Ok(())
 }
 
 /// A run that is resumed needs no file, and is not misled by another one.
@@ -170,15 +114,13 @@ fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/opteron-48.toml");
     let text = fs::read_to_string(shipped)?;
     let file = files::put(&folder, "mine.toml", text.as_bytes())?;
-    let dir = folder.path().join("run");
     let spec = format!(
         "guests = \"sim\"\nmachines = \"{}\"\nslots = 2\nvcpus = \"2x\"\npolicies = \"rr\"\n\
          repetitions = 2\nseconds = 0.002\n",
         file.display()
     );
-    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
-    let ran = pvticket(["run"]).args([&spec]).args(["--dir"]).args([&dir]).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("not validated"), "{}", ran.show());
+    let Run { folder: _folder, dir, ran } = Run::of(&spec, &[])?;
+    ran.shows(&["not validated"])?;
     let store = dir.join("cells.jsonl");
     let lines = fs::read_to_string(&store)?;
     // As if it had been killed before its last cell.
@@ -194,19 +136,7 @@ fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
     ensure!(new == operations(last)? && new.is_array(), "another machine was simulated: {new}");
     fs::remove_file(&file)?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
-    let ran = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("not validated"), "{}", ran.show());
-    Ok(())
-}
-
-fn the_machines_are_listed() -> anyhow::Result<()> {
-    let ran = pvticket(["sim", "machines"]).run()?.exits(0)?;
-    for name in
-        ["westmere-80", "opteron-48", "haswell-ex-32", "nehalem-16", "thunderx2-28", "skylake-80"]
-    {
-        ensure!(ran.text()?.contains(name), "{}", ran.show());
-    }
-    Ok(())
+    pvticket(["report"]).args([&dir]).run()?.exits(0)?.shows(&["not validated"])
 }
 
 /// Regression: a validation that was interrupted failed with 1.
@@ -217,14 +147,13 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/westmere-80.toml");
     fs::create_dir(cache.path().join("machines"))?;
     fs::copy(shipped, cache.path().join("machines/this.toml"))?;
-    let validation = &["sim", "validate", "--rung", "2", "--short"][..];
+    let validation = &["sim", "calibrate", "--validate", "--short"][..];
     let sizes = ["--cpus", "80", "--vcpus", "128", "--seconds", "100"];
     let comparison = [&MACHINE[..5], &sizes].concat();
     for words in [validation, &comparison] {
         let mut running = pvticket(words).env("PVTICKET_CACHE", cache.path()).start()?;
-        let children = format!("/proc/{0}/task/{0}/children", running.pid().as_raw_nonzero());
-        let has_worker = || fs::read_to_string(&children).is_ok_and(|all| !all.trim().is_empty());
-        running.wait_until("its worker", has_worker)?;
+        let process = running.pid();
+        running.wait_until("its worker", || !children(process).is_empty())?;
         thread::sleep(Duration::from_millis(500));
         let mut watch = Stopwatch::start(running.pid());
         running.signal(Signal::TERM)?;
@@ -233,31 +162,6 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
         let ran = running.wait()?;
         ensure!(ran.shell_status() == Some(143), "{words:?}: {}", ran.show());
     }
-    Ok(())
-}
-
-/// Rungs that measure nothing, and the bench of the simulator.
-fn a_signal_ends_what_only_simulates() -> anyhow::Result<()> {
-    let validation = &["sim", "validate"][..];
-    let published = &["sim", "validate", "--rung", "4"];
-    let bench = &["bench", "sim", "--events", "1000000000", "--vcpus", "1024"];
-    for words in [validation, published, bench] {
-        let running = pvticket(words).limit(30).start()?;
-        thread::sleep(Duration::from_millis(300));
-        running.signal(Signal::TERM)?;
-        let ran = running.wait()?;
-        ensure!(ran.shell_status() == Some(143), "{words:?}: {}", ran.show());
-    }
-    Ok(())
-}
-
-fn a_host_that_was_not_measured_is_no_machine() -> anyhow::Result<()> {
-    let empty = files::scratch()?;
-    let words = ["compare", "--guest", "sim", "--machine", "this"];
-    pvticket(words)
-        .env("PVTICKET_CACHE", empty.path())
-        .run()?
-        .fails(2, &["pvticket sim calibrate"])?;
     Ok(())
 }
 
@@ -291,8 +195,16 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
             |line: &str| line.contains("measure again") && !line.contains("pvticket: noise.");
         expect_usually!(!ran.errors().lines().any(is_doubt), "{}", ran.errors());
     }
-    let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
-    ensure!(listed.text()?.contains("this "), "{}", listed.show());
+    let listed = in_cache(&["sim"]).run()?.exits(0)?;
+    listed.shows(&[
+        "this ",
+        "westmere-80",
+        "opteron-48",
+        "haswell-ex-32",
+        "nehalem-16",
+        "thunderx2-28",
+        "skylake-80",
+    ])?;
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];
     let words = [&["compare", "--guest", "sim", "--machine", "this"][..], &options].concat();
     let compared = in_cache(&words).run()?.exits(0)?;

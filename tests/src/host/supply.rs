@@ -1,13 +1,6 @@
 //! The inputs of builds and tests: the versions that the repository names, verified by checksums.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-
-use crate::{files, process::Program, suite::skip, tests};
+use crate::{files::repository, prelude::*};
 
 tests![
     every_cargo_call_is_locked,
@@ -17,32 +10,21 @@ tests![
     a_host_kernel_that_is_not_there,
 ];
 
-fn repository(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
-}
-
 fn every_cargo_call_is_locked() -> anyhow::Result<()> {
-    let makefile = fs::read_to_string(repository("Makefile")).context("Makefile")?;
-    let mut calls = 0;
-    for line in makefile.lines().filter(|line| line.starts_with('\t') && line.contains("$(CARGO)"))
-    {
-        // `cargo fmt` formats files, resolves no dependencies and has no such option.
-        if line.contains("$(CARGO) fmt") {
-            continue;
-        }
-        calls += 1;
-        ensure!(line.contains(" --locked"), "not locked: {line}");
-    }
-    ensure!(calls >= 10, "the Makefile calls cargo {calls} times: is this the right file?");
+    let makefile = fs::read_to_string(repository("Makefile")?)?;
+    // `cargo fmt` formats files, resolves no dependencies and has no such option.
+    let is_call = |line: &&str| line.contains("$(CARGO)") && !line.contains("$(CARGO) fmt");
+    let calls: Vec<_> =
+        makefile.lines().filter(|line| line.starts_with('\t')).filter(is_call).collect();
+    ensure!(calls.len() >= 10, "{} calls of cargo: is this the right file?", calls.len());
+    let unlocked: Vec<_> = calls.iter().filter(|line| !line.contains(" --locked")).collect();
+    ensure!(unlocked.is_empty(), "not locked: {unlocked:?}");
     Ok(())
 }
 
 /// A version of the package that apt does not have, with the checksum that was kept for it.
 fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
-    let script = repository("guest-kernel-config/linux/build.sh");
-    if !script.is_file() {
-        return skip("the repository is not here");
-    }
+    let script = repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("source");
     fs::create_dir(&source)?;
@@ -63,10 +45,7 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
 /// Patches do not apply to a source without files, which ends the build after it has said by which hash the cache would
 /// have the kernel.
 fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
-    let original = repository("guest-kernel-config");
-    if !original.is_dir() {
-        return skip("the repository is not here");
-    }
+    let original = repository("guest-kernel-config")?;
     let folder = files::scratch()?;
     let [configs, header] =
         ["guest-kernel-config", "hypercalls/include"].map(|name| folder.path().join(name));
@@ -78,7 +57,7 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     };
     copy(original.join("linux"), &configs)?;
     copy(original.join("apt.sh"), &configs)?;
-    copy(repository("hypercalls/include/pvticket_abi.h"), &header)?;
+    copy(repository("hypercalls/include/pvticket_abi.h")?, &header)?;
     let source = folder.path().join("linux");
     fs::create_dir_all(source.join("arch/x86"))?;
     fs::write(source.join("Kbuild"), "")?;
@@ -140,10 +119,7 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
 
 /// `fetch.sh` for these packages, with a cache of its own.
 fn fetch(kernel: &str, packages: &Path, cache: &Path) -> anyhow::Result<Program> {
-    let script = repository("guest-kernel-config/host/fetch.sh");
-    if !script.is_file() {
-        return skip("the repository is not here");
-    }
+    let script = repository("guest-kernel-config/host/fetch.sh")?;
     let program = Program::new("sh").args([script]).env("PVTICKET_CACHE", cache);
     Ok(program.env("HOST_KERNEL", kernel).env("HOST_DEB", packages))
 }
@@ -188,10 +164,7 @@ fn a_host_kernel_of_several_packages() -> anyhow::Result<()> {
     ensure!(fs::read_link(&current)?.as_os_str() == format!("{release}_7.9.1-1~bpo13+1").as_str());
     ensure!(fs::read_to_string(current.join("vmlinuz"))? == image);
     ensure!(fs::read_to_string(current.join("modules.builtin"))? == list);
-    let mut modules: Vec<_> = fs::read_dir(current.join("modules"))?
-        .map(|entry| Ok(entry?.file_name()))
-        .collect::<anyhow::Result<_>>()?;
-    modules.sort();
+    let modules = files::names(&current.join("modules"))?;
     ensure!(modules == ["kvm-amd.ko", "kvm.ko"], "{modules:?}");
     ensure!(!cache.join("host").exists(), "the default kernel was replaced");
     Ok(())

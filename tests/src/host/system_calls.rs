@@ -1,27 +1,14 @@
 //! The lists of system calls are what the product needs: runs with all calls noted make no call that is
 //! missing, and each entry is needed by one of them, or says why no test sees it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-    sync::OnceLock,
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::OnceLock};
 
-use anyhow::{Context, ensure};
 use confine::{Call, Class, NOTES, Unseen};
-use rustix::process::Signal;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, signals::status, tiny};
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
 use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    process::Input,
-    product::pvticket,
-    terminal::Terminal,
-    tests,
+    prelude::*,
+    process::{self, status},
 };
 
 tests![no_call_is_missing_on_this_host];
@@ -90,7 +77,7 @@ fn note_here() -> anyhow::Result<Noted> {
         "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
          --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
         "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
-         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
+         --locks pv-ticket --set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
         "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
     ];
     for words in commands {
@@ -109,8 +96,9 @@ fn note_here() -> anyhow::Result<Noted> {
         for signal in signals {
             running.signal(*signal)?;
             // Stopped: a SIGCONT that came first would be lost.
-            let (process, is_stop) = (running.pid(), *signal == Signal::TSTP);
-            let is_stopped = || status(process, "State:").is_some_and(|state| state == "T");
+            let (guest, is_stop) = (process::folder(running.pid()), *signal == Signal::TSTP);
+            let is_stopped =
+                || status(&guest, "State:").is_some_and(|state| state.starts_with('T'));
             running.wait_until("stop", || !is_stop || is_stopped())?;
             thread::sleep(TOLD_APART);
         }
@@ -130,38 +118,10 @@ fn note_here() -> anyhow::Result<Noted> {
 const TOLD_APART: Duration = Duration::from_millis(300);
 
 /// What runs in the emulated host to see the calls of Linux guests.
-const SCRIPT: &str = r#"
-export PVTICKET_SYSTEM_CALLS=/tmp/calls
-B=/in/cache/busybox/busybox
-set -e
-cd /tmp
-echo replaced > stats
-echo hello | /init boot --cpus 2 --stats stats -- cat
-/init boot --cpus 2 --pv kvm --stats /dev/null -- true
-/init boot --cpus 2 --pv doorbell --vms 2 --policy deferred --record /tmp/rec -- lockbench --seconds 1
-/init boot --cpus 3 --policy lhp:20,5ms --fault kick-delay:50us,halt-delay:20us -- lockbench --seconds 1
-/init boot --cpus 2 --policy rr --system-map /in/System.map -- lockbench --seconds 0.5
-echo exit | /init boot --cpus 2
-# It ends by a reset, after an NMI to a vCPU that is halted: the nurse carries out the schedule's steps.
-DEAF='echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f'
-/init boot --cpus 4 --pv vmm --policy rr --slots 1 -- sh -c "$DEAF" || test $? = 1
-# The same waiter in KVM's HLT, for a second: some look of the watchdog finds it there.
-/init boot --cpus 4 --pv doorbell --fault kick-delay:50us -- sh -c "$DEAF" || test $? = 1
-/init compare --guest payload --pv-backends vmm,doorbell,kvm --policy deferred --vcpus 3 --runs 1 --seconds 0.2 --host direct
-/init compare --guest payload --pv-backends doorbell --vcpus 2 --runs 1 --seconds 0.1 --host direct
-/init compare --guest linux --locks ticket --vcpus 2 --runs 1 --seconds 0.2 --host direct
-$B sort -u /tmp/calls > /tmp/calls.once
-"#;
+const SCRIPT: &str = include_str!("system_calls.sh");
 
 /// What runs where the kernel has sched_ext.
-const SCRIPT_7: &str = r#"
-export PVTICKET_SYSTEM_CALLS=/tmp/calls
-B=/in/cache/busybox/busybox
-set -e
-/init boot --cpus 2 --slots 1 --driver bpf --policy deferred -- lockbench --seconds 0.5
-/init compare --guest payload --driver bpf --policy rr --vcpus 3 --runs 1 --seconds 0.2 --host direct
-$B sort -u /tmp/calls > /tmp/calls.once
-"#;
+const SCRIPT_7: &str = include_str!("system_calls_7.sh");
 
 /// What a script in the emulated host noted.
 fn noted_there(script: &str, options: &[&str]) -> anyhow::Result<Noted> {

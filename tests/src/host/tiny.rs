@@ -1,25 +1,11 @@
 //! Kernels of a few instructions on the local KVM, hardware or software.
 
-use anyhow::ensure;
-use rustix::process::Signal;
-use serde_json::Value;
-use tempfile::TempDir;
+use crate::{facts::need_software_kvm, prelude::*};
 
-use crate::{
-    facts::{need_kvm, need_software_kvm},
-    files::{self, code},
-    process::{Input, Program},
-    product::Boot,
-    tests,
-};
-
-tests![
-    console_and_reset,
+kvm::tests![
     a_reset_after_a_panic_is_a_failure,
-    triple_fault,
     instruction_that_kvm_cannot_emulate,
     no_line_of_an_8259_is_let_through,
-    interrupt_and_termination,
     stats_of_a_failed_guest,
     memory_of_any_size,
 ];
@@ -29,29 +15,26 @@ pub fn boot(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     tune(folder, code, |boot| boot)
 }
 
+/// As [`boot`], with this program in the place of the product.
+pub fn boot_by(front: Program, folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
+    let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
+    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+    let boot = front.args(["boot", "--host", "direct", "--cpus", "1", "--kernel"]).args([kernel]);
+    Ok(boot.args(["--initrd"]).args([initrd]).env("PVTICKET_TRUST_KVM", "1"))
+}
+
 fn tune(
     folder: &TempDir,
     code: &[u8],
     change: impl FnOnce(Boot) -> Boot,
 ) -> anyhow::Result<Program> {
-    let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
-    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(1);
+    let boot = Boot::direct().of_code(folder, code)?.with("--cpus 1");
     // A software KVM is refused for guest kernels, but can run a few instructions.
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }
 
-fn console_and_reset() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let ran = boot(&folder, &code::hello("hello\n"))?.run()?.exits(0)?.says("hello\n")?;
-    ensure!(ran.stderr.is_empty(), "{}", ran.show());
-    Ok(())
-}
-
 /// With and without its last line, and with text after it.
 fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
-    need_kvm()?;
     for end in ["", "CPU: 0\r\n---[ end Kernel panic - not syncing: why so ]---\r\n"] {
         let folder = files::scratch()?;
         let text = format!("[ 0.1] Kernel panic - not syncing: why so\r\n{end}");
@@ -59,12 +42,6 @@ fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
         ran.fails(1, &["the guest's kernel panicked: why so"])?.says(&text)?;
     }
     Ok(())
-}
-
-fn triple_fault() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    boot(&folder, code::TRIPLE_FAULT)?.run()?.fails(1, &["triple fault", "vCPU 0"]).map(drop)
 }
 
 fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
@@ -76,53 +53,32 @@ fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
 
 /// As firmware leaves them: a kernel that does not know of them would take a device's interrupt for an exception.
 fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     // in al, 0x21; mov bl, al; in al, 0xa1; and al, bl; xor al, 0xff; movzx eax, al
     let mut code =
         vec![0xe4, 0x21, 0x88, 0xc3, 0xe4, 0xa1, 0x20, 0xd8, 0x34, 0xff, 0x0f, 0xb6, 0xc0];
     // mov dx, EXIT; out dx, eax: the lines that either lets through
-    code.extend([0x66, 0xba]);
-    code.extend(code::port::EXIT.to_le_bytes());
-    code.push(0xef);
-    code.extend(code::SPIN);
+    let reports = [&code::dx(code::port::EXIT)[..], &[0xef], code::SPIN].concat();
+    code.extend(reports);
     boot(&folder, &code)?.run()?.exits(0).map(drop)
 }
 
-fn interrupt_and_termination() -> anyhow::Result<()> {
-    need_kvm()?;
-    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let folder = files::scratch()?;
-        // Prints a line, then spins.
-        let mut code = code::hello("up\n");
-        code.truncate(code.len() - 6);
-        code.extend(code::SPIN);
-        let mut running = boot(&folder, &code)?.input(Input::Silence).start()?;
-        running.wait_for_stdout("up\n")?;
-        running.signal(signal)?;
-        let ran = running.wait()?.exits(status)?;
-        ensure!(ran.stderr.is_empty(), "{}", ran.show());
-    }
-    Ok(())
-}
-
 fn stats_of_a_failed_guest() -> anyhow::Result<()> {
-    need_kvm()?;
     let folder = files::scratch()?;
     let stats = folder.path().join("stats");
-    let program = tune(&folder, code::TRIPLE_FAULT, |boot| boot.stats(&stats))?;
+    let program = tune(&folder, code::TRIPLE_FAULT, |boot| boot.option("--stats", &stats))?;
     program.run()?.fails(1, &["triple fault"])?;
-    let stats: Value = serde_json::from_slice(&std::fs::read(&stats)?)?;
-    ensure!(stats["vmm"]["total"]["exits"].as_u64() > Some(0), "no exits counted: {stats}");
+    let stats = files::json(&stats)?;
+    ensure!(count(&stats, "vmm/total/exits")? > 0, "no exits counted: {stats}");
     Ok(())
 }
 
 /// Regression: KVM refused sizes that are no whole pages.
 fn memory_of_any_size() -> anyhow::Result<()> {
-    need_kvm()?;
     for size in ["100000001", "99999K", "64M"] {
         let folder = files::scratch()?;
-        let ran = tune(&folder, &code::hello("hello\n"), |boot| boot.mem(size))?.run()?;
+        let ran =
+            tune(&folder, &code::hello("hello\n"), |boot| boot.option("--mem", size))?.run()?;
         ran.exits(0)?.says("hello\n")?;
     }
     Ok(())

@@ -1,30 +1,12 @@
 //! Timelines agree with the schedule's account, and Perfetto's own trace processor reads them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use crate::prelude::*;
 
-use anyhow::{Context, bail, ensure};
-use serde_json::Value;
-
-use crate::{
-    expect_usually,
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::{pvticket, runs_of},
-    suite::skip,
-    tests,
-};
-
-tests![
+kvm::tests![
     a_timeline_says_what_the_account_does,
     perfetto_finds_the_injected_preemptions,
     the_last_round_of_every_level_is_there,
     the_hosts_schedule_has_no_slots,
-    a_refusal_names_the_file_that_is_no_timeline,
-    the_bench_sets_traced_runs_beside_plain_ones,
 ];
 
 /// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough that
@@ -41,16 +23,12 @@ struct Traced {
 
 impl Traced {
     fn make(options: &[&str]) -> anyhow::Result<Self> {
-        need_kvm()?;
         let folder = files::scratch()?;
-        let [json, trace] = ["json", "trace"].map(|name| folder.path().join(name));
-        pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"])
-            .args(options)
-            .args(["--json".into(), json.clone(), "--trace".into(), trace])
-            .run()?
-            .exits(0)?;
-        let runs = runs_of(&json)?;
-        Ok(Self { folder, runs })
+        let trace = folder.path().join("trace");
+        let compare =
+            pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"]);
+        let compared = Compared::by(compare.args(options).args(["--trace"]).args([trace]))?;
+        Ok(Self { folder, runs: compared.runs()? })
     }
 
     fn file(&self) -> PathBuf {
@@ -71,18 +49,15 @@ impl Traced {
     fn digest(&self, options: &[&str]) -> anyhow::Result<Vec<Value>> {
         let ran =
             pvticket(["trace", "--json"]).args([self.file()]).args(options).run()?.exits(0)?;
-        let digest: Value = serde_json::from_slice(&ran.stdout)?;
-        digest["runs"].as_array().cloned().with_context(|| ran.show())
+        ran.json()?["runs"].as_array().cloned().with_context(|| ran.show())
     }
 }
 
 /// The account's number of injected preemptions of holders, and their total time in nanoseconds.
 /// Fails unless all preemptions of holders were injected.
 fn injected(account: &Value) -> anyhow::Result<(u64, u64)> {
-    let count =
-        |name: &str| account[name].as_u64().with_context(|| format!("no {name}: {account}"));
-    ensure!(count("injected")? == count("lhp")?, "{account}");
-    Ok((count("lhp")?, count("holders_off_ns")?))
+    ensure!(count(account, "injected")? == count(account, "lhp")?, "{account}");
+    Ok((count(account, "lhp")?, count(account, "holders_off_ns")?))
 }
 
 /// Checks that these preemptions, by their time off in nanoseconds, are those of the account. The last
@@ -140,29 +115,8 @@ fn ask(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>>
 
 fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
     let traced = Traced::make(&INJECTED)?;
-    let answers = ask(
-        &traced.file(),
-        &[
-            "select name, value from stats where severity != 'info' and value > 0",
-            "select p.name, s.dur from slice s join process_track t on s.track_id = t.id \
-             join process p using (upid) join args a using (arg_set_id) \
-             where s.name = 'preempted (LHP)' and a.key = 'debug.why' \
-             and a.string_value = 'injected' order by s.ts",
-            "select p.name, t.name, count(*), max(s.depth), min(s.dur) from slice s \
-             join process_track t on s.track_id = t.id join process p using (upid) \
-             where t.name glob 'slot *' group by t.id",
-            "select count(*) from (select ts + dur as till, lead(ts) over \
-             (partition by track_id order by ts) as next from slice s \
-             join process_track t on s.track_id = t.id where t.name glob 'slot *') \
-             where till > next",
-            "select count(*) from slice join args using (arg_set_id) \
-             where name = 'kick' and key = 'debug.kick_to_grant_ns'",
-            "select count(*) from flow join slice o on slice_out = o.id \
-             join slice i on slice_in = i.id \
-             where o.name = 'kick' and i.name = 'running' and i.ts >= o.ts",
-            "select count(distinct t.name) from counter c join counter_track t on c.track_id = t.id",
-        ],
-    )?;
+    let questions: Vec<&str> = include_str!("trace.sql").split_terminator(";\n").collect();
+    let answers = ask(&traced.file(), &questions)?;
     let [complaints, preempted, slots, overlaps, kicks, arrows, counters] = answers.as_slice()
     else {
         bail!("{answers:?}")
@@ -191,36 +145,25 @@ fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
 }
 
 fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
-    let options = ["--vcpus", "1,2", "--seconds", "0.1", "--policy", "rr", "--runs", "2"];
-    // Of several --runs the last one counts.
-    need_kvm()?;
     let folder = files::scratch()?;
     let file = folder.path().join("trace");
-    pvticket(["compare", "--guest", "payload", "--host", "direct"])
-        .args(options)
-        .args(["--trace".into(), file.clone()])
-        .run()?
-        .exits(0)?;
-    let ran = pvticket(["trace", "--json"]).args([file]).run()?.exits(0)?;
-    let digest: Value = serde_json::from_slice(&ran.stdout)?;
+    let words = "compare --guest payload --host direct --vcpus 1,2 --seconds 0.1 --policy rr --runs 2 --trace";
+    pvticket(words.split(' ')).args([&file]).run()?.exits(0)?;
+    let digest = pvticket(["trace", "--json"]).args([file]).run()?.exits(0)?.json()?;
     let runs = digest["runs"].as_array().into_iter().flatten();
     let mut titles: Vec<&str> = runs.filter_map(|run| run["title"].as_str()).collect();
     titles.sort_unstable();
     // Two levels of two locks: cells 0 to 3 are the first round.
-    ensure!(titles.len() == 4, "{titles:?}");
-    for cell in 4..8 {
-        let is_it = |title: &&&str| title.starts_with(&format!("cell {cell}: payload lock, "));
-        ensure!(titles.iter().filter(is_it).count() == 1, "{cell}: {titles:?}");
-    }
-    let pairs = [
-        ("ticket", "1 vCPU"),
-        ("ticket", "2 vCPUs"),
-        ("pv-ticket", "1 vCPU"),
-        ("pv-ticket", "2 vCPUs"),
-    ];
-    for (lock, vcpus) in pairs {
-        let is_it = |title: &&&str| title.contains(&format!(" {lock}, {vcpus} on "));
-        ensure!(titles.iter().filter(is_it).count() == 1, "{lock}, {vcpus}: {titles:?}");
+    let numbers: Vec<_> = titles.iter().filter_map(|title| title.split(':').next()).collect();
+    ensure!(numbers == ["cell 4", "cell 5", "cell 6", "cell 7"], "{titles:?}");
+    for point in
+        [" ticket, 1 vCPU", " ticket, 2 vCPUs", " pv-ticket, 1 vCPU", " pv-ticket, 2 vCPUs"]
+    {
+        let point = format!("{point} on ");
+        ensure!(
+            titles.iter().filter(|title| title.contains(&point)).count() == 1,
+            "{point}: {titles:?}"
+        );
     }
     Ok(())
 }
@@ -234,79 +177,4 @@ fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
         ensure!(note.contains("no slots") && run["account"]["slots"].is_null(), "{run}");
     }
     Ok(())
-}
-
-fn a_refusal_names_the_file_that_is_no_timeline() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    for (name, bytes, part) in [
-        ("text", &b"not a timeline"[..], "not a trace of pvticket"),
-        ("empty", b"", "not a trace of pvticket"),
-        ("cut", b"\x0a\x7f\x08", "ends too early"),
-    ] {
-        let file = files::put(&folder, name, bytes)?;
-        pvticket(["trace"]).args([file]).run()?.fails(1, &[name, part])?;
-    }
-    pvticket(["trace", "/no/such/file"]).run()?.fails(1, &["/no/such/file", "No such file"])?;
-    pvticket(["trace"]).run()?.fails(2, &["FILE"])?;
-    for (map, part) in [("/no/such/map", "No such file"), ("/etc/passwd", "no kernel symbols")] {
-        let ran = pvticket(["trace", "/no/such/file", "--system-map", map]).run()?;
-        ran.fails(2, &["--system-map", map, part])?;
-    }
-    pvticket(["trace", "--top", "-1", "/no/such/file"]).run()?.fails(2, &["--top"])?;
-    let file = "/no/such/folder/trace";
-    let args = ["compare", "--guest", "payload", "--host", "direct", "--trace", file];
-    pvticket(args).run()?.fails(1, &["--trace", file])?;
-    Ok(())
-}
-
-fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let words = ["--runs", "6", "--seconds", "0.2", "--policy", "host,lhp:20,1ms"];
-    let bench = pvticket(["bench", "trace", "--host", "direct"]).args(words);
-    let ran = bench.args(["--json".into(), file.clone()]).run()?.exits(0)?;
-    let text = ran.text()?;
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let lines = report["runs"][0]["lines"].as_array().context("no lines")?;
-    let points = report["points"].as_array().context("no points")?;
-    let comparisons = report["comparisons"].as_array().context("no comparisons")?;
-    for policy in ["host", "lhp:20,1ms"] {
-        ensure!(text.contains(policy), "{text}");
-        for label in ["traced", "plain", "again"] {
-            let is_point =
-                |point: &Value| point["policy"] == policy && point["label"].as_str() == Some(label);
-            let rounds: Vec<_> = lines.iter().filter(|line| is_point(&line["point"])).collect();
-            ensure!(rounds.len() == 6, "{policy}, {label}: {} rounds", rounds.len());
-            for round in rounds {
-                let figures = &round["figures"];
-                let all = figures["operations"].as_array().context("no operations")?;
-                let done: u64 = all.iter().filter_map(Value::as_u64).sum();
-                expect_usually!(done > 0, "{round}");
-                let timeline = &figures["timeline"];
-                ensure!(timeline.is_object() == (label == "traced"), "{round}");
-                if label == "traced" {
-                    expect_usually!(timeline["entries"].as_f64() > Some(0.0), "{timeline}");
-                    ensure!(timeline["lost"] == 0, "{timeline}");
-                }
-            }
-            // Both others are compared with the first plain runs, by pairs.
-            let ix =
-                points.iter().position(|entry| is_point(&entry["point"])).context("no point")?;
-            let is_it = |row: &&Value| row["of"] == ix && row["axis"] == "label";
-            let comparison = comparisons.iter().find(is_it);
-            ensure!(
-                comparison.is_some() == (label != "plain"),
-                "{policy}, {label}: {comparison:?}"
-            );
-            let Some(paired) = comparison.map(|row| &row["paired"]) else { continue };
-            let (value, interval) = (&paired["value"], &paired["interval"]);
-            let (low, high) = (interval["low"].as_f64(), interval["high"].as_f64());
-            ensure!(low <= value.as_f64() && value.as_f64() <= high && low.is_some(), "{paired}");
-        }
-    }
-    pvticket(["bench", "trace", "--policy", "replay:x"])
-        .run()?
-        .fails(2, &["--policy", "replays"])
-        .map(drop)
 }

@@ -1,14 +1,8 @@
 //! `vmm/specs/TUTORIAL.md`: its commands, in their order, print the lines that it shows.
 
-use std::{fs, path::Path};
+use crate::prelude::*;
 
-use anyhow::{Context, ensure};
-
-use crate::{
-    expect_usually, facts::need_kvm, files, process::Program, product::binary, suite::skip, tests,
-};
-
-tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
+kvm::tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, and 78 measured windows")];
 
 /// Units of time, which change with the figures before them.
 const UNITS: [&str; 4] = ["s", "ms", "us", "ns"];
@@ -56,12 +50,7 @@ fn prints(output: &str, shown: &str) -> bool {
 }
 
 fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
-    need_kvm()?;
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/specs/TUTORIAL.md");
-    if !guide.is_file() {
-        return skip("the repository is not here");
-    }
-    let text = fs::read_to_string(guide)?;
+    let text = fs::read_to_string(files::repository("vmm/specs/TUTORIAL.md")?)?;
     let folder = files::scratch()?;
     let specs = blocks(&text, "toml");
     files::put(&folder, "mine.toml", specs.first().context("no spec")?.as_bytes())?;
@@ -90,17 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_alike_if_their_words_are() {
+    fn lines_are_alike_if_their_words_or_keys_are() {
         let table =
             "lock   N   Median  95 % interval  LHP/s\n  rr ticket   6   1.2k  -  <.01 %  9 ms\n";
         assert!(prints(table, "  rr ticket  3  900  1.1k .. 1.3k  12 us"));
         assert!(prints(table, "lock          N  Median 95 % interval LHP/s"));
         assert!(!prints(table, "lock   N   Median  95 % interval  LWP/s"));
         assert!(!prints(table, "  rr pv-ticket   6   1.2k  -  0 %  9 ms"));
-    }
-
-    #[test]
-    fn a_key_may_have_another_value() {
         let host = "guests: payload on this host\nmethod  3 rounds\n2\n";
         assert!(prints(host, "guests: Linux, too") && prints(host, "method  6 of something"));
         assert!(!prints(host, "hosts: payload on this host"));

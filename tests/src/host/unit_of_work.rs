@@ -1,9 +1,6 @@
 //! The unit in which the payload's work under a lock and between two acquisitions is given: an increment.
 
-use anyhow::Context;
-use serde_json::Value;
-
-use crate::{expect_usually, product::pvticket, tests};
+use crate::prelude::*;
 
 tests![an_increment_takes_one_time => Quiet("what else runs on the machine makes batches longer")];
 
@@ -18,7 +15,7 @@ const MEASUREMENTS: usize = 20;
 fn an_increment_takes_one_time() -> anyhow::Result<()> {
     let measure = |_| -> anyhow::Result<f64> {
         let ran = pvticket(["doctor", "--json"]).run()?;
-        let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+        let facts = ran.json()?;
         facts["increment"]["two_lines"].as_f64().with_context(|| ran.show())
     };
     let all = (0..MEASUREMENTS).map(measure).collect::<anyhow::Result<Vec<_>>>()?;

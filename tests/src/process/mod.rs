@@ -1,16 +1,17 @@
 //! Child processes with a time limit; their output is collected as it arrives.
 
+mod output;
+mod proc;
 mod stopwatch;
 
 use std::{
     ffi::OsString,
     fmt::Write as _,
-    fs::{self, File},
-    io::{Read, Write},
+    fs::File,
+    io::Write,
     os::{fd::OwnedFd, unix::process::CommandExt},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +23,9 @@ use rustix::{
 };
 
 use crate::{emulator::Killed, facts, ran::Ran};
-pub use stopwatch::{Stopwatch, ThreadTimes, threads, times_by_name};
+use output::Collected;
+pub use proc::{children, folder, status, thread_named, threads};
+pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 
 /// The default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a quiet
 /// one, a child without a limit of its own takes less than a third of it.
@@ -34,14 +37,18 @@ const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The children of all threads of a process.
-pub fn children(parent: Pid) -> Vec<Pid> {
-    let lists = threads(parent.as_raw_nonzero())
-        .filter_map(|thread| fs::read_to_string(thread.join("children")).ok());
-    let pids = |list: String| -> Vec<Pid> {
-        list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
-    };
-    lists.flat_map(pids).collect()
+/// Waits until a condition holds.
+pub fn wait_until(
+    what: &str,
+    patience: Duration,
+    mut holds: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + patience;
+    while !holds()? {
+        ensure!(Instant::now() < deadline, "no {what} in {} s", patience.as_secs());
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// A child's stdin.
@@ -186,6 +193,7 @@ impl Program {
             line,
             stdout,
             stderr,
+            read: 0,
             deadline: Instant::now() + self.limit,
             ended: false,
         })
@@ -211,6 +219,8 @@ pub struct Running {
     line: String,
     stdout: Collected,
     stderr: Collected,
+    /// The part of its stdout that [`Running::next_line`] has returned.
+    read: usize,
     deadline: Instant,
     ended: bool,
 }
@@ -240,6 +250,15 @@ impl Running {
     pub fn wait_for_stderr(&mut self, text: &str) -> anyhow::Result<()> {
         let stderr = self.stderr.clone();
         self.wait_until(&format!("'{text}' on its stderr"), || stderr.contains(text))
+    }
+
+    /// Waits for the next line of its stdout.
+    pub fn next_line(&mut self) -> anyhow::Result<String> {
+        let (stdout, from) = (self.stdout.clone(), self.read);
+        self.wait_until("line on its stdout", || stdout.line(from).is_some())?;
+        let line = stdout.line(from).context("the line has gone")?;
+        self.read += line.len();
+        Ok(line)
     }
 
     /// Waits until a condition holds; fails if the child ends first.
@@ -324,11 +343,9 @@ impl Running {
     }
 
     fn collect(&mut self, status: ExitStatus) -> anyhow::Result<Ran> {
-        let patience = Instant::now() + LEFT_BEHIND;
-        for output in [&self.stdout, &self.stderr] {
-            if !output.wait_for_end(patience) {
-                bail!("it ended ({status}), but left a process behind\n{}", self.so_far());
-            }
+        let is_closed = || Ok(self.stdout.has_ended() && self.stderr.has_ended());
+        if wait_until("end of the output", LEFT_BEHIND, is_closed).is_err() {
+            bail!("it ended ({status}), but left a process behind\n{}", self.so_far());
         }
         self.ended = true;
         let (stdout, stderr) = (self.stdout.bytes(), self.stderr.bytes());
@@ -342,65 +359,5 @@ impl Drop for Running {
             let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
         }
-    }
-}
-
-/// The output of one descriptor so far.
-#[derive(Debug, Clone)]
-struct Collected(Arc<(Mutex<Output>, Condvar)>);
-
-#[derive(Debug, Default)]
-struct Output {
-    bytes: Vec<u8>,
-    ended: bool,
-}
-
-impl Collected {
-    /// Reads on a thread until the end of the file; None counts as ended.
-    fn from(source: Option<File>) -> Self {
-        let output = Output { ended: source.is_none(), ..Output::default() };
-        let collected = Self(Arc::new((Mutex::new(output), Condvar::new())));
-        if let Some(file) = source {
-            let ours = collected.clone();
-            thread::spawn(move || ours.read(file));
-        }
-        collected
-    }
-
-    fn read(&self, mut file: File) {
-        let mut buffer = [0; 16 << 10];
-        loop {
-            let count = file.read(&mut buffer).unwrap_or(0);
-            let mut output = self.lock();
-            output.bytes.extend(&buffer[..count]);
-            if count == 0 {
-                output.ended = true;
-                self.0.1.notify_all();
-                return;
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Output> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        self.lock().bytes.clone()
-    }
-
-    fn contains(&self, text: &str) -> bool {
-        self.lock().bytes.windows(text.len()).any(|window| window == text.as_bytes())
-    }
-
-    /// Waits for the end of the file; false if it does not come by the deadline.
-    fn wait_for_end(&self, deadline: Instant) -> bool {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        let (output, _) = self
-            .0
-            .1
-            .wait_timeout_while(self.lock(), patience, |output| !output.ended)
-            .unwrap_or_else(PoisonError::into_inner);
-        output.ended
     }
 }

@@ -10,17 +10,14 @@
 //! to 6 s. While a thread of the process sleeps without being interruptible, a moment at which any thread of the
 //! kernel waited does not count either.
 
-use std::{
-    collections::HashMap,
-    fmt::Display,
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
+use std::{collections::HashMap, time::Instant};
+
+use super::{
+    children,
+    proc::{folder, status},
+    threads,
 };
-
-use rustix::process::Pid;
-
-use super::children;
+use crate::prelude::*;
 
 /// The observing thread: while it waits, it does not see that the process has done it.
 const OWN: &str = "/proc/thread-self";
@@ -28,8 +25,8 @@ const OWN: &str = "/proc/thread-self";
 /// The parent of all threads of the kernel (`kthreadd`), which is not there in a PID namespace.
 const KERNEL: i32 = 2;
 
-/// How long each thread has waited, in nanoseconds.
-type Accounts = HashMap<PathBuf, u64>;
+/// How long each thread has waited.
+type Accounts = HashMap<PathBuf, Duration>;
 
 /// A stopwatch for a process with its descendants.
 #[derive(Debug)]
@@ -58,7 +55,7 @@ impl Stopwatch {
         self.waits.add(longest(&self.waited, &now), self.seen);
         // Threads that have ended are not forgotten: they do not begin again.
         self.waited.extend(now);
-        let is_blocked = threads(self.process.as_raw_nonzero()).any(|thread| is_blocked(&thread));
+        let is_blocked = threads(self.process).any(|thread| is_blocked(&thread));
         let length = self.kernel.look(is_blocked, self.seen, kernel_accounts);
         self.waits.add(length, self.seen);
     }
@@ -129,7 +126,7 @@ fn longest(before: &Accounts, now: &Accounts) -> Duration {
     let grown = now.iter().map(|(thread, waited)| {
         waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
     });
-    Duration::from_nanos(grown.max().unwrap_or_default())
+    grown.max().unwrap_or_default()
 }
 
 /// How long each thread of the process and its descendants has waited so far, in nanoseconds, and that of
@@ -139,42 +136,26 @@ fn accounts(process: Pid) -> Accounts {
     let mut processes = vec![process];
     while let Some(process) = processes.pop() {
         processes.extend(children(process));
-        for thread in threads(process.as_raw_nonzero()) {
-            found.extend(waited(&thread).map(|waited| (thread, waited)));
+        for thread in threads(process) {
+            found.extend(ThreadTimes::of(&thread).map(|times| (thread, times.waited)));
         }
     }
     let own = Path::new(OWN);
-    found.extend(waited(own).map(|waited| (own.to_owned(), waited)));
+    found.extend(ThreadTimes::of(own).map(|times| (own.to_owned(), times.waited)));
     found
 }
 
 /// How long each thread of the kernel has waited so far.
 fn kernel_accounts() -> Accounts {
-    let threads = Pid::from_raw(KERNEL).map(children).unwrap_or_default();
-    let folders = threads.iter().map(|id| PathBuf::from(format!("/proc/{}", id.as_raw_nonzero())));
-    folders.filter_map(|thread| waited(&thread).map(|waited| (thread, waited))).collect()
+    let threads = Pid::from_raw(KERNEL).map(children).unwrap_or_default().into_iter().map(folder);
+    threads
+        .filter_map(|thread| ThreadTimes::of(&thread).map(|times| (thread, times.waited)))
+        .collect()
 }
 
-/// Does it sleep without being interruptible (state D, proc_pid_stat(5))?
+/// Does it sleep without being interruptible (state D, proc_pid_status(5))?
 fn is_blocked(thread: &Path) -> bool {
-    let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
-    // The name may have spaces and parentheses.
-    stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
-}
-
-/// The folders of a process's threads in /proc.
-pub fn threads(process: impl Display) -> impl Iterator<Item = PathBuf> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"));
-    tasks.into_iter().flatten().flatten().map(|task| task.path())
-}
-
-/// How long this thread has waited so far, in nanoseconds; None: it is gone, or the kernel does not count.
-fn waited(thread: &Path) -> Option<u64> {
-    parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
-}
-
-fn parse(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().nth(1)?.parse().ok()
+    status(thread, "State:").is_some_and(|state| state.starts_with('D'))
 }
 
 /// A thread's account.
@@ -186,20 +167,27 @@ pub struct ThreadTimes {
     pub waited: Duration,
 }
 
+impl ThreadTimes {
+    /// None: the thread is gone, or the kernel does not count.
+    fn of(thread: &Path) -> Option<Self> {
+        Self::parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
+    }
+
+    fn parse(schedstat: &str) -> Option<Self> {
+        let mut nanos = schedstat.split_whitespace().map_while(|word| word.parse().ok());
+        let mut next = || nanos.next().map(Duration::from_nanos);
+        Some(Self { ran: next()?, waited: next()? })
+    }
+}
+
 /// The accounts of a process's threads whose names begin with `name`, the oldest first.
 pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
     let id = |thread: &Path| thread.file_name()?.to_str()?.parse::<u32>().ok();
-    let times = |thread: &Path| {
-        let text = fs::read_to_string(thread.join("schedstat")).ok()?;
-        let mut nanos = text.split_whitespace().map_while(|word| word.parse().ok());
-        let mut next = || nanos.next().map(Duration::from_nanos);
-        Some(ThreadTimes { ran: next()?, waited: next()? })
-    };
-    let mut found: Vec<_> = threads(process.as_raw_nonzero())
+    let mut found: Vec<_> = threads(process)
         .filter(|thread| {
             fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })
-        .filter_map(|thread| Some((id(&thread)?, times(&thread)?)))
+        .filter_map(|thread| Some((id(&thread)?, ThreadTimes::of(&thread)?)))
         .collect();
     found.sort_unstable_by_key(|(id, _)| *id);
     found.into_iter().map(|(_, times)| times).collect()
@@ -214,7 +202,8 @@ mod tests {
     use super::*;
 
     fn waits(list: &[(&str, u64)]) -> Accounts {
-        list.iter().map(|(thread, waited)| (PathBuf::from(thread), *waited)).collect()
+        let wait = |(thread, nanos): &(&str, u64)| (thread.into(), Duration::from_nanos(*nanos));
+        list.iter().map(wait).collect()
     }
 
     #[test]
@@ -225,7 +214,8 @@ mod tests {
         assert_eq!(nanos(&[("1", 910), ("3", 70)]), 70, "it began meanwhile");
         assert_eq!(nanos(&[("1", 900)]), 0);
         assert_eq!(nanos(&[]), 0);
-        assert_eq!((parse("123 456 7\n"), parse("")), (Some(456), None));
+        let waited = |text| ThreadTimes::parse(text).map(|times| times.waited.as_nanos());
+        assert_eq!((waited("123 456 7\n"), waited("")), (Some(456), None));
     }
 
     #[test]
@@ -247,15 +237,6 @@ mod tests {
             let accounts = || waits(&[("kworker/0:1", sum)]);
             let (at, length) = (Duration::from_nanos(at), Duration::from_nanos(length));
             assert_eq!(kernel.look(is_blocked, at, accounts), length, "at {at:?}");
-        }
-    }
-
-    #[test]
-    fn the_state_follows_the_name() {
-        let folder = tempfile::tempdir().unwrap();
-        for (stat, blocked) in [("1 (a) D) S 0", false), ("1 (S) D 0", true), ("", false)] {
-            fs::write(folder.path().join("stat"), stat).unwrap();
-            assert_eq!(is_blocked(folder.path()), blocked, "{stat}");
         }
     }
 

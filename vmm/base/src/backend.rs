@@ -1,9 +1,9 @@
 //! The side that serves a guest's halts and kicks. Guests, workloads and machines all refer to it.
 
-use std::{fmt, str::FromStr};
+use crate::names;
 
 /// Which side serves the PV ticketlock's halts and kicks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PvBackend {
     /// This VMM, through its ports.
     Vmm,
@@ -15,21 +15,12 @@ pub enum PvBackend {
     Off,
 }
 
+names!(
+    PvBackend, "unknown backend '{}' (expected: vmm, doorbell, kvm or off)":
+    Vmm "vmm", Doorbell "doorbell", Kvm "kvm", Off "off"
+);
+
 impl PvBackend {
-    /// All backends, in the order of the command line's help.
-    pub const ALL: [PvBackend; 4] =
-        [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm, PvBackend::Off];
-
-    /// The name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PvBackend::Vmm => "vmm",
-            PvBackend::Doorbell => "doorbell",
-            PvBackend::Kvm => "kvm",
-            PvBackend::Off => "off",
-        }
-    }
-
     /// Does a payload that uses this backend run in ring 0?
     pub const fn needs_ring_0(self) -> bool {
         matches!(self, Self::Doorbell | Self::Kvm)
@@ -44,21 +35,5 @@ impl PvBackend {
             PvBackend::Kvm => "pvticket=kvm",
             PvBackend::Off => "pvticket=off nopvspin",
         }
-    }
-}
-
-impl fmt::Display for PvBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for PvBackend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
-            format!("unknown backend '{text}' (expected: vmm, doorbell, kvm or off)")
-        })
     }
 }

@@ -17,24 +17,13 @@ pub fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fmt, io};
+    use std::io;
 
     use super::*;
 
-    #[derive(Debug)]
-    struct Outer(io::Error);
-
-    impl fmt::Display for Outer {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("cannot read it")
-        }
-    }
-
-    impl Error for Outer {
-        fn source(&self) -> Option<&(dyn Error + 'static)> {
-            Some(&self.0)
-        }
-    }
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read it")]
+    struct Outer(#[source] io::Error);
 
     #[test]
     fn sources_follow_in_order() {

@@ -18,6 +18,35 @@ pub struct WaitCounts {
     pub open: Vec<(VcpuId, u64)>,
 }
 
+/// Gives counts a sum, which stops at the largest number as the counts of a store may be anything, and a difference.
+#[macro_export]
+macro_rules! sums {
+    ($counts:ident: $($field:ident),+) => {
+        impl std::ops::AddAssign for $counts {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field = self.$field.saturating_add(other.$field);)+
+            }
+        }
+
+        impl std::ops::Add for $counts {
+            type Output = Self;
+
+            fn add(mut self, other: Self) -> Self {
+                self += other;
+                self
+            }
+        }
+
+        impl std::ops::Sub for $counts {
+            type Output = Self;
+
+            fn sub(self, earlier: Self) -> Self {
+                Self { $($field: self.$field - earlier.$field,)+ }
+            }
+        }
+    };
+}
+
 macro_rules! counters {
     ($counters:ident, $counts:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// One vCPU's counters, aligned so that vCPUs share no cache lines: the owner writes,
@@ -30,7 +59,6 @@ macro_rules! counters {
 
         /// The values at one moment, of one vCPU or summed over several.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default)]
         pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -42,19 +70,7 @@ macro_rules! counters {
             }
         }
 
-        impl std::ops::Sub for $counts {
-            type Output = Self;
-
-            fn sub(self, before: Self) -> Self {
-                $counts { $($name: self.$name - before.$name,)* }
-            }
-        }
-
-        impl std::ops::AddAssign for $counts {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$name = self.$name.saturating_add(other.$name);)*
-            }
-        }
+        sums!($counts: $($name),*);
     };
 }
 

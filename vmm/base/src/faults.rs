@@ -6,11 +6,12 @@ use std::{fmt, str::FromStr};
 use thiserror::Error;
 
 use crate::{
+    backend::PvBackend,
     rng::SplitMix64,
     units::{Nanos, UnitError},
 };
 
-/// Why a `--fault` was rejected.
+/// Why faults were rejected.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FaultError {
     /// Not `NAME:VALUE` with a known name.
@@ -131,9 +132,16 @@ impl FaultSpec {
         Ok((!faults.is_empty()).then_some(spec))
     }
 
-    /// Do halts begin late?
-    pub const fn delays_halts(&self) -> bool {
-        self.halt_delay.is_some()
+    /// Why they cannot be injected with this backend; None if they can.
+    pub const fn obstacle(&self, backend: PvBackend) -> Option<&'static str> {
+        match backend {
+            PvBackend::Kvm => Some("KVM serves the calls itself there"),
+            PvBackend::Off => Some("no vCPU halts there"),
+            PvBackend::Doorbell if self.halt_delay.is_some() => {
+                Some("vCPUs halt in KVM there, without halt-delay")
+            }
+            PvBackend::Vmm | PvBackend::Doorbell => None,
+        }
     }
 
     /// The longest time by which these faults alone delay a kick or a halt.

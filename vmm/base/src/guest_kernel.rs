@@ -1,8 +1,8 @@
 //! The guest kernels that `pvticket setup` builds: which Linux, and with whose spinlocks.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
+
+use crate::names;
 
 /// The Linux that a guest kernel is built from.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,21 +26,14 @@ pub enum Flavour {
     Stock,
 }
 
+names!(
+    GuestKernel, "unknown guest kernel '{}': 6.1, 6.12 or 7":
+    Linux6_1 "6.1", Linux6_12 "6.12", Linux7 "7"
+);
+
 impl GuestKernel {
-    /// All of them, from the oldest.
-    pub const ALL: [Self; 3] = [Self::Linux6_1, Self::Linux6_12, Self::Linux7];
-
-    /// Name in options, specs and stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Linux6_1 => "6.1",
-            Self::Linux6_12 => "6.12",
-            Self::Linux7 => "7",
-        }
-    }
-
-    /// That of stores which name none: there was no other when they were written. It is not the default, and
-    /// stays when the default changes: a store does not change its meaning.
+    /// The kernel of points without a name of it: guests without a kernel, and files that the user named. It is not
+    /// the default.
     pub const UNNAMED: Self = Self::Linux6_1;
 
     /// [`UNNAMED`](Self::UNNAMED), for serde.
@@ -102,20 +95,5 @@ impl Flavour {
             Self::Ticket => "--kernel",
             Self::Stock => "--stock-kernel",
         }
-    }
-}
-
-impl fmt::Display for GuestKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for GuestKernel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|kernel| kernel.name() == text);
-        known.ok_or_else(|| format!("unknown guest kernel '{text}': 6.1, 6.12 or 7"))
     }
 }

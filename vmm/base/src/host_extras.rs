@@ -25,7 +25,7 @@ pub enum HostExtraError {
 const USUAL: &str = "on";
 
 /// Pause-loop exits: `on`, or a window in cycles of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PleWindow(pub u32);
 
 impl PleWindow {
@@ -55,7 +55,7 @@ impl fmt::Display for PleWindow {
 }
 
 /// Halt polling: `on`, or how long a vCPU polls at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HaltPollMost(pub Nanos);
 
 impl HaltPollMost {
@@ -81,7 +81,7 @@ impl fmt::Display for HaltPollMost {
 }
 
 /// Background noise, `BUSY+IDLE`: on each CPU a thread of the host that goes before all vCPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoiseTimes {
     /// How long it runs on average.
     pub busy: Nanos,

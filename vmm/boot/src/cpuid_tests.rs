@@ -114,22 +114,6 @@ fn absent_features_are_masked_and_the_hypervisor_shows() {
 }
 
 #[test]
-fn kvm_offers_its_kick_and_does_not_claim_real_time() {
-    let table = table(&intel(), &spec(2), VcpuId(0));
-    let [eax, _, _, edx] = registers(&table, 0x4000_0001, 0);
-    assert_eq!((eax >> 7 & 1, edx & 1), (1, 0));
-    assert_eq!(registers(&table, 0x4000_0000, 0)[0], 0x4000_0001);
-}
-
-/// Stock kernels then use test-and-set.
-#[test]
-fn kvms_kick_can_be_kept_from_a_guest() {
-    let table = table(&intel(), &CpuidSpec { kvm_kick: false, ..spec(2) }, VcpuId(0));
-    assert_eq!(registers(&table, 0x4000_0001, 0)[0] >> 7 & 1, 0);
-    assert_eq!(registers(&table, 1, 0)[2] >> 31, 1, "it knows that it is a guest");
-}
-
-#[test]
 fn the_contract_is_found_and_offers_locks_only_for_its_backend() {
     let always =
         FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC | FEATURE_YIELD_TO;
@@ -160,15 +144,22 @@ fn a_table_of_a_table_is_the_same_table() {
     assert_eq!(table(&[], &spec(4), VcpuId(3)).len(), 2);
 }
 
-/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt.
+/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt. Stock kernels without KVM's kick use
+/// test-and-set, as they know that they are guests. Real time is not claimed.
 #[test]
 fn kicks_are_offered_only_where_hlt_halts_in_kvm() {
-    const FEATURES: u32 = 0x4000_0001;
     const PV_UNHALT: u32 = 1 << 7;
-    for (halts_in_kvm, unhalt, doorbell) in [(true, PV_UNHALT, FEATURE_DOORBELL), (false, 0, 0)] {
-        let spec = CpuidSpec { halts_in_kvm, doorbell: true, ..spec(2) };
+    for (halts_in_kvm, kvm_kick, unhalt, doorbell) in [
+        (true, true, PV_UNHALT, FEATURE_DOORBELL),
+        (false, true, 0, 0),
+        (true, false, 0, FEATURE_DOORBELL),
+    ] {
+        let spec = CpuidSpec { halts_in_kvm, kvm_kick, doorbell: true, ..spec(2) };
         let table = table(&intel(), &spec, VcpuId(0));
-        assert_eq!(registers(&table, FEATURES, 0)[0] & PV_UNHALT, unhalt);
+        assert_eq!(registers(&table, 0x4000_0000, 0)[0], 0x4000_0001);
+        let [features, _, _, hints] = registers(&table, 0x4000_0001, 0);
+        assert_eq!((features & PV_UNHALT, hints & 1), (unhalt, 0), "{spec:?}");
+        assert_eq!(registers(&table, 1, 0)[2] >> 31, 1, "{spec:?}");
         assert_eq!(registers(&table, LEAF_FEATURES, 0)[0] & FEATURE_DOORBELL, doorbell);
     }
 }

@@ -13,8 +13,6 @@ pub mod cpio;
 pub mod cpuid;
 mod elf;
 mod error;
-#[cfg(any(test, feature = "testing"))]
-pub mod fixtures;
 mod image;
 mod initrd;
 pub mod kind;
@@ -26,9 +24,9 @@ pub mod msrs;
 mod newc;
 mod paging;
 mod payload;
-#[cfg(test)]
-mod property_tests;
 mod segments;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_fixtures;
 mod topology;
 mod zero_page;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use linux_loader::bootparam::boot_params;
 use vm_memory::{Bytes, GuestAddress, bitmap::Bitmap};
 
-use super::super::fixtures::{CODE, INIT_SIZE, KERNEL_AT, bzimage, elf, guest, put, vmlinux};
+use super::super::test_fixtures::{CODE, INIT_SIZE, KERNEL_AT, bzimage, elf, guest, put, vmlinux};
 use super::*;
 use base::units::ByteSize;
 

@@ -83,7 +83,7 @@ fn number(header: &[u8; HEADER], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{guest, newc_file as file};
+    use super::super::test_fixtures::{guest, newc_file as file};
     use super::*;
 
     fn whole(archive: &[u8]) -> bool {

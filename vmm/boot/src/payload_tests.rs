@@ -1,7 +1,7 @@
 use vm_memory::{Bytes, GuestAddress};
 
 use super::super::error::ImageError;
-use super::super::fixtures::{CODE, elf, guest};
+use super::super::test_fixtures::{CODE, elf, guest};
 use super::*;
 
 const MIB: u64 = MEMORY >> 20;

@@ -6,10 +6,10 @@
 //! [`Scheduler::enrol`], and no others; it ends with this process, and its threads then continue under
 //! the kernel's own scheduler.
 
+mod class;
 mod record;
 mod settings;
 mod shared;
-mod sys;
 
 pub use record::{Locks, Record, RecordKind, RecordedEnd};
 pub use settings::{
@@ -19,17 +19,24 @@ pub use settings::{
 pub use shared::MOST_MACHINES;
 
 use std::{
-    fmt, io,
-    os::fd::{AsFd, BorrowedFd},
-    sync::{Mutex, PoisonError},
+    ffi::OsStr,
+    fmt, io, mem,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
 };
 
 use hypercalls::MAX_VCPUS;
+use libbpf_rs::{
+    Error, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel,
+    RingBuffer, RingBufferBuilder,
+};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use thiserror::Error;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawSeat};
-use sys::{FailedCall, Link, Object, RingBuffer};
+use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat};
 
 /// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
@@ -41,38 +48,38 @@ pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 const SMALLEST_RING: u32 = 4096;
 
 /// Why the scheduler cannot be used.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum BpfError {
     /// The object file is damaged.
     #[error("cannot read the scheduler's program")]
-    Open(#[source] io::Error),
+    Open(#[source] Error),
     /// More slots, or CPUs of higher numbers, than it has room for.
     #[error("the scheduler has at most 128 slots, on CPUs 0 to 1023")]
     Slots,
     /// The scheduler's settings do not fit.
     #[error("cannot set the scheduler's {0}")]
-    Set(&'static str, #[source] io::Error),
+    Set(&'static str, #[source] Error),
     /// The kernel refuses it.
     #[error("the kernel refuses the scheduler's program{}", because(.0))]
-    Load(String, #[source] io::Error),
+    Load(String, #[source] Error),
     /// A map of the program is missing, or holds other values than the loader takes it to.
     #[error("cannot use the scheduler's {0}")]
-    Map(&'static str, #[source] io::Error),
+    Map(&'static str, #[source] Error),
     /// The scheduler cannot be attached.
     #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
-    Attach(#[source] io::Error),
+    Attach(#[source] Error),
     /// The calling thread has no descriptor.
     #[error("cannot open the vCPU's thread")]
     Thread(#[source] io::Error),
     /// The thread cannot be registered.
     #[error("cannot register the vCPU's thread")]
-    Register(#[source] io::Error),
+    Register(#[source] Error),
     /// The thread cannot change to the scheduler.
     #[error("cannot schedule the vCPU's thread by BPF")]
     Class(#[source] io::Error),
     /// The scheduler's records cannot be read.
     #[error("cannot read the scheduler's {0}")]
-    Read(&'static str, #[source] io::Error),
+    Read(&'static str, #[source] Error),
 }
 
 fn because(log: &str) -> String {
@@ -100,8 +107,15 @@ pub struct SchedulerCounts {
 pub struct Scheduler {
     // Dropped first: the program must not be in use when it is closed.
     _link: Link,
-    ring: Mutex<RingBuffer>,
+    ring: Mutex<Ring>,
+    pages: OwnedFd,
     object: Object,
+}
+
+/// The ring buffer, with the records that it has delivered.
+struct Ring {
+    buffer: RingBuffer<'static>,
+    records: mpsc::Receiver<RawRecord>,
 }
 
 impl fmt::Debug for Scheduler {
@@ -113,57 +127,43 @@ impl fmt::Debug for Scheduler {
 impl Scheduler {
     /// Loads and attaches it. The host can have one such scheduler at a time.
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
+        let mut program = open()?;
+        check_sizes(&program)?;
+        set(&mut program, settings)?;
         let mut object =
-            Object::open(PROGRAM).map_err(|FailedCall(error)| BpfError::Open(error))?;
-        check_sizes(&object)?;
-        object
-            .set_initial(c".rodata", &settings.raw()?)
-            .map_err(|FailedCall(error)| BpfError::Set("settings", error))?;
-        if settings.fault == Some(SchedulerFault::Ring) {
-            object
-                .set_size(c"turns", SMALLEST_RING)
-                .map_err(|FailedCall(error)| BpfError::Set("ring buffer", error))?;
-        }
-        if let Err(FailedCall(error)) = object.load() {
-            return Err(BpfError::Load(reason(&object.log()), error));
-        }
-        let ring = object.descriptor(c"turns").and_then(RingBuffer::new);
-        let ring = ring.map_err(|FailedCall(error)| BpfError::Map("record of turns", error))?;
-        let link =
-            object.attach(c"pvticket").map_err(|FailedCall(error)| BpfError::Attach(error))?;
-        Ok(Self { _link: link, ring: Mutex::new(ring), object })
+            program.load().map_err(|error| BpfError::Load(reason(&take_messages()), error))?;
+        let ring = Ring::of(&object)?;
+        let pages = map(&object, "pages")?.as_fd().try_clone_to_owned();
+        let pages = pages.map_err(|error| BpfError::Map("pages", error.into()))?;
+        let mut all = object.maps_mut();
+        let attached = all.find(|map| is_named(map.name(), "pvticket"));
+        let attached = attached.ok_or_else(missing).and_then(|mut map| map.attach_struct_ops());
+        let link = attached.map_err(BpfError::Attach)?;
+        drop(all);
+        Ok(Self { _link: link, ring: Mutex::new(ring), pages, object })
     }
 
     /// Describes a machine. Before its vCPUs enrol.
     pub fn describe(&self, machine: u32, description: &ScheduledMachine) -> Result<(), BpfError> {
-        let machines = self.object.values::<RawMachine>(c"machines");
-        let machines = machines.map_err(|FailedCall(error)| BpfError::Map("machines", error))?;
-        machines
-            .put_at(machine, &description.raw())
-            .map_err(|FailedCall(error)| BpfError::Set("machine", error))?;
-        let counters = self.object.values::<RawCounter>(c"counters");
-        let counters = counters.map_err(|FailedCall(error)| BpfError::Map("counters", error))?;
+        put(&map(&self.object, "machines")?, machine, &description.raw())
+            .map_err(|error| BpfError::Set("machine", error))?;
+        let counters = map(&self.object, "counters")?;
         let first = machine * MAX_VCPUS;
         (first..first + MAX_VCPUS).zip(description.raw_counters()).try_for_each(|(place, raw)| {
-            counters
-                .put_at(place, &raw)
-                .map_err(|FailedCall(error)| BpfError::Set("counter", error))
+            put(&counters, place, &raw).map_err(|error| BpfError::Set("counter", error))
         })
     }
 
     /// Tells it what the host's counter shows. It tells vCPUs the end of their slices for two seconds after that.
     pub fn read_counter(&self, reading: CounterReading) -> Result<(), BpfError> {
-        let readings = self.object.values::<RawReading>(c"readings");
-        let readings = readings.map_err(|FailedCall(error)| BpfError::Map("readings", error))?;
-        readings
-            .put_at(0, &reading.raw())
-            .map_err(|FailedCall(error)| BpfError::Set("reading", error))
+        put(&map(&self.object, "readings")?, 0, &reading.raw())
+            .map_err(|error| BpfError::Set("reading", error))
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
     /// [`PAGES`].
-    pub fn pages(&self) -> Result<BorrowedFd<'_>, BpfError> {
-        self.object.descriptor(c"pages").map_err(|FailedCall(error)| BpfError::Map("pages", error))
+    pub fn pages(&self) -> BorrowedFd<'_> {
+        self.pages.as_fd()
     }
 
     /// Puts the calling thread under the scheduler, as this vCPU. Its affinity says which CPUs are
@@ -175,19 +175,17 @@ impl Scheduler {
         let own =
             Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
         let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
-        let seats = self.object.values::<RawSeat>(c"seats");
-        let seats = seats.map_err(|FailedCall(error)| BpfError::Map("seats", error))?;
-        seats
-            .put_for(thread.as_fd(), &RawSeat { machine, vcpu })
-            .map_err(|FailedCall(error)| BpfError::Register(error))?;
-        sys::change_class().map_err(|FailedCall(error)| BpfError::Class(error))
+        let key = thread.as_raw_fd().cast_unsigned();
+        put(&map(&self.object, "seats")?, key, &RawSeat { machine, vcpu })
+            .map_err(BpfError::Register)?;
+        class::change().map_err(BpfError::Class)
     }
 
     /// Takes the records since the last call.
     pub fn records(&self) -> Result<Vec<Record>, BpfError> {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = ring.take().map_err(|FailedCall(error)| BpfError::Read("records", error))?;
-        Ok(records.into_iter().filter_map(Record::parse).collect())
+        let ring = locked(&self.ring);
+        ring.buffer.consume().map_err(|error| BpfError::Read("records", error))?;
+        Ok(ring.records.try_iter().filter_map(Record::parse).collect())
     }
 
     /// What it has counted so far.
@@ -208,25 +206,114 @@ impl Scheduler {
     }
 
     fn memory(&self) -> Result<RawMemory, BpfError> {
-        let memory = self.object.values(c".bss").and_then(|memory| memory.first());
-        memory.map_err(|FailedCall(error)| BpfError::Read("counters", error))
+        let value = map(&self.object, ".bss")?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let value = value.map_err(|error| BpfError::Read("counters", error))?;
+        let memory = value.and_then(|bytes| RawMemory::read_from_bytes(&bytes).ok());
+        memory.ok_or_else(|| BpfError::Read("counters", missing()))
     }
+}
+
+fn map<'a>(object: &'a Object, name: &'static str) -> Result<Map<'a>, BpfError> {
+    let mut all = object.maps();
+    all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
+}
+
+impl Ring {
+    fn of(object: &Object) -> Result<Self, BpfError> {
+        let turns = map(object, "turns")?;
+        let (sender, records) = mpsc::channel();
+        let deliver = move |bytes: &[u8]| {
+            // Of another size, it is no record. The receiver lives as long as the ring.
+            RawRecord::read_from_bytes(bytes).ok().and_then(|record| sender.send(record).ok());
+            0
+        };
+        let mut ring = RingBufferBuilder::new();
+        let added = ring.add(&turns, deliver).map(drop);
+        let buffer = added.and_then(|()| ring.build());
+        Ok(Self { buffer: buffer.map_err(|error| BpfError::Map("turns", error))?, records })
+    }
+}
+
+/// The last messages of libbpf, which has one function for all its users in a process.
+static MESSAGES: Mutex<String> = Mutex::new(String::new());
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The messages since the last call, among them the verifier's log of a program that it refuses.
+fn take_messages() -> String {
+    mem::take(&mut locked(&MESSAGES))
+}
+
+fn open() -> Result<OpenObject, BpfError> {
+    // They would go to stderr, several lines each.
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
+        locked(&MESSAGES).push_str(&message);
+    })));
+    ObjectBuilder::default().open_memory(PROGRAM).map_err(BpfError::Open)
+}
+
+fn set(program: &mut OpenObject, settings: &Settings) -> Result<(), BpfError> {
+    let mut constants = map_to_set(program, ".rodata")?;
+    constants
+        .set_initial_value(settings.raw()?.as_bytes())
+        .map_err(|error| BpfError::Set("settings", error))?;
+    if settings.fault == Some(SchedulerFault::Ring) {
+        let mut ring = map_to_set(program, "turns")?;
+        ring.set_max_entries(SMALLEST_RING).map_err(|error| BpfError::Set("ring buffer", error))?;
+    }
+    Ok(())
+}
+
+fn map_to_set<'a>(
+    program: &'a mut OpenObject,
+    name: &'static str,
+) -> Result<OpenMapMut<'a>, BpfError> {
+    let mut all = program.maps_mut();
+    all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
+}
+
+/// libbpf puts the object's name before the names of sections.
+fn is_named(map: &OsStr, name: &str) -> bool {
+    map.as_bytes().ends_with(name.as_bytes())
+}
+
+fn missing() -> Error {
+    io::Error::from(io::ErrorKind::NotFound).into()
+}
+
+/// Sets a map's value, which libbpf refuses if it has another size.
+fn put(map: &Map<'_>, key: u32, value: &(impl IntoBytes + Immutable)) -> libbpf_rs::Result<()> {
+    map.update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
 }
 
 /// Compares the sizes of the maps' values with those of the types that they are read and written as. (Those of
 /// `.rodata`, libbpf compares.)
-fn check_sizes(object: &Object) -> Result<(), BpfError> {
+fn check_sizes(program: &OpenObject) -> Result<(), BpfError> {
     let maps = [
-        ("machines", c"machines", size_of::<RawMachine>()),
-        ("counters of vCPUs", c"counters", size_of::<RawCounter>()),
-        ("readings", c"readings", size_of::<RawReading>()),
-        ("seats", c"seats", size_of::<RawSeat>()),
-        ("counters", c".bss", size_of::<RawMemory>()),
-        ("pages", c"pages", PAGES as usize),
+        ("machines", size_of::<RawMachine>()),
+        ("counters", size_of::<RawCounter>()),
+        ("readings", size_of::<RawReading>()),
+        ("seats", size_of::<RawSeat>()),
+        (".bss", size_of::<RawMemory>()),
+        ("pages", PAGES as usize),
     ];
-    maps.into_iter().try_for_each(|(what, name, value)| {
-        object.check_sizes(name, value).map_err(|FailedCall(error)| BpfError::Map(what, error))
+    maps.into_iter().try_for_each(|(name, value)| {
+        check_size(program, name, value).map_err(|error| BpfError::Map(name, error.into()))
     })
+}
+
+/// Refuses a map unless its keys have four bytes, and its values this many.
+fn check_size(program: &OpenObject, name: &str, value: usize) -> io::Result<()> {
+    let map = program.maps().find(|map| is_named(map.name(), name));
+    let map = map.ok_or(io::ErrorKind::NotFound)?;
+    let [key, has] = [map.key_size(), map.value_size()];
+    if [key as usize, has as usize] == [size_of::<u32>(), value] {
+        return Ok(());
+    }
+    let mismatch = format!("keys of {key} bytes and values of {has}, not of 4 and {value}");
+    Err(io::Error::other(mismatch))
 }
 
 /// Text that ends at the first zero byte.
@@ -261,9 +348,9 @@ mod tests {
 
     #[test]
     fn the_object_has_maps_of_these_values() {
-        let object = Object::open(PROGRAM).unwrap();
-        check_sizes(&object).unwrap();
-        let FailedCall(error) = object.check_sizes(c"seats", size_of::<RawMachine>()).unwrap_err();
+        let program = open().unwrap();
+        check_sizes(&program).unwrap();
+        let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
         // They are mapped into guests as whole pages of the host.
         assert_eq!(PAGES % 4096, 0);

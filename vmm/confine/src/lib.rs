@@ -94,7 +94,7 @@ impl FromStr for Seccomp {
     }
 }
 
-/// Environment variable: the default of `--seccomp`, by which a command tells its workers.
+/// Environment variable: the mode, of a command and of its workers.
 pub const VARIABLE: &str = "PVTICKET_SECCOMP";
 
 /// Environment variable, for tests: a file to which each system call of each class is appended. All

@@ -288,35 +288,14 @@ const BPF_MAP_UPDATE_ELEM: i32 = 2;
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
+    use crate::Class;
 
     /// An entry is told by its name and its reason: the tests of the product report unused ones by both.
     #[test]
     fn no_reason_is_given_twice() {
-        let lists = [
-            UNTRAPPABLE,
-            BEGINNINGS,
-            EVERY,
-            NEW,
-            STEPS,
-            VCPU,
-            MACHINE,
-            NURSE,
-            COURIER,
-            WATCHDOG,
-            IDLE_WATCHER,
-            SIGNALS,
-            TERMINAL,
-            FOREGROUND,
-            JOBS,
-            TURNS,
-            STARTS,
-            MAIN,
-            LOADERS,
-            WORKER,
-        ];
-        let mut told = BTreeSet::new();
-        for entry in lists.into_iter().flatten() {
+        let (mut lists, mut told) = (BTreeSet::new(), BTreeSet::new());
+        let all = Class::ALL.into_iter().flat_map(Class::filter);
+        for entry in all.filter(|list| lists.insert(list.as_ptr())).flatten() {
             assert!(told.insert((entry.name(), entry.why)), "{}: {}", entry.name(), entry.why);
         }
     }

@@ -7,7 +7,7 @@
 //!   └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A machine that a busy system merely starves gets more time (`session/starvation.rs`). A freeze is never
+//! A machine that a busy system merely starves gets more time (`os::processes`). A freeze is never
 //! reported as a failure of the errand. The machine is restarted as often as the environment allows
 //! (by default never), with a line on stderr each time, and only while the errand can be repeated
 //! unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.

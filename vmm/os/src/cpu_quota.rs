@@ -57,12 +57,13 @@ fn least(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) -> 
 mod tests {
     use super::*;
 
+    fn text(files: &[(&str, &str)], file: &Path) -> Option<String> {
+        let found = files.iter().find(|(name, _)| Path::new(name) == file);
+        found.map(|(_, text)| format!("{text}\n"))
+    }
+
     fn least_of(groups: &str, mounts: &str, files: &[(&str, &str)]) -> Option<f64> {
-        let text = |file: &Path| {
-            let found = files.iter().find(|(name, _)| Path::new(name) == file);
-            found.map(|(_, text)| format!("{text}\n"))
-        };
-        least(groups, mounts, text).map(|CpuQuota(cpus)| cpus)
+        least(groups, mounts, |file| text(files, file)).map(|CpuQuota(cpus)| cpus)
     }
 
     #[test]
@@ -98,13 +99,7 @@ mod tests {
     fn the_time_of_a_quota_is_read_in_both_versions() {
         let mounts = "32 31 0:29 / /v1 rw - cgroup cgroup rw,cpu\n30 23 0:26 / /v2 rw - cgroup2 cgroup2 rw\n";
         let listed = Listed { groups: "4:cpu:/x\n0::/a/b\n".into(), mounts: mounts.into() };
-        let time = |files: &[(&str, &str)]| {
-            let text = |file: &Path| {
-                let found = files.iter().find(|(name, _)| Path::new(name) == file);
-                found.map(|(_, text)| (*text).to_owned())
-            };
-            throttled(&listed, text).0
-        };
+        let time = |files: &[(&str, &str)]| throttled(&listed, |file| text(files, file)).0;
         let one = ("/v1/x/cpu.stat", "nr_periods 10\nnr_throttled 3\nthrottled_time 2500000\n");
         let two = ("/v2/a/cpu.stat", "usage_usec 5\nnr_throttled 1\nthrottled_usec 7000\n");
         assert_eq!((time(&[]), time(&[one]), time(&[one, two])), (0, 2_500_000, 7_000_000));

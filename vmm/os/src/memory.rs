@@ -130,12 +130,14 @@ mod tests {
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
                       22 1 8:1 / / rw - ext4 /dev/root rw\n";
 
+    /// The bytes that a file states, of those with these MiB.
+    fn number(files: &[(&str, u64)], file: &Path) -> Option<u64> {
+        let found = files.iter().find(|(name, _)| Path::new(name) == file);
+        found.map(|(_, mib)| mib * MIB)
+    }
+
     fn limit_with(groups: &str, mounts: &str, files: &[(&str, u64)]) -> Option<u64> {
-        let number = |file: &Path| {
-            let found = files.iter().find(|(name, _)| Path::new(name) == file);
-            found.map(|(_, mib)| mib * MIB)
-        };
-        limit(groups, mounts, 100 * MIB, number).map(|limit| limit / MIB)
+        limit(groups, mounts, 100 * MIB, |file| number(files, file)).map(|limit| limit / MIB)
     }
 
     /// Regression: a guest was allowed what the host has, and QEMU was killed for what its group has.
@@ -183,10 +185,7 @@ mod tests {
     #[test]
     fn a_throttled_process_is_reported() {
         let files = [("/sys/fs/cgroup/user/memory.high", 200), ("/sys/fs/cgroup/memory.high", 300)];
-        let number = |file: &Path| {
-            let found = files.iter().find(|(name, _)| Path::new(name) == file);
-            found.map(|(_, mib)| mib * MIB)
-        };
+        let number = |file: &Path| number(&files, file);
         assert_eq!(high("0::/user/a\n", V2, number), Some(200 * MIB));
         assert_eq!(high("4:memory:/user/a\n", V1, number), None);
         let high = Some(ByteSize(200 * MIB));
@@ -204,10 +203,8 @@ mod tests {
         let sentence = |limit| Memory::within(8192 * MIB, 0, limit).to_string();
         assert_eq!(sentence(None), "this host has 8 GiB of memory and swap");
         assert_eq!(sentence(Some(1 << 60)), sentence(None));
-        assert_eq!(
-            sentence(Some(256 * MIB + 5)),
-            "this control group allows 256 MiB of memory and swap"
-        );
+        let limited = "this control group allows 256 MiB of memory and swap";
+        assert_eq!(sentence(Some(256 * MIB + 5)), limited);
         assert!(Memory::here().size > ByteSize::mib(64));
     }
 }

@@ -4,17 +4,16 @@
 #![forbid(unsafe_code)]
 
 pub mod brief;
-pub mod compare;
+pub mod columns;
+pub mod document;
 pub mod faults;
 pub mod figures;
 pub mod html;
+mod lists;
 mod names;
 pub mod perfetto;
 pub mod replay;
-pub mod sched_bench;
 pub mod si;
-pub mod top;
-pub mod trace_bench;
 pub mod trace_text;
 pub mod words;
 mod work;

@@ -2,7 +2,7 @@
 
 use locks::Family;
 
-use super::si::ratio;
+use super::{lists::unique, si::ratio};
 use base::{backend::PvBackend, handoff::HandoffSpec, plural::count};
 use study::{
     findings::{Axis, Comparison, OF_LOCKS, Study, layout::Role, league::WITHIN},
@@ -113,11 +113,15 @@ pub fn whole(study: &Study, point: &Point) -> String {
 
 /// The first of these points by their whole names, and how many others there are.
 pub fn some<'a>(study: &Study, points: impl ExactSizeIterator<Item = &'a Point>) -> String {
+    first_few(points.map(|point| whole(study, point)))
+}
+
+/// The first of these points, and how many others there are.
+pub fn first_few(points: impl ExactSizeIterator<Item = String>) -> String {
     const NAMED: usize = 3;
     let more = points.len().saturating_sub(NAMED);
     let more = (more > 0).then(|| count(more, "other point").to_string());
-    let named = points.take(NAMED).map(|point| whole(study, point));
-    named.chain(more).collect::<Vec<_>>().join("; ")
+    points.take(NAMED).chain(more).collect::<Vec<_>>().join("; ")
 }
 
 /// What tells the points of a league from those of another one.
@@ -147,13 +151,11 @@ pub fn x(study: &Study, point: &Point) -> String {
 
 /// Where on the axis of the charts these points are, with a preposition.
 pub fn at(study: &Study, points: &[&Point]) -> String {
-    let mut values: Vec<String> = Vec::new();
-    for value in points.iter().map(|point| x(study, point)) {
-        let value = if study.layout.x == Axis::Policy { policy(&value).to_owned() } else { value };
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
+    let value = |point: &&Point| match x(study, point) {
+        value if study.layout.x == Axis::Policy => policy(&value).to_owned(),
+        value => value,
+    };
+    let values = unique(points.iter().map(value));
     let values = listed(&values);
     match study.layout.x {
         _ if study.layout.is_ratio => format!("at {values}"),
@@ -219,15 +221,4 @@ pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
     let of_lock = OF_LOCKS.contains(&comparison.axis);
     let but = if of_lock { &OF_LOCKS[..] } else { &[comparison.axis][..] };
     joined([Role::Series, Role::Facet].map(|role| words(study, point, role, but)))
-}
-
-/// All values that both sides of a comparison share, where the study has others, except for the
-/// overcommit ratio.
-pub fn shared(study: &Study, comparison: &Comparison) -> String {
-    let at = if study.layout.is_ratio || is_along_x(study, comparison) {
-        String::new()
-    } else {
-        at(study, &[&study.points[comparison.subject].point])
-    };
-    joined([surroundings(study, comparison), at])
 }

@@ -3,31 +3,26 @@
 use locks::Family;
 
 use super::{
-    compare::dash,
     figures::scale::time,
     si::{percent, si},
     words::sentences::is_of_switches,
 };
-use base::{plural::noun, units::Nanos};
+use base::plural::noun;
 use study::{
     findings::{PointStudy, Timed, point::Times},
     latencies::Percentiles,
     sync_counters::WorkRow,
 };
 
-/// Lines beneath a point's row.
+/// Lines about a point, without its latencies, which have a table.
 pub(super) fn lines(point: &PointStudy) -> Vec<String> {
     let work = point.work.and_then(|work| work_line(point, &work));
     let reader = point.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
-    let waits = point.timed(Timed::Operation);
-    let waits = waits.map(|times| {
-        if is_of_switches(&point.point) {
-            switch_line(times)
-        } else {
-            latency_line(point.point.lock.family(), &times.percentiles, point.open_waits)
-        }
+    let switches = point.timed(Timed::Operation).filter(|_| is_of_switches(&point.point));
+    let open = (point.open_waits > 0.0).then(|| {
+        format!("{} waits had not ended, and count with their length so far", point.open_waits)
     });
-    [work, reader, waits].into_iter().flatten().collect()
+    [work, reader, switches.map(switch_line), open].into_iter().flatten().collect()
 }
 
 fn work_line(point: &PointStudy, work: &WorkRow) -> Option<String> {
@@ -44,14 +39,14 @@ fn work_line(point: &PointStudy, work: &WorkRow) -> Option<String> {
         )),
         Family::Counter => Some(format!(
             "{} of the adds folded; {} sums/s, the farthest off by {}",
-            point.slow.map_or_else(dash, percent),
+            point.slow.map_or_else(|| "-".to_owned(), percent),
             si(work.sums),
             work.deviation
         )),
         Family::Lockref => Some(format!(
             "{:.3} retries per success; {} of operations took the lock",
             work.retries,
-            point.slow.map_or_else(dash, percent)
+            point.slow.map_or_else(|| "-".to_owned(), percent)
         )),
     }
 }
@@ -76,27 +71,5 @@ fn switch_line(times: &Times) -> String {
         time(p50.0 as f64),
         time(p99.0 as f64),
         time(max.0 as f64),
-    )
-}
-
-/// The line about latencies. `open`: how many operations had not ended when the measurement window ended.
-fn latency_line(family: Family, found: &Percentiles, open: f64) -> String {
-    let what = match family {
-        Family::Spinlock | Family::Mutex => "waits",
-        Family::Counter => "adds",
-        Family::Lockref => "gets and puts",
-    };
-    let Percentiles { p50, p99, p999, max, by_time } = *found;
-    let micros = |nanos: Nanos| si(nanos.0 as f64 / 1000.0);
-    let open = if open > 0.0 { format!("; {open} had not ended") } else { String::new() };
-    format!(
-        "latencies of {what}: p50 {}, p99 {}, p99.9 {}, at most {} us; by time: p50 {}, p99 {}, p99.9 {}{open}",
-        micros(p50),
-        micros(p99),
-        micros(p999),
-        micros(max),
-        micros(by_time.p50),
-        micros(by_time.p99),
-        micros(by_time.p999),
     )
 }

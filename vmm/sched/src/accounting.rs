@@ -7,11 +7,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cross_check::Doing,
     event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
 };
-use base::units::{Nanos, SlotId};
+use base::{
+    sums,
+    units::{Nanos, SlotId},
+};
 
 /// Number of preemptions that are kept one by one.
 const ROOM: usize = 1 << 16;
@@ -54,7 +56,6 @@ pub struct Totals {
     pub queued: u64,
     /// The part of `queued` that was drawing a ticket, where the other vCPUs' telemetry lines do
     /// not tell which one it has, if any. Upper bound on the preemptions that `lhp` and `lwp` miss.
-    #[serde(default)]
     pub entering: u64,
     /// Preemptions of a vCPU whose kernel had disabled preemption: maybe a holder, without
     /// telemetry.
@@ -75,6 +76,11 @@ pub struct Totals {
     pub next_off_ns: u64,
 }
 
+sums!(
+    Totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected, yields,
+    wasted_spin_ns, holders_off_ns, next_off_ns
+);
+
 impl Totals {
     /// Adds the time that a vCPU preempted at this activity had no slot.
     fn add_off(&mut self, activity: &LockActivity, off: Nanos) {
@@ -82,48 +88,6 @@ impl Totals {
             self.holders_off_ns += off.0;
         } else if activity.is_next() {
             self.next_off_ns += off.0;
-        }
-    }
-}
-
-impl std::ops::AddAssign for Totals {
-    fn add_assign(&mut self, other: Totals) {
-        self.grants += other.grants;
-        self.preemptions += other.preemptions;
-        self.lhp += other.lhp;
-        self.lwp += other.lwp;
-        self.queued += other.queued;
-        self.entering += other.entering;
-        self.guarded += other.guarded;
-        self.unknown += other.unknown;
-        self.forced += other.forced;
-        self.injected += other.injected;
-        self.yields += other.yields;
-        self.wasted_spin_ns += other.wasted_spin_ns;
-        self.holders_off_ns += other.holders_off_ns;
-        self.next_off_ns += other.next_off_ns;
-    }
-}
-
-impl std::ops::Sub for Totals {
-    type Output = Totals;
-
-    fn sub(self, before: Totals) -> Totals {
-        Totals {
-            grants: self.grants - before.grants,
-            preemptions: self.preemptions - before.preemptions,
-            lhp: self.lhp - before.lhp,
-            lwp: self.lwp - before.lwp,
-            queued: self.queued - before.queued,
-            entering: self.entering - before.entering,
-            guarded: self.guarded - before.guarded,
-            unknown: self.unknown - before.unknown,
-            forced: self.forced - before.forced,
-            injected: self.injected - before.injected,
-            yields: self.yields - before.yields,
-            wasted_spin_ns: self.wasted_spin_ns - before.wasted_spin_ns,
-            holders_off_ns: self.holders_off_ns - before.holders_off_ns,
-            next_off_ns: self.next_off_ns - before.next_off_ns,
         }
     }
 }
@@ -187,17 +151,17 @@ impl Accounting {
     pub fn preempted(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
-        match Doing::of(&p.look.activity) {
-            Doing::Unknown => totals.unknown += 1,
-            Doing::Guarded => totals.guarded += 1,
-            Doing::Free => {}
-            Doing::Holds => totals.lhp += 1,
-            Doing::Next => totals.lwp += 1,
-            Doing::Behind => totals.queued += 1,
-            Doing::Entering => {
+        match p.look.activity {
+            LockActivity::Unknown => totals.unknown += 1,
+            LockActivity::Guarded => totals.guarded += 1,
+            LockActivity::Free => {}
+            LockActivity::Entering => {
                 totals.queued += 1;
                 totals.entering += 1;
             }
+            holder if holder.is_holder() => totals.lhp += 1,
+            next if next.is_next() => totals.lwp += 1,
+            _ => totals.queued += 1,
         }
         match p.end {
             TurnEnd::Grace => totals.forced += 1,
@@ -285,34 +249,5 @@ impl Accounting {
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
             record.spun = record.spun.after(spun);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sums_and_differences_are_of_the_same_counts() {
-        let counts = |first: u64| Totals {
-            grants: first,
-            preemptions: first * 2,
-            lhp: first * 3,
-            lwp: first * 5,
-            queued: first * 7,
-            entering: first * 11,
-            guarded: first * 13,
-            unknown: first * 17,
-            forced: first * 19,
-            injected: first * 23,
-            yields: first * 29,
-            wasted_spin_ns: first * 31,
-            holders_off_ns: first * 37,
-            next_off_ns: first * 41,
-        };
-        let mut sum = counts(1);
-        sum += counts(4);
-        assert_eq!(sum, counts(5));
-        assert_eq!(sum - counts(2), counts(3));
     }
 }

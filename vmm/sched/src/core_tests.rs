@@ -6,8 +6,8 @@ use super::{
     core::State,
     log::{Turn, TurnEnd},
     policy::POLICIES,
-    testing::{by, core_of, free, holding, new_core, recording_of, tell, waiting},
-    world::{World, WorldStep, make_core, step},
+    test_support::{by, core_of, free, holding, members, new_core, recording_of, tell, waiting},
+    test_world::{World, WorldStep, make_core, step},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -20,21 +20,11 @@ fn all() -> impl Iterator<Item = &'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Never two vCPUs on one slot nor one vCPU on two; work-conserving where promised; halted
-    /// vCPUs never granted; no kick lost: all checked at every step.
+    /// Never two vCPUs on one slot nor one vCPU on two; work-conserving where promised; halted vCPUs never granted; no
+    /// kick lost: all checked at every step. All input is in the events: given the same events at the same times, a core
+    /// acts the same.
     #[test]
-    fn no_history_breaks_the_rules(
-        steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
-    ) {
-        for policy in all() {
-            let mut world = World::new(policy, vcpus, slots, None);
-            steps.iter().for_each(|s| world.step(*s));
-        }
-    }
-
-    /// All input is in the events: given the same events at the same times, a core acts the same.
-    #[test]
-    fn the_events_alone_make_the_schedule(
+    fn histories_keep_the_rules_and_repeat_by_their_events(
         steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
     ) {
         for policy in all() {
@@ -145,11 +135,8 @@ fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
     assert_eq!(core.accounting().totals().lwp, 0);
     tell(&mut core, 1, Event::Stopped(waiting(10, 1, 1_400)), 2_000);
-    assert_eq!(
-        core.accounting().totals().wasted_spin_ns,
-        600,
-        "from when it waits until it is seen"
-    );
+    // From when it waits until it is seen.
+    assert_eq!(core.accounting().totals().wasted_spin_ns, 600);
     let mut core = core_of("rr", &[0; 3], 2);
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
     tell(&mut core, 1, Event::Stopped(waiting(10, 2, 1_400)), 2_000);
@@ -201,15 +188,13 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
     tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30);
     // Slot 0 becomes free first, but vCPU 0 belongs on its kicker's slot. No other vCPU is boosted,
     // so it goes there.
-    assert_eq!(
-        tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
-        [Action::Grant(VcpuIndex(0), SlotId(0))]
-    );
+    let granted = tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);
 }
 
 #[test]
 fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
-    let mut core = new_core("rr", &[0, 0], 1);
+    let mut core = new_core("rr", &members(&[0, 0]), 1, None);
     tell(&mut core, 1, Event::Started, 1);
     tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 2);
     assert_eq!(core.state(VcpuIndex(0)), State::New, "a kick starts no vCPU");
@@ -224,23 +209,10 @@ fn the_vcpu_of_a_handover_runs_on_the_slot_that_was_left() {
     let mut core = core_of("rr", &[0; 3], 2);
     tell(&mut core, 2, Event::Exited, 5);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // and leaves slot 0 idle
-    assert_eq!(
-        tell(&mut core, 1, Event::HandedOver(VcpuIndex(0), waiting(4, 1, 0)), 30),
-        [Action::Grant(VcpuIndex(0), SlotId(1))],
-        "slot 0 is free too, but its CPU sleeps"
-    );
+    // Slot 0 is free too, but its CPU sleeps.
+    let granted = tell(&mut core, 1, Event::HandedOver(VcpuIndex(0), waiting(4, 1, 0)), 30);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(1))]);
     assert_eq!(core.state(VcpuIndex(1)), State::Halted);
-}
-
-#[test]
-fn a_kicker_makes_way_on_its_own_slot() {
-    let mut core = core_of("kick-boost", &[0; 4], 2);
-    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
-    assert_eq!(
-        tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30),
-        [Action::Grant(VcpuIndex(0), SlotId(1))]
-    );
-    assert_eq!(core.state(VcpuIndex(1)), State::Ready);
 }
 
 #[test]
@@ -249,15 +221,10 @@ fn directed_yield_prefers_the_holder() {
     tell(&mut core, 0, Event::Stopped(free()), 1_001);
     tell(&mut core, 1, Event::Stopped(holding()), 2_001);
     tell(&mut core, 2, Event::Stopped(waiting(6, 2, 0)), 3_001);
-    assert_eq!(
-        tell(&mut core, 3, Event::SpunOut(waiting(8, 3, 3_100)), 3_200),
-        [Action::Grant(VcpuIndex(1), SlotId(0))],
-        "though 0 has waited longer"
-    );
-    assert_eq!(
-        tell(&mut core, 1, Event::Stopped(free()), 4_300),
-        [Action::Grant(VcpuIndex(0), SlotId(0))]
-    );
+    let granted = tell(&mut core, 3, Event::SpunOut(waiting(8, 3, 3_100)), 3_200);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))], "though 0 has waited longer");
+    let granted = tell(&mut core, 1, Event::Stopped(free()), 4_300);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::{
     core::State,
-    testing::{core_of, free, holding, tell, waiting},
+    test_support::{core_of, free, holding, tell, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -139,23 +139,16 @@ fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
     assert_eq!(hits(&core), (0, 0));
 }
 
+/// Also while its line still announces the kick: the waiter has had it.
 #[test]
 fn a_kicker_that_holds_nothing_makes_way() {
-    for policy in ["deferred", "deferred:look", "kick-boost"] {
-        let mut core = alone(policy);
-        let granted = kick_from(&mut core, LockActivity::Free, 130);
-        assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
-        assert_eq!(core.accounting().totals().preemptions, 1, "{policy}");
-    }
-}
-
-#[test]
-fn a_kicker_makes_way_while_its_line_still_announces_the_kick() {
-    let kicking = LockActivity::Kicking { lock: LockId(9), ticket: 2 };
-    for policy in ["deferred", "deferred:look", "kick-boost"] {
-        let mut core = alone(policy);
-        let granted = kick_from(&mut core, kicking, 130);
-        assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
-        assert_eq!(core.accounting().totals().lwp, 0, "{policy}: the waiter has had its kick");
+    for activity in [LockActivity::Free, LockActivity::Kicking { lock: LockId(9), ticket: 2 }] {
+        for policy in ["deferred", "deferred:look", "kick-boost"] {
+            let mut core = alone(policy);
+            let granted = kick_from(&mut core, activity, 130);
+            assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
+            let totals = core.accounting().totals();
+            assert_eq!((totals.preemptions, totals.lwp), (1, 0), "{policy} {activity:?}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! What carries out a schedule.
 
-use std::{fmt, str::FromStr};
+use base::names;
 
 use super::{PolicySpec, policy::InKernel};
 
 /// What carries out a schedule.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriverKind {
     /// This program, in user space: all policies, records and replays.
     #[default]
@@ -14,18 +14,12 @@ pub enum DriverKind {
     Bpf,
 }
 
+names!(
+    DriverKind, "unknown driver '{}' (expected: user or bpf)":
+    User "user", Bpf "bpf"
+);
+
 impl DriverKind {
-    /// All drivers.
-    pub const ALL: [Self; 2] = [Self::User, Self::Bpf];
-
-    /// The driver's name in options, specs and stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Bpf => "bpf",
-        }
-    }
-
     /// Is this the default driver? Stores omit it, and points under the policy `host` have it, although it does not
     /// schedule them.
     pub fn is_user(&self) -> bool {
@@ -37,21 +31,6 @@ impl DriverKind {
     pub fn obstacle(self, policy: &PolicySpec) -> Option<String> {
         let has = self == Self::User || policy.turn_rule().is_some();
         (!has).then(|| format!("it has the policies {}, not {policy}", InKernel::usages()))
-    }
-}
-
-impl fmt::Display for DriverKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for DriverKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|driver| driver.name() == text);
-        known.ok_or_else(|| format!("unknown driver '{text}' (expected: user or bpf)"))
     }
 }
 
@@ -74,13 +53,5 @@ mod tests {
                 "{reason}"
             );
         }
-    }
-
-    #[test]
-    fn drivers_have_names() {
-        for driver in DriverKind::ALL {
-            assert_eq!(driver.to_string().parse(), Ok(driver));
-        }
-        assert!("kernel".parse::<DriverKind>().unwrap_err().contains("user or bpf"));
     }
 }

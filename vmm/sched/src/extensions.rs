@@ -4,7 +4,7 @@
 use hypercalls::histogram::{BUCKETS, bucket, least};
 use serde::{Deserialize, Serialize};
 
-use base::units::Nanos;
+use base::{sums, units::Nanos};
 
 /// How extensions ended. One that is still under way is in `granted` only.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,30 +17,7 @@ pub struct ExtensionCounts {
     pub overrun: u64,
 }
 
-impl std::ops::Add for ExtensionCounts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            granted: self.granted.saturating_add(other.granted),
-            in_time: self.in_time.saturating_add(other.in_time),
-            overrun: self.overrun.saturating_add(other.overrun),
-        }
-    }
-}
-
-impl std::ops::Sub for ExtensionCounts {
-    type Output = Self;
-
-    /// Those after the earlier count.
-    fn sub(self, earlier: Self) -> Self {
-        Self {
-            granted: self.granted - earlier.granted,
-            in_time: self.in_time - earlier.in_time,
-            overrun: self.overrun - earlier.overrun,
-        }
-    }
-}
+sums!(ExtensionCounts: granted, in_time, overrun);
 
 /// Counts of extensions, and a histogram of how long they were needed.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +64,7 @@ impl Extensions {
     /// These and the others.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
-        self.counts = self.counts + other.counts;
+        self.counts += other.counts;
         self.needed.iter_mut().zip(&other.needed).for_each(|(one, more)| *one += more);
         self
     }

@@ -4,21 +4,10 @@
 use super::{
     core::State,
     log::TurnEnd,
-    testing::{by, core_of, free, holding, tell, waiting},
+    test_support::{by, core_of, free, holding, in_hlt, tell, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};
-
-fn in_hlt(distance: u16) -> Observation {
-    let activity = LockActivity::Waiting {
-        lock: LockId(9),
-        ticket: 4,
-        distance: Some(distance),
-        since: Nanos(1),
-        halted: true,
-    };
-    Observation { mode: Mode::Kernel, activity }
-}
 
 fn state(core: &Core, vcpu: u32) -> State {
     core.state(VcpuIndex(vcpu))

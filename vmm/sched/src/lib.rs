@@ -4,7 +4,7 @@
 //! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one
 //! file; [`accounting`] sums up what preemptions cost; [`log`] keeps the decisions, which
 //! [`recording`] reads and writes. Threads, clocks and signals belong to the driver, in
-//! `vmm/machine/src/driver`.
+//! `vmm/machine/src/driver`. [`halts`] is the protocol between the threads that halt and those that kick them.
 
 #![forbid(unsafe_code)]
 
@@ -12,12 +12,12 @@ pub mod accounting;
 pub mod core;
 #[cfg(test)]
 mod core_tests;
-pub mod cross_check;
 #[cfg(test)]
 mod deferred_tests;
 pub mod driver;
 pub mod event;
 pub mod extensions;
+pub mod halts;
 #[cfg(test)]
 mod hlt_tests;
 pub mod log;
@@ -33,12 +33,12 @@ mod share_tests;
 mod stranded_tests;
 pub mod table;
 #[cfg(test)]
-mod testing;
+mod test_support;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_world;
 pub mod times;
 #[cfg(test)]
 mod waiting_tests;
-#[cfg(any(test, feature = "testing"))]
-pub mod world;
 
 pub use core::{Core, Member};
 pub use event::{Action, Event, Kicker, LockActivity, LockId, Mode, Observation, VcpuIndex};

@@ -1,6 +1,6 @@
 //! What the preemption of a holder of several locks costs vCPUs that spin for an outer one.
 
-use super::{testing::*, *};
+use super::{test_support::*, *};
 use base::units::Nanos;
 
 const INNER: LockId = LockId(9);

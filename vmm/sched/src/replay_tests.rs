@@ -4,11 +4,10 @@
 use hypercalls::telemetry::Point;
 
 use super::{
-    accounting::Totals,
     core::State,
-    log::{Log, Turn, TurnEnd},
-    policy::{Divergence, Setup},
-    testing::{SLICE, by, free, holding, recording_of, waiting},
+    log::{Turn, TurnEnd},
+    policy::Divergence,
+    test_support::{SLICE, by, free, holding, members, new_core, recording_of, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -19,11 +18,8 @@ fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
 }
 
 fn core_of(policy: &str, vcpus: usize, slots: usize, turns: &[Turn]) -> Core {
-    let (vms, recording) = (vec![0; vcpus], recording_of(vcpus, slots, turns));
-    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 1, recording: Some(&recording) };
-    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-    let members = vec![Member { vm: 0, weight: 1024 }; vcpus];
-    Core::new(&members, slots, policy, Log::new())
+    let recording = recording_of(vcpus, slots, turns);
+    new_core(policy, &members(&vec![0; vcpus]), slots, Some(&recording))
 }
 
 /// A replay on one slot whose vCPUs have started, at time 0.
@@ -52,113 +48,6 @@ impl Replay {
     fn divergence(&self) -> (u64, u64, u64) {
         let Divergence { early, late, otherwise, .. } = self.0.policy().divergence().unwrap();
         (early, late, otherwise)
-    }
-}
-
-/// Guests that repeatedly take a lock of their own, hold it for 300 ns, and think in between: what
-/// each is doing follows from how long it has run.
-struct Guests {
-    core: Core,
-    now: u64,
-    think: u64,
-    /// By vCPU: how long it has run, when its turn began, and whether it is asked to yield.
-    vcpus: Vec<(u64, u64, bool)>,
-}
-
-impl Guests {
-    const CRITICAL: u64 = 300;
-
-    fn new(mut core: Core, vcpus: usize, think: u64) -> Self {
-        (0..vcpus as u32).for_each(|vcpu| {
-            core.handle(VcpuIndex(vcpu), Event::Started, Nanos(1));
-        });
-        let mut guests = Self { core, now: 1, think, vcpus: vec![(0, 0, false); vcpus] };
-        (0..vcpus).for_each(|vcpu| guests.vcpus[vcpu] = (77 * vcpu as u64, 1, false));
-        guests
-    }
-
-    fn runs(&self, vcpu: usize) -> bool {
-        matches!(self.core.state(VcpuIndex(vcpu as u32)), State::Running(_))
-    }
-
-    fn had(&self, vcpu: usize, now: u64) -> u64 {
-        let (had, since, _) = self.vcpus[vcpu];
-        if self.runs(vcpu) { had + now - since } else { had }
-    }
-
-    /// When it releases its lock next, if it keeps running.
-    fn release(&self, vcpu: usize) -> u64 {
-        let round = self.think + Self::CRITICAL;
-        self.now + round - self.had(vcpu, self.now) % round
-    }
-
-    fn tell(&mut self, vcpu: usize, event: Event, now: u64) {
-        let had: Vec<u64> = (0..self.vcpus.len()).map(|vcpu| self.had(vcpu, now)).collect();
-        self.now = now;
-        let actions = self.core.handle(VcpuIndex(vcpu as u32), event, Nanos(now)).to_vec();
-        for (ix, had) in had.into_iter().enumerate() {
-            (self.vcpus[ix].0, self.vcpus[ix].1) = (had, now);
-        }
-        for action in actions {
-            match action {
-                Action::Ask(who) => self.vcpus[who.ix()].2 = true,
-                Action::Grant(who, _) => self.vcpus[who.ix()].2 = false,
-                _ => {}
-            }
-        }
-    }
-
-    /// The next event: a turn's end, or the release by a vCPU that is asked to yield.
-    fn step(&mut self) {
-        let all = || (0..self.vcpus.len()).filter(|vcpu| self.runs(*vcpu));
-        let end = |vcpu: usize| self.core.deadline(VcpuIndex(vcpu as u32)).unwrap().0.max(self.now);
-        let (at, ends, vcpu) = all()
-            .map(|vcpu| (end(vcpu), true, vcpu))
-            .chain(all().filter(|v| self.vcpus[*v].2).map(|v| (self.release(v), false, v)))
-            .min()
-            .unwrap();
-        let in_lock = self.had(vcpu, at) % (self.think + Self::CRITICAL) >= self.think;
-        if ends {
-            self.tell(vcpu, Event::Stopped(if in_lock { holding() } else { free() }), at)
-        } else {
-            self.vcpus[vcpu].2 = false;
-            self.tell(vcpu, Event::Yielded, at);
-        }
-    }
-
-    fn totals(&self) -> Totals {
-        self.core.accounting().totals()
-    }
-}
-
-#[test]
-fn a_replay_of_yields_preempts_no_holder_that_the_recording_did_not() {
-    const VCPUS: usize = 6;
-    let mut recorded = Guests::new(core_of("deferred", VCPUS, 2, &[]), VCPUS, 40);
-    while recorded.totals().yields < 363 {
-        recorded.step();
-    }
-    assert_eq!((recorded.totals().lhp, recorded.totals().forced), (0, 0));
-    // The clock ended turns, too, of guests that held nothing then.
-    let ends = |core: &Core| -> Vec<TurnEnd> {
-        core.log().turns().iter().take(350).map(|turn| turn.end).collect()
-    };
-    let by_clock = recorded.totals().preemptions;
-    assert!(by_clock < 30, "{by_clock} turns were not yielded");
-    // Guests that think as long as those recorded, and a little longer, so that they hold locks at
-    // other times.
-    for (think, most_lhp) in [(40, 0), (53, by_clock)] {
-        let replay = core_of("replay:it", VCPUS, 2, recorded.core.log().turns());
-        let mut replay = Guests::new(replay, VCPUS, think);
-        while replay.core.policy().divergence().unwrap().replayed < 363 {
-            replay.step();
-        }
-        let divergence = replay.core.policy().divergence().unwrap();
-        let reported = divergence.early + divergence.late + divergence.otherwise;
-        assert_eq!(reported, 0, "{think}: {divergence:?}");
-        assert!(replay.totals().lhp <= most_lhp, "{think}: {:?}", replay.totals());
-        assert!(replay.totals().yields > 300, "{think}: {:?}", replay.totals());
-        assert_eq!(ends(&recorded.core), ends(&replay.core), "{think}");
     }
 }
 
@@ -225,7 +114,6 @@ fn an_event_that_does_not_come_within_a_slice_is_a_divergence() {
 fn a_turn_that_spun_out_is_replayed() {
     let turns = [turn(0, 500, 0, TurnEnd::Spun), turn(500, 9, 1, TurnEnd::Slice)];
     let mut replay = Replay::of(2, &turns);
-    assert!(replay.0.policy().spin_looks() > 0, "guests must say so");
     assert_eq!(replay.tell(0, Event::SpunOut(waiting(4, 2, 0)), 300), [], "too early");
     replay.tell(0, Event::Stopped(waiting(4, 2, 0)), 500);
     replay.tell(0, Event::SpunOut(waiting(4, 2, 0)), 510);

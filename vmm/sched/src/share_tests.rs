@@ -5,9 +5,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::{
     core::State,
-    log::Log,
-    policy::{POLICIES, Setup},
-    testing::{SLICE, core_of, free, holding, tell, waiting},
+    policy::POLICIES,
+    test_support::{SLICE, core_of, free, holding, started, tell, waiting},
     *,
 };
 use base::units::Nanos;
@@ -42,18 +41,10 @@ enum Lie {
     Dozes,
 }
 
-const LIES: [Lie; 10] = [
-    Lie::Holds,
-    Lie::Waits,
-    Lie::Kicks,
-    Lie::Nothing,
-    Lie::Yields,
-    Lie::Gives,
-    Lie::SpinsOut,
-    Lie::HandsOver,
-    Lie::Wakes,
-    Lie::Dozes,
-];
+const LIES: [Lie; 10] = {
+    use Lie::*;
+    [Holds, Waits, Kicks, Nothing, Yields, Gives, SpinsOut, HandsOver, Wakes, Dozes]
+};
 
 /// vCPUs of VM 0 and of VM 1, and slots.
 const LOADS: [((usize, usize), usize); 9] = [
@@ -302,11 +293,9 @@ fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
 /// One vCPU each on one slot, for 400 turns: the machine with three times the weight has three times the time.
 #[test]
 fn vms_get_what_they_weigh() {
-    let (policy, vms) = ("fair:1,3".parse::<PolicySpec>().unwrap(), [0, 1]);
-    let setup = Setup { vms: &vms, slots: 1, slice: SLICE, seed: 1, recording: None };
-    let members = vms.map(|vm| Member { vm, weight: policy.weight_of(vm) });
-    let mut core = Core::new(&members, 1, policy.make(&setup).unwrap(), Log::new());
-    vms.into_iter().for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
+    let policy = "fair:1,3";
+    let spec: PolicySpec = policy.parse().unwrap();
+    let mut core = started(policy, &[0, 1].map(|vm| Member { vm, weight: spec.weight_of(vm) }), 1);
     for _ in 0..400 {
         let (at, runs) = (core.next_deadline().unwrap(), core.slots()[0].unwrap());
         tell(&mut core, runs.0, Event::Stopped(free()), at.0);

@@ -3,7 +3,7 @@
 
 use super::{
     core::State,
-    testing::{core_of, free, holding, tell, waiting},
+    test_support::{core_of, free, holding, in_hlt, tell, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};
@@ -155,28 +155,20 @@ fn a_stranded_vcpu_ends_no_turn_of_another_vm_early() {
     assert_eq!(core.deadline(VcpuIndex(1)), Some(Nanos(3_001)), "a whole slice");
 }
 
-fn halted_in_kvm() -> Observation {
-    let mut look = waiting(2, 1, 0);
-    if let LockActivity::Waiting { halted, .. } = &mut look.activity {
-        *halted = true;
-    }
-    look
-}
-
 /// The vCPU it waits for has a slot, too, and another one on this slot would queue behind it.
 #[test]
 fn a_waiter_in_hlt_keeps_its_slot() {
     let core = core_of("deferred", &[0; 2], 1);
     let one = VcpuIndex(0);
-    assert!(core.keeps_slot_in_hlt(one, &halted_in_kvm(), Nanos(500)));
+    assert!(core.keeps_slot_in_hlt(one, &in_hlt(1), Nanos(500)));
     assert!(!core.keeps_slot_in_hlt(one, &free(), Nanos(500)), "it has nothing to do");
-    assert!(!core.keeps_slot_in_hlt(one, &halted_in_kvm(), Nanos(1_001)), "the turn is over");
-    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &halted_in_kvm(), Nanos(500)), "it has no slot");
-    assert!(!core_of("rr", &[0; 2], 1).keeps_slot_in_hlt(one, &halted_in_kvm(), Nanos(500)));
+    assert!(!core.keeps_slot_in_hlt(one, &in_hlt(1), Nanos(1_001)), "the turn is over");
+    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &in_hlt(1), Nanos(500)), "it has no slot");
+    assert!(!core_of("rr", &[0; 2], 1).keeps_slot_in_hlt(one, &in_hlt(1), Nanos(500)));
 }
 
 #[test]
 fn a_waiter_in_hlt_keeps_no_slot_that_a_stranded_vcpu_wants() {
     let core = stranded("deferred");
-    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &halted_in_kvm(), Nanos(2_100)));
+    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &in_hlt(1), Nanos(2_100)));
 }

@@ -6,8 +6,8 @@ use proptest::{collection::vec, prelude::*};
 use super::{
     core::State,
     policy::POLICIES,
-    testing::{SLICE, core_of, tell, waiting},
-    world::{World, WorldStep, step},
+    test_support::{SLICE, core_of, tell, waiting},
+    test_world::{World, WorldStep, step},
     *,
 };
 use base::units::{Nanos, SlotId};

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use super::WrongLock;
+use super::Mutant;
 
 /// What replaces the library's `sync` in a copy.
 const SYNC: &str = "pub(crate) use sim_cell::atomic::*;\npub const MAX_CPUS: usize = 128;\n";
@@ -14,58 +14,40 @@ pub fn module_name(name: &str) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
-/// Copies the sources in `sources` to the folder `to`, with the edits of `wrong`. `root` replaces
+/// Copies the sources in this `folder` of `sources` to the folder `to`, with the edits of `mutant`. `root` replaces
 /// `crate::` in them: the path of the module that they will be, with `::` at its end.
 pub fn copy(
     sources: &Path,
-    to: &Path,
-    wrong: &WrongLock,
-    root: &str,
-) -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed={}", sources.display());
-    copy_folder(sources, Path::new(""), to, wrong, root)
-}
-
-/// Copies `folder` of `sources`.
-fn copy_folder(
-    sources: &Path,
     folder: &Path,
     to: &Path,
-    wrong: &WrongLock,
+    mutant: &Mutant,
     root: &str,
 ) -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed={}", sources.join(folder).display());
     fs::create_dir_all(to.join(folder))?;
     for entry in fs::read_dir(sources.join(folder))? {
         let entry = entry?;
         let inside = folder.join(entry.file_name());
         let path = entry.path();
         if path.is_dir() {
-            copy_folder(sources, &inside, to, wrong, root)?;
+            copy(sources, &inside, to, mutant, root)?;
             continue;
         }
         println!("cargo:rerun-if-changed={}", path.display());
         let text = match inside.to_string_lossy().as_ref() {
             "sync.rs" => SYNC.to_owned(),
-            file => module_of(&edited(file, &fs::read_to_string(&path)?, wrong)?, root),
+            file => module_of(&edited(file, &fs::read_to_string(&path)?, mutant)?, root),
         };
         fs::write(to.join(inside), text)?;
     }
     Ok(())
 }
 
-/// Applies the edits to one file. A text that does not occur exactly once is an error: the source
-/// has changed, and the lock would be right.
-fn edited(file: &str, text: &str, wrong: &WrongLock) -> Result<String, Box<dyn Error>> {
-    let mut text = text.to_owned();
-    for (_, from, to) in wrong.edits.iter().filter(|(name, ..)| *name == file) {
-        let times = text.matches(from).count();
-        if times != 1 {
-            let name = wrong.name;
-            return Err(format!("{name}: its text occurs {times} times in {file}:\n{from}").into());
-        }
-        text = text.replacen(from, to, 1);
-    }
-    Ok(text)
+/// Applies the edits to one file.
+fn edited(file: &str, text: &str, mutant: &Mutant) -> Result<String, String> {
+    let mut edits =
+        mutant.edits.iter().filter(|edit| file.strip_suffix(".rs") == Some(edit.file.as_str()));
+    edits.try_fold(text.to_owned(), |text, edit| edit.apply(&mutant.name, &text))
 }
 
 /// Turns a source of a crate's root into one of the module `root`.

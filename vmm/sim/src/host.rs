@@ -37,56 +37,44 @@ impl From<NoiseTimes> for Noise {
 /// Pause-loop exiting, with KVM's settings, in cycles (`ple_gap` and so on in
 /// `arch/x86/kvm/vmx/vmx.c` and the defaults in `arch/x86/kvm/x86.h` of Linux 6.1).
 ///
-/// A PAUSE at most `gap` after the last one belongs to the same loop, and one more than the window
+/// A PAUSE at most [`GAP`](Self::GAP) after the last one belongs to the same loop, and one more than the window
 /// after the first of its loop ends in an exit, which the scheduler's core is told as
 /// [`SpunOut`](sched::Event::SpunOut). A vCPU's window is `window` at first. It grows with each of
-/// its exits (`grow_ple_window`) and shrinks when it gets a CPU (`shrink_ple_window`).
+/// its exits (`grow_ple_window`), and is `window` again when it gets a CPU (`shrink_ple_window`).
 ///
 /// The guest counts as ring 0 throughout: elsewhere there are no such exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ple {
-    /// The longest time between two PAUSEs of a loop.
-    pub gap: u32,
     /// The longest time in a loop.
     pub window: u32,
-    /// What a window is multiplied by if that is less than `window`, and what is added to it
-    /// otherwise; 0: it becomes `window`.
-    pub grow: u32,
-    /// What a window is divided by, or what is subtracted, in the same way; 0: it becomes `window`.
-    pub shrink: u32,
-    /// The longest window.
-    pub max: u32,
+    /// Windows grow; otherwise every loop has the same.
+    pub grows: bool,
 }
 
 impl Default for Ple {
     fn default() -> Self {
-        Self { gap: 128, window: 4_096, grow: 2, shrink: 0, max: u32::MAX }
+        Self { window: 4_096, grows: true }
     }
 }
 
 impl Ple {
+    /// The longest time between two PAUSEs of a loop.
+    const GAP: u32 = 128;
+    /// Factor of a window's growth if it is less than `window`, otherwise its increment.
+    const GROW: u32 = 2;
+
     /// As before Linux 3.18, which made windows grow (`ple_window_grow`, commit b4a2d31da812): every
     /// loop has the same.
     pub fn fixed() -> Self {
-        Self { grow: 0, ..Self::default() }
+        Self { grows: false, ..Self::default() }
     }
 
     fn grown(&self, window: u32) -> u32 {
-        let grown = match self.grow {
-            0 => self.window,
-            by if by < self.window => window.saturating_mul(by),
-            more => window.saturating_add(more),
-        };
-        grown.min(self.max)
-    }
-
-    fn shrunk(&self, window: u32) -> u32 {
-        let shrunk = match self.shrink {
-            0 => self.window,
-            by if by < self.window => window / by,
-            less => window.saturating_sub(less),
-        };
-        shrunk.max(self.window)
+        match self.grows {
+            false => self.window,
+            true if Self::GROW < self.window => window.saturating_mul(Self::GROW),
+            true => window.saturating_add(Self::GROW),
+        }
     }
 }
 
@@ -95,37 +83,34 @@ impl Ple {
 ///
 /// A vCPU that halts keeps its CPU for its window and polls for a kick, unless another vCPU waits for
 /// a CPU, now or later (`kvm_vcpu_can_poll`; there for this CPU, here for any). Its window is zero at
-/// first; it grows after a halt that was longer than the window and shorter than `max`, and shrinks
+/// first; it grows after a halt that was longer than the window and shorter than `max`, and is zero
 /// after one that was longer than `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaltPoll {
     /// The longest window.
     pub max: Picos,
-    /// What a window is multiplied by; 0: it does not grow.
-    pub grow: u64,
-    /// The least window that is not zero.
-    pub grow_start: Picos,
-    /// What a window is divided by; 0: it becomes zero.
-    pub shrink: u64,
 }
 
 impl Default for HaltPoll {
     fn default() -> Self {
-        let (max, grow_start) = (Picos(200_000_000), Picos(10_000_000));
-        Self { max, grow: 2, grow_start, shrink: 0 }
+        Self { max: Picos(200_000_000) }
     }
 }
 
 impl HaltPoll {
+    /// Factor of a window's growth.
+    const GROW: u64 = 2;
+    /// The least window that is not zero.
+    const GROW_START: Picos = Picos(10_000_000);
+
     /// The window after a halt that took `halted` and gave up its CPU.
     pub(crate) fn after(&self, window: Picos, halted: Picos) -> Picos {
         let next = if halted <= window {
             window
         } else if window > Picos::ZERO && halted > self.max {
-            let shrunk = Picos(window.0.checked_div(self.shrink).unwrap_or_default());
-            if shrunk < self.grow_start { Picos::ZERO } else { shrunk }
-        } else if window < self.max && halted < self.max && self.grow > 0 {
-            Picos(window.0.saturating_mul(self.grow)).max(self.grow_start)
+            Picos::ZERO
+        } else if window < self.max && halted < self.max {
+            Picos(window.0.saturating_mul(Self::GROW)).max(Self::GROW_START)
         } else {
             window
         };
@@ -182,7 +167,7 @@ impl Pauses {
         self.span(pause_loop.window)
     }
 
-    /// A vCPU that has not run.
+    /// A vCPU that gets a CPU.
     pub(crate) fn fresh(&self) -> PauseLoop {
         PauseLoop { since: None, window: self.ple.window }
     }
@@ -195,7 +180,7 @@ impl Pauses {
         at: Picos,
         period: Picos,
     ) -> Option<u32> {
-        let (gap, window) = (self.span(self.ple.gap), self.span(pause_loop.window));
+        let (gap, window) = (self.span(Ple::GAP), self.span(pause_loop.window));
         let first = match pause_loop.since {
             Some((first, last)) if at.since(last) <= gap => first,
             _ => at,
@@ -223,11 +208,6 @@ impl Pauses {
     pub(crate) fn exits(&self, pause_loop: &mut PauseLoop) {
         *pause_loop = PauseLoop { since: None, window: self.ple.grown(pause_loop.window) };
     }
-
-    /// The vCPU gets a CPU.
-    pub(crate) fn enters(&self, pause_loop: &mut PauseLoop) {
-        *pause_loop = PauseLoop { since: None, window: self.ple.shrunk(pause_loop.window) };
-    }
 }
 
 #[cfg(test)]
@@ -235,13 +215,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_grow_and_shrink_as_kvms() {
+    fn windows_grow_as_kvms() {
         let usual = Ple::default();
         assert_eq!((usual.grown(4_096), usual.grown(1 << 31)), (8_192, u32::MAX));
-        assert_eq!(usual.shrunk(1 << 20), 4_096, "it starts again");
-        let other = Ple { grow: 5_000, shrink: 2, max: 20_000, ..usual };
-        assert_eq!((other.grown(4_096), other.grown(18_000)), (9_096, 20_000));
-        assert_eq!((other.shrunk(16_384), other.shrunk(5_000)), (8_192, 4_096));
+        assert_eq!(Ple { window: 2, ..usual }.grown(4_096), 4_098);
         assert_eq!(Ple::fixed().grown(4_096), 4_096);
     }
 
@@ -253,8 +230,6 @@ mod tests {
         assert_eq!([after(0, 5), after(10, 50), after(160, 190)], [us(10), us(20), us(200)]);
         assert_eq!([after(20, 15), after(20, 200), after(0, 300)], [us(20), us(20), us(0)]);
         assert_eq!(after(80, 300), Picos::ZERO);
-        let slow = HaltPoll { shrink: 2, ..usual };
-        assert_eq!([slow.after(us(80), us(300)), slow.after(us(15), us(300))], [us(40), us(0)]);
     }
 
     #[test]
@@ -271,7 +246,7 @@ mod tests {
         assert_eq!(pauses.pause(&mut pause_loop, at(1_200), at(100)), Some(21), "twice the window");
         assert_eq!(pauses.pause(&mut pause_loop, at(1_329), at(100)), Some(21), "another loop");
         assert_eq!(pauses.pause(&mut pause_loop, at(1_457), at(100)), Some(19), "the same");
-        pauses.enters(&mut pause_loop);
+        pause_loop = pauses.fresh();
         assert_eq!(pauses.pause(&mut pause_loop, at(1_500), at(100)), Some(11));
         assert_eq!(
             pauses.pause(&mut pause_loop, at(1_600), at(129)),

@@ -7,14 +7,14 @@
 //! all waiters, and for no other reason.
 //!
 //! A [`Sim`] is a pure function of its [`Spec`], which has a seed: no clock, no file, no thread, and
-//! no other source of randomness. [`validate`] compares simulations with known results, to show how
-//! far they may be believed; the guide is `vmm/sim/README.md`.
+//! no other source of randomness. Unit tests compare simulations with mathematics and with the costs of
+//! machine files; the guide is `vmm/sim/README.md`.
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 mod bits;
-mod effort;
+#[cfg(test)]
+mod costs_tests;
 mod engine;
 mod figures;
 mod guest;
@@ -24,7 +24,8 @@ mod host;
 mod lines;
 mod load;
 pub mod machine;
-pub mod predict;
+#[cfg(test)]
+mod mathematics_tests;
 pub mod profile;
 mod queue;
 #[cfg(test)]
@@ -37,11 +38,9 @@ mod spec;
 #[cfg(test)]
 mod tests;
 mod time;
-pub mod validate;
 mod vcpu;
 
-pub use effort::Effort;
-pub use engine::{Brake, Decisions, Kept, Sim, SimSnapshot, Stuck, VcpuSnapshot};
+pub use engine::{Brake, Decisions, Kept, Sim, Stuck};
 pub use figures::SimFigures;
 pub use guest::{LongestWaits, WaitTimes};
 pub use host::{HaltPoll, HostModel, Noise, Ple};

@@ -139,15 +139,6 @@ impl CacheLines {
         self.transfers
     }
 
-    /// Bytes of memory for all lines.
-    pub(crate) fn bytes(&self) -> usize {
-        let sets = size_of_val(&*self.distances)
-            + size_of_val(&*self.sharers)
-            + size_of_val(&*self.sleepers);
-        let queued: usize = self.lines.iter().map(|line| line.queue.capacity()).sum();
-        size_of_val(&*self.lines) + sets + queued * size_of::<(u16, Access)>()
-    }
-
     #[inline(always)]
     fn set(&self, line: usize) -> &[u64] {
         &self.sharers[line * self.words..][..self.words]

@@ -24,12 +24,12 @@ const QUEUES: [System; 9] = [
 
 /// Who has the lock, or has been handed it, and who is next, at one moment.
 fn owner_and_next(sim: &Sim) -> (Option<VcpuIndex>, Option<VcpuIndex>) {
-    let snapshot = sim.snapshot();
+    let activities = sim.activities();
     let only = |is: fn(&LockActivity) -> bool| {
-        let all = (0..).map(VcpuIndex).zip(&snapshot.vcpus);
-        let mut such = all.filter(|(_, vcpu)| is(&vcpu.activity)).map(|(index, _)| index);
+        let all = (0..).map(VcpuIndex).zip(&activities);
+        let mut such = all.filter(|(_, activity)| is(activity)).map(|(index, _)| index);
         let first = such.next();
-        assert_eq!(such.next(), None, "two of a kind: {snapshot:#?}");
+        assert_eq!(such.next(), None, "two of a kind: {activities:#?}");
         first
     };
     let next = only(|doing| matches!(doing, LockActivity::Waiting { distance: Some(1), .. }));
@@ -61,17 +61,22 @@ fn the_vcpu_that_is_next_is_served_next() {
     }
 }
 
+/// The targets that an injecting schedule hit in 20 ms.
+fn hits(spec: &Spec) -> u64 {
+    let mut sim = Sim::new(spec).expect("it can be simulated");
+    sim.run_until(Picos(20 * MILLI.0)).unwrap_or_else(|stuck| panic!("{}: {stuck}", spec.system));
+    let hits = sim.hits().expect("it injects").hits;
+    sim.finish().unwrap_or_else(|stuck| panic!("{}: {stuck}", spec.system));
+    hits
+}
+
 /// Regression: the next attempt was counted from each grant of a slot, and no vCPU of a PV lock ran for so long before it
 /// halted: in 20 ms none of its holders was found.
 #[test]
 fn holders_are_preempted_whether_or_not_waiters_halt() {
     for system in [System::NativeTicket, System::PvTicket, System::PvQueued] {
-        let spec = Spec { spin_threshold: 8, ..spec(system, 8, "lhp:5000,50us") };
-        let mut sim = Sim::new(&spec).expect("it can be simulated");
-        sim.run_until(Picos(20 * MILLI.0)).unwrap_or_else(|stuck| panic!("{system}: {stuck}"));
-        let hits = sim.hits().expect("it injects");
-        assert!(hits.hits >= 5, "{system}: {hits:?}");
-        sim.finish().unwrap_or_else(|stuck| panic!("{system}: {stuck}"));
+        let found = hits(&Spec { spin_threshold: 8, ..spec(system, 8, "lhp:5000,50us") });
+        assert!(found >= 5, "{system}: {found}");
     }
 }
 
@@ -124,13 +129,7 @@ fn waiters_that_are_told_of_a_preempted_next_in_line_halt() {
 
 #[test]
 fn the_next_in_line_of_every_queue_can_be_preempted() {
-    let hits = |system| {
-        let mut sim = Sim::new(&spec(system, 4, "lwp:5000,50us")).expect("it can be simulated");
-        sim.run_until(Picos(20 * MILLI.0)).unwrap_or_else(|stuck| panic!("{system}: {stuck}"));
-        let hits = sim.hits().expect("it injects");
-        sim.finish().unwrap_or_else(|stuck| panic!("{system}: {stuck}"));
-        hits.hits
-    };
+    let hits = |system| hits(&spec(system, 4, "lwp:5000,50us"));
     for system in QUEUES {
         let hits = hits(system);
         assert!(hits >= 5, "{system}: {hits}");

@@ -11,27 +11,27 @@ use super::{
     results::ResultFile,
     say,
 };
-use base::units::{ByteSize, CpuList};
-use check::{
+use crate::check::{
     CANNOT_TELL, CannotTell, FAILED,
     guests::Guests,
     pairs::Pairs,
     process::ProcessError,
     reference::Reference,
-    runner::{self, About},
+    runner,
     subject::{self, Kernel},
     suite::{Load, TestName},
 };
-use experiments::{
+use base::units::{ByteSize, CpuList};
+use experiment::{
     Usage, cpus,
-    host::{self, GuestClass, HostMode, Place},
+    host::{gather_facts, kernel_facts, topology},
+    host_choice::{self, GuestClass, HostMode},
     inside::Inside,
     kernel,
 };
 use kvm::KvmKind;
-use lab::host::{gather_facts, kernel_facts, topology};
 use os::{artifacts, signals};
-use study::host::FileFacts;
+use study::{host::FileFacts, point::HostKind};
 
 /// Slots that the guests share, if the host has as many.
 const SLOTS: usize = 2;
@@ -128,8 +128,8 @@ fn is_stopped(error: &anyhow::Error) -> bool {
 
 fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
-    let place = host::choose_here(args.host, GuestClass::Ring0, kind).place;
-    args.host_kernel.choice().check(place == Place::Emulated)?;
+    let place = host_choice::choose_here(args.host, GuestClass::Ring0, kind).place;
+    args.host_kernel.choice().check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
     let json = ResultFile::named("--json", args.json.as_deref())?;
     let named: Vec<Option<&Path>> = match &args.compare {
@@ -143,10 +143,10 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     for Kernel { file, .. } in &kernels {
         kernel::check(file, MEMORY).map_err(|error| CannotTell(base::chain::chain(&error)))?;
     }
-    if place == Place::Emulated {
+    if place == HostKind::Emulated {
         return emulated(args, &kernels);
     }
-    host::check_direct(GuestClass::Ring0, kind)?;
+    host_choice::check_direct(GuestClass::Ring0, kind)?;
     let cpus = cpus::choose_without_option(&topology(), Some(SLOTS))?;
     let slots = cpus.cpus().len() as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };
@@ -163,13 +163,11 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     }
     let facts = kernel_facts(&kernel.file);
     let facts = facts.with_context(|| format!("cannot read {}", kernel.name.display()))?;
-    let about = About {
-        kernel: FileFacts { path: kernel.name.display().to_string(), ..facts },
-        host: format!("{}{}", host_in_words(&cpus), args.outside),
-    };
-    let (status, kept) = runner::run(about, guests, load, against.as_ref(), &args.only)?;
+    let facts = FileFacts { path: kernel.name.display().to_string(), ..facts };
+    let found = Reference::new(facts, format!("{}{}", host_in_words(&cpus), args.outside));
+    let (status, found) = runner::run(found, guests, load, against.as_ref(), &args.only)?;
     if let Some(json) = json {
-        json.write_text(&(serde_json::to_string(&kept)? + "\n"))?;
+        json.write_text(&(serde_json::to_string(&found)? + "\n"))?;
     }
     Ok(status)
 }

@@ -5,12 +5,12 @@ use clap::Args;
 
 use super::{FAILURE, print};
 use base::chain::chain;
-use doctor::{DoctorReport, Facts, GuestRuns, advice, brief::brief, calls};
 use emulated::Pieces;
-use experiments::host::{self, GuestClass, HostKernelChoice, HostMode, Place};
+use experiment::doctor::{DoctorReport, Facts, GuestRuns, advice, brief::brief, calls};
+use experiment::host_choice::{self, GuestClass, HostKernelChoice, HostMode};
 use kvm::KvmKind;
 use os::{artifacts, streams::print_json};
-use study::point::HostKernel;
+use study::point::{HostKernel, HostKind};
 
 /// Report what this host supports, where guests will run and why, and what to install or change for
 /// more. Exit status 1 if no guest can run
@@ -54,9 +54,9 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
 
 /// Where a guest of this class will run, and what is missing for it.
 fn runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestRuns {
-    let choice = host::choose(HostMode::Auto, class, kind);
+    let choice = host_choice::choose(HostMode::Auto, class, kind);
     let mut missing = Vec::new();
-    if choice.place == Place::Emulated
+    if choice.place == HostKind::Emulated
         && let Err(error) = Pieces::find(host_kernel)
     {
         missing.push(chain(&error));
@@ -70,10 +70,7 @@ fn runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestRuns 
             GuestClass::Ring0 => "linux",
             GuestClass::Payload => "payload",
         },
-        host: match choice.place {
-            Place::Direct => "direct",
-            Place::Emulated => "emulated",
-        },
+        host: choice.place.name(),
         why: choice.why,
         missing,
     }

@@ -1,6 +1,6 @@
 //! `pvticket drill`, hidden: what becomes of a thread that a guest has taken over.
 //!
-//! A thread with the confinement of a vCPU tries what an intruder would. With `--seccomp off` the
+//! A thread with the confinement of a vCPU tries what an intruder would. With `PVTICKET_SECCOMP=off` the
 //! layers below the filter of system calls are seen at work.
 
 use std::{
@@ -18,11 +18,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 
-use super::{
-    FAILURE,
-    confinement::{self, SeccompArgs},
-    say,
-};
+use super::{FAILURE, confinement, say};
 use confine::{Class, Files, Needs};
 use kvm::sys::trace;
 use os::terminal::{Hold, RawTerminal};
@@ -37,9 +33,6 @@ pub struct DrillArgs {
     /// The file to read, write or execute
     #[arg(default_value = "/etc/passwd")]
     file: PathBuf,
-
-    #[command(flatten)]
-    seccomp: SeccompArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,7 +72,7 @@ impl Deed {
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
+    confinement::choose()?;
     // Asked while it may be asked.
     let parent = getppid().context("there is no parent")?;
     let _raw = match args.deed {

@@ -14,7 +14,7 @@ use clap::Args;
 use super::{Usage, confinement, host::HostKernelArgs};
 use base::{program, units::ByteSize};
 use emulated::StdinMode;
-use experiments::inside::Inside;
+use experiment::inside::Inside;
 use os::artifacts::{self, ArtifactError};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
@@ -58,7 +58,7 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
     // The emulated host has this mode in its environment, for what the program starts there.
-    confinement::choose_by_environment()?;
+    confinement::choose()?;
     let mut inside = Inside::new(args.host_kernel.choice().kernel()?, args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;

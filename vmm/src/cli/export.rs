@@ -10,14 +10,18 @@ use anyhow::Context;
 use base::{files, plural::count};
 use clap::Args;
 
-use super::{Usage, print, report_command::each_once, say};
+use super::{
+    Usage, print,
+    report_command::{each_once, records},
+    say,
+};
 use os::{
     results,
     streams::{print_json, print_raw},
 };
 use study::{
     findings::{RunRecord, Study},
-    store::{self, FILE, export},
+    store::{FILE, export},
 };
 
 /// Write the cells of runs as one table: one row per cell, with all its parameters and all measured
@@ -40,10 +44,6 @@ struct Forms {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write Parquet to this file (a feature of the build, which the packages have)
-    #[arg(long, value_name = "FILE")]
-    parquet: Option<PathBuf>,
-
     /// Write JSON to this file, or to stdout if it is -: all lines of the runs, the figures of each
     /// point, and the comparisons with their verdicts
     #[arg(long, value_name = "FILE")]
@@ -52,20 +52,20 @@ struct Forms {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
-    let Forms { csv, parquet, json } = &args.forms;
+    let Forms { csv, json } = &args.forms;
     let is_stdout = |file: &&PathBuf| file.as_os_str() == "-";
-    if parquet.as_ref().filter(is_stdout).is_some() {
-        return Err(Usage("--parquet needs a file: only CSV goes to stdout".into()).into());
-    }
-    if cfg!(not(feature = "parquet")) && parquet.is_some() {
-        return Err(Usage(NO_PARQUET.into()).into());
-    }
     if [csv, json].into_iter().flatten().filter(is_stdout).count() > 1 {
         return Err(Usage("only one of --csv and --json goes to stdout".into()).into());
     }
-    let files = csv.iter().chain(parquet).chain(json);
-    check_targets(files.filter(|file| !is_stdout(file)), &args.dirs)?;
-    let stores = args.dirs.iter().map(|dir| open(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    let stores = args.dirs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    let stores: Vec<RunRecord> = stores.into_iter().flatten().collect();
+    for store in stores.iter().filter(|store| store.contents.torn.is_some()) {
+        let file = Path::new(&store.source).join(FILE);
+        say(format_args!("note: the last line of {} is torn and was ignored", file.display()));
+    }
+    let dirs: Vec<PathBuf> = stores.iter().map(|store| PathBuf::from(&store.source)).collect();
+    let files = csv.iter().chain(json);
+    check_targets(files.filter(|file| !is_stdout(file)), &dirs)?;
     let stores = each_once(stores);
     if let Some(file) = csv {
         let mut table = Vec::new();
@@ -84,18 +84,8 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
             write(file, text.as_bytes(), &stores)?;
         }
     }
-    #[cfg(feature = "parquet")]
-    if let Some(file) = parquet {
-        let mut table = Vec::new();
-        export::parquet(&stores, &mut table)?;
-        write(file, &table, &stores)?;
-    }
     Ok(0)
 }
-
-/// What a build without Parquet says of `--parquet`.
-const NO_PARQUET: &str = "--parquet: this build has no Parquet; build with `--features parquet`, take the program of the packages, or \
-     use --csv";
 
 /// Raw bytes for a pipe or a file; without control characters on a terminal.
 fn print_table(table: &[u8]) {
@@ -130,17 +120,6 @@ fn real(file: &Path) -> PathBuf {
     })
 }
 
-fn open(dir: &Path) -> anyhow::Result<RunRecord> {
-    let contents = store::read(dir)?;
-    if contents.torn.is_some() {
-        say(format_args!(
-            "note: the last line of {} is torn and was ignored",
-            dir.join(FILE).display()
-        ));
-    }
-    Ok(RunRecord { source: dir.display().to_string(), contents })
-}
-
 fn write(file: &Path, table: &[u8], stores: &[RunRecord]) -> anyhow::Result<()> {
     results::write(file, table).with_context(|| format!("cannot write {}", file.display()))?;
     let rows: usize = stores.iter().map(|store| store.contents.cells.len()).sum();
@@ -170,10 +149,8 @@ mod tests {
         let accepts = |line: &str| {
             Line::try_parse_from(["export"].into_iter().chain(line.split(' '))).is_ok()
         };
-        assert!(
-            accepts("a --json -") && accepts("a b --csv -") && accepts("a --csv x --parquet y")
-        );
-        assert!(!accepts("a") && !accepts("--csv -") && !accepts("a --parquet"));
+        assert!(accepts("a --json -") && accepts("a b --csv -") && accepts("a --csv x --json y"));
+        assert!(!accepts("a") && !accepts("--csv -") && !accepts("a --json"));
     }
 
     #[test]
@@ -186,7 +163,7 @@ mod tests {
         let check = |files: &[PathBuf]| check_targets(files.iter(), &dirs);
         let around = dir.join("..").join(dir.file_name().unwrap()).join(FILE);
         assert!(check(&[store]).is_err() && check(&[around]).is_err());
-        let (table, other) = (dir.join("cells.csv"), dir.join("cells.parquet"));
+        let (table, other) = (dir.join("cells.csv"), dir.join("cells.json"));
         assert!(check(&[table.clone(), table.clone()]).is_err());
         assert!(check(&[table, other]).is_ok());
         fs::remove_dir_all(dir).unwrap();

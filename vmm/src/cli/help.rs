@@ -20,20 +20,16 @@ const GROUPS: [HelpGroup; 4] = [
             ("check", "Test the spinlocks of your own kernel, as KTAP"),
             ("run", "Run an experiment from its spec"),
             ("report", "Report the results of runs: figures, comparisons, a page"),
-            ("top", "Watch a run live"),
-            ("status", "Show how far a run is"),
-            ("task", "Run one unit of a sweep"),
             ("export", "Write the cells of runs as one table"),
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
             ("reproduce", "Put published figures beside ours"),
-            ("soak", "Acquire a lock many times while kicks and halts fail on purpose"),
             ("locks", "List the systems of the lock library"),
         ],
     ),
     (
         "Simulator",
         &[
-            ("sim", "Calibrate it, validate it, list its machines"),
+            ("sim", "List its machines; calibrate one for this host, validate it"),
             ("search", "Look for schedules and faults that break or starve a lock"),
         ],
     ),
@@ -42,7 +38,7 @@ const GROUPS: [HelpGroup; 4] = [
         &[
             ("doctor", "Report what this host supports, and what to change for more"),
             ("setup", "Build or fetch what guests need"),
-            ("bench", "Measure the costs of the VMM, its schedules and the simulator"),
+            ("bench", "Measure the costs of the VMM: boots and hypercalls"),
         ],
     ),
 ];
@@ -51,38 +47,31 @@ const GROUPS: [HelpGroup; 4] = [
 const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("boot", ["boot --cpus 8 -- nproc", "boot --policy lhp:20,5ms -- lockbench --seconds 2"]),
     ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
-    ("compare", ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --latency"]),
+    (
+        "compare",
+        ["compare --guest linux", "compare --policy rr,deferred --vcpus 2x --set critical=400"],
+    ),
     ("check", ["check --quick", "check --compare old/bzImage new/bzImage"]),
     ("run", ["run league --quick", "run spec.toml --only vcpus=2x --dry-run"]),
     ("report", ["report runs/collapse", "report --diff runs/a runs/b --fail-on regression"]),
-    ("top", ["top", "top runs/collapse --once"]),
-    ("status", ["status runs/collapse", "status runs/sweep --missing"]),
-    ("task", ["task runs/sweep --unit 0", "run collapse --on manual --node-cpus 16"]),
     ("export", ["export runs/collapse --csv cells.csv", "export runs/a runs/b --json -"]),
     ("trace", ["trace timeline.pb", "trace timeline.pb --top 3 --json"]),
     (
         "reproduce",
         ["reproduce --simulated-only --short", "reproduce --out figures --html page.html"],
     ),
-    ("soak", ["soak --acquisitions 1000000", "soak --policy random --fault kick-delay:50us"]),
     ("locks", ["locks", "compare --locks all"]),
-    ("sim", ["sim machines", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
-    ("sim calibrate", ["sim calibrate", "compare --guest sim --machine this"]),
-    ("sim validate", ["sim validate --short", "sim validate --rung 2"]),
-    ("sim machines", ["sim machines", "compare --guest sim --machine westmere-80"]),
+    ("sim", ["sim", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
+    ("sim calibrate", ["sim calibrate", "sim calibrate --validate"]),
     ("search", ["search --locks ticket --seconds 60", "search --cases --locks pv-ticket"]),
     ("doctor", ["doctor", "doctor --calls"]),
     ("setup", ["setup --list", "setup kernel busybox host"]),
-    ("bench", ["bench hypercalls", "bench sched --runs 6"]),
+    ("bench", ["bench hypercalls", "bench boot"]),
     ("bench boot", ["bench boot", "bench boot --runs 5 --json boot.json"]),
-    ("bench confinement", ["bench confinement", "bench confinement --linux --runs 8"]),
     (
         "bench hypercalls",
         ["bench hypercalls", "bench hypercalls --host emulated --pv-backends vmm,kvm"],
     ),
-    ("bench sched", ["bench sched", "bench sched --guest linux --runs 6"]),
-    ("bench sim", ["bench sim", "bench sim --vcpus 80 --locks pv-ticket"]),
-    ("bench trace", ["bench trace", "bench trace --policy rr --vcpus 4"]),
 ];
 
 /// This command line with its help.
@@ -134,6 +123,42 @@ mod tests {
             let path = format!("{above} {}", one.get_name()).trim_start().to_owned();
             paths(one, &path, all);
             all.push(path);
+        }
+    }
+
+    /// The budget of options and of commands, with those below `bench`, `sim` and their like (tests/budget.toml).
+    #[test]
+    fn options_and_commands_stay_within_the_budget() {
+        let budget = include_str!("../../../tests/budget.toml");
+        let most = |name: &str| -> usize {
+            let line = budget.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+            line.unwrap().parse().unwrap()
+        };
+        let command = cli::command();
+        let mut all = Vec::new();
+        paths(&command, "", &mut all);
+        let options = |path: &str| {
+            let mut names = path.split(' ');
+            let found = names.try_fold(&command, |one, name| one.find_subcommand(name)).unwrap();
+            let help = found.clone().render_long_help().to_string();
+            let is_option = |line: &&str| {
+                let name = line.trim_start().strip_prefix('-');
+                name.is_some_and(|name| name.starts_with(|c: char| c == '-' || c.is_alphabetic()))
+            };
+            help.lines().filter(is_option).count()
+        };
+        let counts = [
+            ("options", all.iter().map(|path| options(path)).sum()),
+            ("options-of-compare", options("compare")),
+            ("commands", all.len()),
+        ];
+        for (name, used) in counts {
+            println!("{name:40} {used:7} of {:7}", most(name));
+            assert!(
+                used <= most(name),
+                "{name}: {used}, budget {} (tests/budget.toml)",
+                most(name)
+            );
         }
     }
 

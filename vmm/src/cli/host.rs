@@ -5,7 +5,7 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
-use experiments::host::{HostKernelChoice, HostMode};
+use experiment::host_choice::{HostKernelChoice, HostMode};
 use study::point::HostKernel;
 
 /// Reads `--host`.

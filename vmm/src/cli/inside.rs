@@ -24,7 +24,7 @@ pub struct InsideArgs {
 
 /// Boots and returns the exit status.
 pub fn run(args: &InsideArgs) -> anyhow::Result<u8> {
-    confinement::choose_by_environment()?;
+    confinement::choose()?;
     boot_command::direct(&read(&args.file)?)
 }
 

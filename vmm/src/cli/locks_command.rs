@@ -1,12 +1,11 @@
 //! `pvticket locks`: the lock library.
 
-use std::fmt::Write as _;
-
 use base::{guest_kernel::GuestKernel, plural::count};
 use clap::Args;
 use locks::{Family, Handoff, PvTicketLock, SmallPvTicketLock, System};
 
 use super::print;
+use report::columns::Columns;
 use study::guest::kernels;
 
 /// List the systems of the lock library: a description of each, its origin and what it needs
@@ -20,36 +19,40 @@ pub fn run(_: &LocksArgs) -> u8 {
 }
 
 fn list() -> String {
-    let mut text = String::new();
+    let mut columns = Columns::new(0..0);
     let mut family = None;
     for system in System::ALL {
         if family != Some(system.family()) {
             family = Some(system.family());
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{}", system.family().name());
+            columns.row([system.family().name()]);
         }
-        let _ = writeln!(text, "  {system:<22} {}", system.about());
-        let (seed, needs) = (system.seed().name(), system.needs().name());
-        let guests = match kernels::flavour(*system) {
-            Some(_) => {
-                format!("payload, Linux {}", GuestKernel::ALL.map(GuestKernel::name).join(", "))
-            }
-            None => "payload".to_owned(),
-        };
-        let waiting = match system.bypass() {
-            Some(bypass) => format!("{bypass}; "),
-            None => String::new(),
-        };
-        let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(*system));
-        let _ = writeln!(text, "  {:<22} {facts}", "");
-        if let Some(after) = let_in_after(*system) {
-            let bound = format!("{after}*(n-q+s)+n-1 others before a waiter outside");
-            let _ = writeln!(text, "  {:<22} with --handoff queue:N at most {bound}", "");
-            let terms = "q = max(N-1, 1); s: vCPUs off their CPUs with a kick unsent";
-            let _ = writeln!(text, "  {:<22} ({terms})", "");
+        let mut name = format!("  {system}");
+        for text in about(*system) {
+            columns.row([std::mem::take(&mut name), text]);
         }
     }
-    text
+    columns.text(1)
+}
+
+/// The description of a system, then its properties.
+fn about(system: System) -> Vec<String> {
+    let (seed, needs) = (system.seed().name(), system.needs().name());
+    let guests = match kernels::flavour(system) {
+        Some(_) => format!("payload, Linux {}", GuestKernel::ALL.map(GuestKernel::name).join(", ")),
+        None => "payload".to_owned(),
+    };
+    let waiting = match system.bypass() {
+        Some(bypass) => format!("{bypass}; "),
+        None => String::new(),
+    };
+    let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(system));
+    let mut all = vec![system.about().to_owned(), facts];
+    if let Some(after) = let_in_after(system) {
+        let bound = format!("{after}*(n-q+s)+n-1 others before a waiter outside");
+        all.push(format!("with the handoff queue:N at most {bound}"));
+        all.push("(q = max(N-1, 1); s: vCPUs off their CPUs with a kick unsent)".to_owned());
+    }
+    all
 }
 
 /// Order of service and capacity, the properties in which spinlocks differ.

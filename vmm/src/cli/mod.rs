@@ -10,7 +10,6 @@ mod doctor_command;
 mod drill;
 mod emulate;
 mod export;
-mod fault;
 mod help;
 mod host;
 mod inside;
@@ -27,14 +26,11 @@ mod schedule;
 mod search;
 mod setup;
 mod sim_command;
-mod soak;
-mod status;
+mod slurm_script;
 mod system_map;
-mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tiny;
-mod top;
 mod trace;
 mod variables;
 
@@ -44,7 +40,7 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use emulated::agent;
-use experiments::{FAILURE, Usage};
+use experiment::{FAILURE, Usage};
 pub use kvm::sys::heap::Heap;
 use kvm::{
     signal,
@@ -73,12 +69,8 @@ enum Command {
     Check(check_command::CheckArgs),
     Run(Box<run::RunArgs>),
     Report(report_command::ReportArgs),
-    Top(top::TopArgs),
-    Status(status::StatusArgs),
-    Task(task::TaskArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
-    Soak(soak::SoakArgs),
     Locks(locks_command::LocksArgs),
     Sim(sim_command::SimArgs),
     Search(search::SearchArgs),
@@ -162,11 +154,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Check(args) => check_command::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report_command::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Task(args) => task::run(&args),
         Command::Cells(args) => cells::run(args),
-        Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks_command::run(&args)),
         Command::Sim(args) => sim_command::run(&args),
         Command::Search(args) => search::run(&args),
@@ -236,7 +224,6 @@ mod tests {
         for (words, message) in [
             (&["pvticket"][..], "name a command (see pvticket --help)"),
             (&["pvticket", "bench"], "bench: name a command (see pvticket bench --help)"),
-            (&["pvticket", "sim"], "sim: name a command (see pvticket sim --help)"),
         ] {
             assert_eq!(one_line(&Cli::try_parse_from(words).unwrap_err()), message);
         }
@@ -249,18 +236,9 @@ mod tests {
 
     #[test]
     fn all_that_start_the_emulated_host_choose_its_kernel() {
-        for words in [
-            "boot",
-            "compare",
-            "check",
-            "run spec",
-            "soak",
-            "bench boot",
-            "bench hypercalls",
-            "bench sched",
-            "bench trace",
-            "emulate",
-        ] {
+        for words in
+            ["boot", "compare", "check", "run spec", "bench boot", "bench hypercalls", "emulate"]
+        {
             let parse = |kernel| {
                 let end = ["--host-kernel", kernel, "--", "true"];
                 let end = &end[..if ["boot", "emulate"].contains(&words) { 4 } else { 2 }];

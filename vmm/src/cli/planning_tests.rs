@@ -4,33 +4,20 @@ use clap::Parser;
 
 use super::*;
 use base::units::{CpuList, VcpuCount};
-use doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
-use experiments::plan::{Plan, built_in::READY};
+use experiment::doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
+use experiment::plan::{Plan, built_in::READY};
 use study::point::Point;
 
 /// As many CPUs as are named: cores of one socket, or what is named.
-fn machines() -> Vec<(&'static str, Topology)> {
+fn machines() -> Vec<(String, Topology)> {
     let machine =
         |sockets, cores, threads| Machine { sockets, cores, threads, cores_of_cache: 8.min(cores) };
     let all = |machine: Machine| machine.topology(0..CpuList::LIMIT);
     let (small, large) = (machine(1, 1024, 1), machine(2, 64, 2));
-    let mut machines = [
-        ("1", 1),
-        ("2", 2),
-        ("3", 3),
-        ("16", 16),
-        ("17", 17),
-        ("33", 33),
-        ("64", 64),
-        ("65", 65),
-        ("96", 96),
-        ("129", 129),
-        ("256", 256),
-        ("1024", 1024),
-    ]
-    .map(|(name, cpus)| (name, small.topology(0..cpus)))
-    .to_vec();
-    machines.extend([
+    let counts = [1, 2, 3, 16, 17, 33, 64, 65, 96, 129, 256, 1024];
+    let mut machines: Vec<_> =
+        counts.into_iter().map(|cpus| (cpus.to_string(), small.topology(0..cpus))).collect();
+    let others = [
         ("two sockets", all(machine(2, 48, 1))),
         ("two sockets, SMT", all(large)),
         ("holes in the mask", large.topology((3..256).step_by(5))),
@@ -38,7 +25,8 @@ fn machines() -> Vec<(&'static str, Topology)> {
         ("a cpuset of two hardware threads", large.topology([7, 135])),
         ("CPUs above 1023", machine(8, 256, 1).topology(1024..1300)),
         ("a VM with a socket for each CPU", all(machine(40, 1, 1))),
-    ]);
+    ];
+    machines.extend(others.map(|(name, topology)| (name.to_owned(), topology)));
     machines
 }
 
@@ -51,7 +39,7 @@ fn command(words: &str) -> Command {
 fn points(words: &str, topology: &Topology) -> anyhow::Result<Vec<Point>> {
     let plan: Plan = match command(words) {
         Command::Compare(args) => compare::options::plan(&args, topology)?,
-        Command::Run(args) => experiments::plan::plan(&args.options()?, topology)?,
+        Command::Run(args) => args.plan(topology)?,
         _ => panic!("{words}"),
     };
     let run = plan.experiment;
@@ -102,27 +90,6 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
 }
 
 #[test]
-fn benches_and_soak_plan_on_the_same_cpus() {
-    for (name, topology) in machines() {
-        let expected = experiments::cpus::choose(&topology, None, None).unwrap();
-        let sched =
-            ["bench sched", "bench sched --guest linux"].map(|words| match command(words) {
-                Command::Bench(args) => args.sched(&topology).unwrap(),
-                _ => panic!("{words}"),
-            });
-        let Command::Soak(soak) = command("soak") else { panic!("soak") };
-        let (soak, soak_cpus) = soak::plan(&soak, &topology).unwrap();
-        let Command::Bench(trace) = command("bench trace") else { panic!("bench trace") };
-        let trace = trace.trace(&topology).unwrap();
-        let slots = expected.cpus().len() as u32;
-        assert!(sched.iter().all(|cpus| *cpus == expected), "{name}");
-        assert_eq!((&soak_cpus, soak.slots, &trace), (&expected, slots, &expected), "{name}");
-        let most = soak.levels.iter().map(|level| level.get()).max();
-        assert_eq!(most, Some((4 * slots).min(hypercalls::MAX_VCPUS)), "{name}");
-    }
-}
-
-#[test]
 fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
     #[derive(Debug, Parser)]
     struct Line {
@@ -131,7 +98,7 @@ fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
     }
     let slots = |words: &str, topology: &Topology| {
         let words = ["boot", "--policy", "rr"].into_iter().chain(words.split_whitespace());
-        let plan = Line::try_parse_from(words).unwrap().schedule.plan().unwrap();
+        let plan = Line::try_parse_from(words).unwrap().schedule.plan(1).unwrap();
         plan.spec(VcpuCount::ONE, || topology.clone())
             .map(|spec| spec.cpus.len())
             .map_err(|Usage(error)| error)
@@ -180,6 +147,7 @@ fn ratios_are_of_the_slots_in_use() {
     assert_eq!(levels("--vcpus 2x --cpus 0-95 --slots 4").unwrap(), [8]);
     assert_eq!(levels("--vcpus 1.33x --cpus 0-95").unwrap(), [128]);
     let error = levels("--vcpus 2x --cpus 0-95").unwrap_err().to_string();
-    let expected = "2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; the most is 1.33x of them";
+    let expected =
+        "--vcpus: 2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; the most is 1.33x of them";
     assert_eq!(error, expected);
 }

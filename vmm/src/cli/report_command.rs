@@ -1,9 +1,9 @@
 //! `pvticket report`: the results of runs, as text or as an HTML page.
 
 use std::{
+    error::Error,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
-    slice,
 };
 
 use anyhow::{Context, bail};
@@ -12,18 +12,23 @@ use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print, say};
 use base::{
-    plural::{agree, count},
+    plural::{agree, count, noun},
     shown,
+    units::CpuList,
 };
 use os::{results, streams};
 use report::{
     brief::Brief,
+    document::Document,
     html,
-    words::{diff, mail, text},
+    words::{
+        regressions,
+        text::{self, Form, render},
+    },
 };
 use study::{
     findings::{Diff, Repeat, RunRecord, Study, once, share_cells},
-    store::Tally,
+    store::{Tally, parts::Parts},
 };
 
 /// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
@@ -74,12 +79,6 @@ const REGRESSION: u8 = 1;
 /// File name of the page in a run's directory.
 const PAGE: &str = "report.html";
 
-/// What is reported: all runs as one study, or two runs and what differs between them.
-enum ReportSubject {
-    Study(Box<Study>),
-    Diff(Box<Diff>),
-}
-
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     match args.fail_on {
@@ -91,8 +90,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
         // those of stdout, have status 2.
         Some(FailOn::Regression) => {
             let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
-            let (subject, _) = shown(args).map_err(usage)?;
-            let status = judged(&subject, args.text).map_err(usage)?;
+            let (diff, _) = shown(args).map_err(usage)?;
+            let status = diff.map_or(Ok(0), |diff| judged(&diff, args.text)).map_err(usage)?;
             match streams::failure() {
                 Some(error) => Err(Usage(format!("cannot write to stdout: {error}")).into()),
                 None => Ok(status),
@@ -119,34 +118,55 @@ pub(super) fn check(tally: Tally) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows what the command line asks for, and counts the cells of each run.
-fn shown(args: &ReportArgs) -> anyhow::Result<(ReportSubject, Vec<Tally>)> {
+/// Shows what the command line asks for; returns the comparison, if it is one, and the counts of cells of each run.
+fn shown(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
         let what = format!("--diff compares two runs, not {count}: give two directories");
         return Err(Usage(what).into());
     }
-    let records = args.runs.iter().map(|folder| RunRecord::read(folder));
-    let records = records.collect::<Result<Vec<_>, _>>()?;
-    let tallies = records.iter().map(|record| record.contents.tally()).collect();
-    let records = if args.diff {
-        note_same_run(&records);
-        records
-    } else {
-        each_once(records)
-    };
-    let subject = subject(&records, args.diff);
+    let runs = args.runs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    let tallies = runs.iter().flatten().map(|record| record.contents.tally()).collect();
+    let form = if args.text { Form::MAIL } else { terminal() };
+    if let ([before, after], true) = (&runs[..], args.diff) {
+        note_same_run(before, after);
+        let diff = Diff::new(Study::new(before), Study::new(after));
+        let document = Document::of_diff(&diff);
+        if args.html.is_none() || args.text {
+            print(&render(&document, form));
+        }
+        if let Some(file) = &args.html {
+            write_page(file, html::document_page(document))?;
+        }
+        return Ok((Some(diff), tallies));
+    }
+    let records = each_once(runs.into_iter().flatten().collect());
+    let study = Study::new(&records);
     let brief = args.brief.then(|| Brief::new(&records));
     if let Some(file) = &args.html {
-        subject.write_page(file, brief.as_ref())?;
+        write_page(file, html::page(&study, brief.as_ref()))?;
     }
-    match (brief, args.text, &args.html) {
-        (Some(brief), ..) => print(&last_screen(&brief, args.html.as_deref())),
-        (None, true, _) => print(&subject.mail()),
-        (None, false, None) => print(&subject.text(columns())),
-        (None, false, Some(_)) => {}
+    match brief {
+        Some(brief) => print(&last_screen(&brief, args.html.as_deref())),
+        None if args.html.is_none() || args.text => {
+            print(&render(&Document::of_study(&study), form));
+        }
+        None => {}
     }
-    Ok((subject, tallies))
+    Ok((None, tallies))
+}
+
+/// Reads the run in a directory, or its parts that are there; prints a note if some are not.
+pub(super) fn records(dir: &Path) -> anyhow::Result<Vec<RunRecord>> {
+    let Some(parts) = Parts::find(dir)? else { return Ok(vec![RunRecord::read(dir)?]) };
+    let missing: Vec<usize> =
+        parts.missing().into_iter().map(|part| part.number() as usize).collect();
+    if !missing.is_empty() {
+        let (dir, noun) = (dir.display(), noun(missing.len(), "part"));
+        let missing = CpuList::ranges(&missing);
+        say(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.of()));
+    }
+    Ok(parts.dirs().map(|dir| RunRecord::read(&dir)).collect::<Result<_, _>>()?)
 }
 
 /// Leaves out runs that repeat another one, and prints a note on each.
@@ -166,10 +186,9 @@ pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
 }
 
 /// Prints a note if a run is compared with itself: equal figures then mean nothing.
-fn note_same_run(records: &[RunRecord]) {
-    if let [before, after] = records
-        && share_cells(before, after)
-    {
+fn note_same_run(before: &[RunRecord], after: &[RunRecord]) {
+    let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
+    if let Some((before, after)) = pairs.into_iter().find(|(one, other)| share_cells(one, other)) {
         say(format_args!(
             "note: {} is the same run as {}: what differs is what one of them was resumed for",
             after.source, before.source
@@ -184,13 +203,12 @@ fn last_screen(brief: &Brief, page: Option<&Path>) -> String {
 }
 
 /// The exit status that says whether the second run is worse. A mail lists the regressions itself.
-fn judged(subject: &ReportSubject, is_mail: bool) -> anyhow::Result<u8> {
-    let ReportSubject::Diff(diff) = subject else { return Ok(0) };
-    let regressions = mail::regressions(diff);
+fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
+    let regressions = regressions::lines(diff);
     if !is_mail {
         print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
     }
-    match mail::not_judged(diff) {
+    match regressions::not_judged(diff) {
         Some(note) if regressions.is_empty() => Err(Usage(note).into()),
         Some(note) => {
             say(format_args!("note: {note}"));
@@ -204,50 +222,28 @@ fn judged(subject: &ReportSubject, is_mail: bool) -> anyhow::Result<u8> {
 /// Prints the report of a run that has just ended, writes its page to its directory and returns the
 /// page's path.
 pub(super) fn of_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
-    let subject = subject(&[record], false);
+    let document = Document::of_study(&Study::new(&[record]));
     let file = dir.join(PAGE);
-    subject.write_page(&file, None)?;
-    print(&subject.text(columns()));
+    print(&render(&document, terminal()));
+    write_page(&file, html::document_page(document))?;
     Ok(file)
 }
 
-fn subject(records: &[RunRecord], is_diff: bool) -> ReportSubject {
-    let study = |record| Study::new(slice::from_ref(record));
-    match records {
-        [before, after] if is_diff => {
-            ReportSubject::Diff(Box::new(Diff::new(study(before), study(after))))
-        }
-        _ => ReportSubject::Study(Box::new(Study::new(records))),
-    }
+fn write_page(
+    file: &Path,
+    page: Result<String, impl Error + Send + Sync + 'static>,
+) -> anyhow::Result<()> {
+    results::write(file, page.context("cannot make the page")?.as_bytes())
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
-impl ReportSubject {
-    fn write_page(&self, file: &Path, brief: Option<&Brief>) -> anyhow::Result<()> {
-        let page = match self {
-            Self::Study(study) => html::page(study, brief),
-            Self::Diff(diff) => html::diff_page(diff),
-        };
-        results::write(file, page.context("cannot make the page")?.as_bytes())
-            .with_context(|| format!("cannot write {}", file.display()))
-    }
-
-    fn text(&self, columns: usize) -> String {
-        match self {
-            Self::Study(study) => text::render(study, columns),
-            Self::Diff(diff) => diff::render(diff, columns),
-        }
-    }
-
-    fn mail(&self) -> String {
-        match self {
-            Self::Study(study) => mail::study(study),
-            Self::Diff(diff) => mail::diff(diff),
-        }
-    }
+/// The form of text for this terminal.
+fn terminal() -> Form {
+    Form::terminal(columns())
 }
 
 /// The terminal's width if stdout is one, a fixed width otherwise.
-fn columns() -> usize {
+pub(super) fn columns() -> usize {
     let stdout = io::stdout();
     let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten();
     // A terminal that does not know its width says 0.

@@ -7,15 +7,18 @@ use base::plural::count;
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
-use experiments::{
+use experiment::{
     cpus,
-    reproduce::{self, Asked, Options, Reproduced, Saved, list},
+    host::topology,
+    reproduce::{self, Asked, Options, Reproduced, Saved, list, rung4},
 };
-use lab::host::topology;
 use os::{results, signals};
-use published::Table;
-use report::{html, words::reproduction as words};
-use study::plan::Seconds;
+use report::{
+    document::Document,
+    html,
+    words::text::{Form, render},
+};
+use study::{plan::Seconds, published::Table};
 
 /// Compare published figures with ours: measured on this host where a stand-in is known, simulated
 /// where the machine is another (see vmm/sim/REPRODUCE.md). The score comes first; a row without a
@@ -38,6 +41,12 @@ pub struct ReproduceArgs {
     #[arg(long, conflicts_with = "resume")]
     simulated_only: bool,
 
+    /// Simulate published tables from their 1x column alone instead, and compare; fails if a row is off, as some are
+    /// (see vmm/sim/docs/VALIDATION.md)
+    #[arg(long, conflicts_with_all = ["rows", "list", "measured_only", "simulated_only", "runs", "seconds", "out", "resume",
+          "html"])]
+    predict: bool,
+
     /// Runs of each measured point; six are the least for intervals
     #[arg(long, value_name = "K", default_value_t = 8, conflicts_with = "resume",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -53,7 +62,7 @@ pub struct ReproduceArgs {
     )]
     seconds: Seconds,
 
-    /// Short simulations and a coarse fit: to try the command, not to believe it
+    /// Short simulations and a coarse fit, with --predict without large machines: to try the command, not to believe it
     #[arg(long, conflicts_with = "resume")]
     short: bool,
 
@@ -78,6 +87,9 @@ const TEXT: &str = "reproduce.txt";
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
+    if args.predict {
+        return rung4::validate(args.short, print);
+    }
     let tables = Table::all()?;
     if args.list {
         print(&list(&tables));
@@ -128,8 +140,9 @@ fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
 /// Writes the figures as text and as a page, and prints the text.
 fn shown(args: &ReproduceArgs, done: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
     let Reproduced { figures, broken } = done;
-    let html = html::reproduction_page(figures).context("cannot make the page")?;
-    let text = words::mail(figures);
+    let document = Document::of_reproduction(figures);
+    let text = render(&document, Form::MAIL);
+    let html = html::document_page(document).context("cannot make the page")?;
     for (name, contents) in [(PAGE, &html), (TEXT, &text)] {
         let file = args.out.join(name);
         results::write(&file, contents.as_bytes())

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use base::{
     plural::{agree, count},
     units::CpuList,
@@ -12,38 +13,37 @@ use clap::{
 };
 
 use super::{
-    Usage,
-    confinement::SeccompArgs,
+    Usage, confinement,
     host::{HostKernelArgs, modes},
-    print, report_command, say,
+    print, report_command, say, slurm_script,
 };
-use experiments::{
+use experiment::doctor::topology::Topology;
+use experiment::{
     cpus,
-    host::HostMode,
-    options::{RunOptions, SweepOptions},
-    plan::{self, MOST_JOBS, built_in},
+    host::topology,
+    host_choice::HostMode,
+    plan::{self, MOST_JOBS, Plan, Request, built_in},
     run::{self, Outlets},
-    sweep::{self, Ended, MOST_CPUS},
     workers::KernelFiles,
 };
-use lab::{host::topology, sweep::EngineKind};
 use os::signals;
 use study::{
     findings::RunRecord,
     point::GuestKind,
-    spec::only::{One, OnlyError},
-    store::Tally,
+    spec::{KeyValues, MOST_PARTS, Only, Part, SpecError},
+    store::{Tally, parts::Parts},
 };
 
 /// Run an experiment: every combination of the values in a spec, repeated, in an interleaved order.
 /// Results are stored cell by cell; --resume continues a run that was ended early.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A spec: a file, or a built-in one: collapse, preemption, seeds, league
+    /// A spec: a file, or a built-in one: collapse, preemption, schedules, handoffs, seeds, league,
+    /// pgbench, soak
     #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
     spec: Option<PathBuf>,
 
-    /// The short form of a built-in spec that has one, as league
+    /// The short form of a built-in spec that has one: league, pgbench
     #[arg(long, requires = "spec")]
     quick: bool,
 
@@ -51,15 +51,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "GUEST", requires = "spec", value_parser = guests())]
     guest: Option<GuestKind>,
 
-    /// With --guest sim: only cells of this simulated machine
-    #[arg(long, value_name = "NAME", requires = "guest")]
-    machine: Option<String>,
-
     /// Directory for the results [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     dir: Option<PathBuf>,
 
-    /// Resume the run in this directory
+    /// Resume the run in this directory, or the comparison
     #[arg(long, value_name = "DIR", conflicts_with = "host_kernel")]
     resume: Option<PathBuf>,
 
@@ -72,8 +68,8 @@ pub struct RunArgs {
     dry_run: bool,
 
     /// Only cells with one of these values, for example vcpus=2x,4x; several must all hold
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
-    only: Vec<One>,
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume", value_parser = KeyValues::of_matrix)]
+    only: Vec<KeyValues>,
 
     /// Cells to run at the same time, each on its share of the CPUs; they may disturb each other
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "resume",
@@ -90,14 +86,6 @@ pub struct RunArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
-    #[command(flatten)]
-    seccomp: SeccompArgs,
-
-    /// Serve status, pause, resume, stop and live figures on a Unix socket (see pvticket top)
-    /// [default path: control.sock in the run's directory]
-    #[arg(long, value_name = "PATH", num_args = 0..=1)]
-    listen: Option<Option<PathBuf>>,
-
     /// Write a timeline of each point's first cell to this file, for ui.perfetto.dev and
     /// pvticket trace
     #[arg(long, value_name = "F")]
@@ -106,13 +94,20 @@ pub struct RunArgs {
     #[command(flatten)]
     kernels: KernelArgs,
 
-    #[command(flatten)]
-    sweep: SweepArgs,
+    /// Measure part K of N of the rounds, into a store of its own in the directory of --dir; the same
+    /// command again resumes it. report and export of that directory read all parts
+    #[arg(long, value_name = "K/N", requires = "dir", conflicts_with_all = ["jobs", "trace"])]
+    part: Option<Part>,
+
+    /// Print a script for sbatch that measures the run in N parts, one on each node
+    #[arg(long, value_name = "N", requires = "dir", conflicts_with_all = ["part", "dry_run"],
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+    slurm: Option<u32>,
 }
 
 /// Cells that are measured again when a run is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Retry {
+enum Retry {
     /// Those that failed.
     Failed,
 }
@@ -120,40 +115,12 @@ pub(super) enum Retry {
 impl Retry {
     /// Are cells measured again? Only a run that is resumed has some. (clap skips `requires` where the required
     /// option conflicts with a given one.)
-    pub(super) fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
+    fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
         match (option, resume) {
             (Some(Self::Failed), None) => Err(Usage("--retry: add --resume DIR".into())),
             (option, _) => Ok(option.is_some()),
         }
     }
-}
-
-/// How the tasks of a sweep are started.
-#[derive(Debug, Clone, Default, Args)]
-struct SweepArgs {
-    /// Run each round as a task of its own: in child processes (local), in a batch array of Slurm
-    /// (slurm), or in whatever starts `pvticket task` for you (manual)
-    #[arg(long, value_parser = engines(), value_name = "ENGINE",
-          conflicts_with_all = ["trace", "listen", "jobs", "cpus"])]
-    on: Option<EngineKind>,
-
-    /// Options for sbatch, for example '--partition=long --account=lab --constraint=kvm'
-    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
-    slurm: Option<String>,
-
-    /// Leave the tasks to Slurm and return; `pvticket status DIR` shows how far they are
-    #[arg(long)]
-    detach: bool,
-
-    /// CPUs that each task uses, which its node must have
-    #[arg(long, value_name = "N", requires = "on", conflicts_with = "resume",
-          value_parser = clap::value_parser!(u32).range(1..=MOST_CPUS))]
-    node_cpus: Option<u32>,
-
-    /// Simulated cells of a task [default: about a minute's]
-    #[arg(long, value_name = "N", requires = "on", conflicts_with = "resume",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    unit_cells: Option<u32>,
 }
 
 /// The guest kernels that options name.
@@ -178,15 +145,9 @@ impl KernelArgs {
 }
 
 /// Reads a guest's name.
-fn guests() -> impl TypedValueParser<Value = GuestKind> {
+pub(super) fn guests() -> impl TypedValueParser<Value = GuestKind> {
     let names = PossibleValuesParser::new(GuestKind::ALL.map(GuestKind::name));
-    names.try_map(|name| GuestKind::ALL.into_iter().find(|guest| guest.name() == name).ok_or(name))
-}
-
-/// Reads an engine's name.
-fn engines() -> impl TypedValueParser<Value = EngineKind> {
-    let names = PossibleValuesParser::new(EngineKind::ALL.map(EngineKind::name));
-    names.try_map(|name| name.parse::<EngineKind>())
+    names.try_map(|name| name.parse::<GuestKind>())
 }
 
 impl RunArgs {
@@ -200,53 +161,58 @@ impl RunArgs {
         Ok(Some(form.into()))
     }
 
-    /// Which cells.
-    fn only(&self) -> anyhow::Result<Vec<One>> {
-        let machine = self.machine.as_ref().map(|name| format!("machines={name}").parse());
-        let machine = machine.transpose().map_err(|error: OnlyError| Usage(error.to_string()))?;
-        Ok(self.only.iter().cloned().chain(machine).collect())
+    /// The directory for the results, where it is named: of a part, its own one.
+    fn store(&self) -> anyhow::Result<Option<PathBuf>> {
+        let part = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::own(dir, part));
+        Ok(part.transpose()?.or_else(|| self.dir.clone()))
     }
 
-    pub(super) fn options(&self) -> anyhow::Result<RunOptions> {
-        let SweepArgs { on, slurm, detach, node_cpus, unit_cells } = self.sweep.clone();
-        Ok(RunOptions {
-            spec: self.spec()?,
-            dir: self.dir.clone(),
-            resume: self.resume.clone(),
-            retry: Retry::of(self.retry, self.resume.as_deref())?,
-            only: self.only()?,
+    /// The cells that are left to measure.
+    pub(super) fn plan(&self, topology: &Topology) -> anyhow::Result<Plan> {
+        let retry = Retry::of(self.retry, self.resume.as_deref())?;
+        if let Some(dir) = &self.resume {
+            return plan::resumed(dir, retry);
+        }
+        let file = self.spec()?.context("no spec")?;
+        let usage = |error: SpecError| Usage(format!("{}: {error}", file.display()));
+        let request = Request {
             jobs: self.jobs,
-            cpus: self.cpus.clone(),
             host: self.host,
             host_kernel: self.host_kernel.choice(),
-            kernels: self.kernels.files(),
-            sweep: SweepOptions { on, slurm, detach, node_cpus, unit_cells },
-        })
+            guest_kernel: self.kernels.files().usual_kernel(),
+            only: Only::new(self.only.clone()),
+            part: self.part,
+            ..Request::of_file(&file, self.cpus.as_ref(), topology, usage)?
+        };
+        let plan = Plan::new(request, usage)?;
+        match self.store()?.filter(|_| self.part.is_some()) {
+            Some(dir) => plan.of_part(&dir),
+            None => Ok(plan),
+        }
     }
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
-    let options = args.options()?;
-    match sweep::run(&options, args.dry_run)? {
-        Some(Ended::Text(text)) => {
-            print(&text);
-            return Ok(0);
-        }
-        Some(Ended::Status(status)) => return Ok(status),
-        Some(Ended::Whole { dir }) => return finish(&dir, false),
-        None => {}
+    confinement::choose()?;
+    if let Some((parts, dir)) = args.slurm.zip(args.dir.as_deref()) {
+        args.spec()?;
+        print(&slurm_script::text(parts, dir)?);
+        return Ok(0);
     }
-    let plan = plan::plan(&options, &topology())?;
+    let plan = args.plan(&topology())?;
     if args.dry_run {
         print(&plan.dry_run());
         return Ok(0);
     }
-    let socket = args.listen.as_ref().map(Option::as_deref);
-    let outlets = Outlets { socket, trace: args.trace.as_deref() };
-    let (dir, summary) = run::run(plan, &options, outlets)?;
-    finish(&dir, summary.stopped)
+    let dir = args.store()?;
+    if let (true, Some(part)) = (plan.is_finished(), args.part) {
+        say(format_args!("pvticket: part {part} is done already"));
+        return finish(dir.as_deref().unwrap_or(Path::new(".")), false);
+    }
+    let outlets = Outlets { trace: args.trace.as_deref(), ..Outlets::default() };
+    let ran = run::run(plan, dir.as_deref(), &args.kernels.files(), outlets)?;
+    finish(&ran.dir, ran.summary.stopped)
 }
 
 /// Reports the run in `dir`, or how to resume it. The status covers the whole store.
@@ -256,7 +222,14 @@ fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
     let Tally { done, failed, left, .. } = tally;
     let shown = base::shown::quoted(&dir.display().to_string());
     let is_over = !stopped && left == 0;
-    if is_over {
+    if let (true, Some(part)) = (is_over, record.contents.run.part) {
+        let whole = dir.parent().unwrap_or(dir).display().to_string();
+        print(&format!(
+            "part {part}: {} done, {failed} failed; pvticket report {} reads all parts\n",
+            count(done, "cell"),
+            base::shown::quoted(&whole)
+        ));
+    } else if is_over {
         let page = report_command::of_run(record, dir)?;
         print(&format!(
             "\n{} done, {failed} failed; in {shown}, its page is {}\n",

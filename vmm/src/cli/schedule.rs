@@ -2,8 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    str::FromStr,
-    sync::{Arc, LazyLock},
+    sync::Arc,
 };
 
 use clap::Args;
@@ -14,17 +13,17 @@ use base::{
     text,
     units::{CpuList, Nanos, VcpuCount},
 };
-use doctor::topology::Topology;
-use experiments::{
+use experiment::doctor::topology::Topology;
+use experiment::{
     cpus,
+    host::allowed_cpus,
     inside::Inside,
     recording::{self, RECORDING_INSIDE},
 };
-use lab::host::allowed_cpus;
 use machine::driver::ScheduleSpec;
 use sched::{
     PolicySpec,
-    policy::{DEFAULT_SLICE, InKernel, POLICIES, SHORTEST_SLICE},
+    policy::{DEFAULT_SLICE, SHORTEST_SLICE},
     recording::Recording,
 };
 
@@ -45,30 +44,11 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The help of `--driver`.
-pub(super) static DRIVER_HELP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "What carries out the schedule: user, this program, with all policies; or bpf, a BPF scheduler \
-         in the host's kernel (sched_ext, Linux 7.x), with {}",
-        InKernel::usages()
-    )
-});
-
-/// The help of `--policy`.
-fn policy_help() -> String {
-    let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
-    format!(
-        "Policy that schedules the vCPUs: {}. host-* are for simulations, where host is {} \
-         [default: host, in simulations rr]",
-        usages.join(", "),
-        PolicySpec::simulated_host(),
-    )
-}
-
 /// Options of a schedule.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    #[arg(long, value_name = "P", help = policy_help())]
+    /// Policy that schedules the vCPUs, as `pvticket compare --help` lists them, but host-* [default: host]
+    #[arg(long, value_name = "P", value_parser = PolicySpec::parse_list)]
     policy: Vec<PolicyList>,
 
     /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all of them]
@@ -78,10 +58,6 @@ pub(super) struct ScheduleArgs {
     /// How long a turn on a slot lasts, for example 500us or 4ms; 50us or more, but in simulations
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
     pub(super) slice: Nanos,
-
-    /// Seed of all that is random: schedules, and in a comparison the order of runs and the resampling
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(super) seed: u64,
 
     /// Machines, all alike, side by side under one schedule
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true,
@@ -94,28 +70,17 @@ pub(super) struct ScheduleArgs {
 }
 
 /// One `--policy`, which may name several policies.
-#[derive(Debug, Clone)]
-pub(super) struct PolicyList(Vec<PolicySpec>);
+pub(super) type PolicyList = Vec<PolicySpec>;
 
-impl PolicyList {
-    /// All policies of these lists, without repeats.
-    pub(super) fn named(lists: &[Self]) -> Vec<PolicySpec> {
-        let mut policies: Vec<PolicySpec> = Vec::new();
-        for policy in lists.iter().flat_map(|list| &list.0) {
-            if !policies.contains(policy) {
-                policies.push(policy.clone());
-            }
+/// All policies of these lists, without repeats.
+pub(super) fn each_once(lists: &[PolicyList]) -> Vec<PolicySpec> {
+    let mut policies: Vec<PolicySpec> = Vec::new();
+    for policy in lists.iter().flatten() {
+        if !policies.contains(policy) {
+            policies.push(policy.clone());
         }
-        policies
     }
-}
-
-impl FromStr for PolicyList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        PolicySpec::parse_list(text).map(Self)
-    }
+    policies
 }
 
 impl ScheduleArgs {
@@ -126,7 +91,7 @@ impl ScheduleArgs {
 
     /// The policies without repeats; `host` if none was named.
     pub(super) fn policies(&self) -> Vec<PolicySpec> {
-        let policies = PolicyList::named(&self.policy);
+        let policies = each_once(&self.policy);
         if policies.is_empty() { vec![PolicySpec::host()] } else { policies }
     }
 
@@ -148,22 +113,16 @@ impl ScheduleArgs {
 
     /// Checks the options against each other.
     pub(super) fn check(&self) -> Result<(), Usage> {
-        let policies = self.policies();
-        let ours = policies.iter().filter(|policy| !policy.is_host()).count();
-        match (&self.record, ours) {
-            (Some(_), 0) => {
-                Err(Usage("--record: the host's scheduler records nothing; name a --policy".into()))
-            }
-            _ if policies.iter().filter_map(PolicySpec::replays).count() > 1 => {
-                Err(Usage("--policy: one replay at a time".into()))
-            }
-            _ => Ok(()),
+        if self.record.is_some() && self.policies().iter().all(PolicySpec::is_host) {
+            let reason = "--record: the host's scheduler records nothing; name a --policy";
+            return Err(Usage(reason.into()));
         }
+        Ok(())
     }
 
-    /// The one schedule that the options describe; a usage error if they describe several, or none
+    /// The one schedule that the options describe, with this seed; a usage error if they describe several, or none
     /// that is possible.
-    pub(super) fn plan(&self) -> Result<SchedulePlan, Usage> {
+    pub(super) fn plan(&self, seed: u64) -> Result<SchedulePlan, Usage> {
         self.check()?;
         let policy = self.policy()?;
         if !policy.is_host() && self.slice < SHORTEST_SLICE {
@@ -176,7 +135,7 @@ impl ScheduleArgs {
             policy,
             slots: self.slots,
             slice: self.slice,
-            seed: self.seed,
+            seed,
             vms: self.vms,
             record: self.record.clone(),
         })
@@ -251,7 +210,6 @@ impl SchedulePlan {
             seed: self.seed,
             recording: recording.transpose()?.map(Arc::new),
             record: self.record.is_some(),
-            cross_check: false,
         })
     }
 

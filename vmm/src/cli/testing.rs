@@ -2,18 +2,10 @@
 
 use std::path::Path;
 
-use super::top;
-use experiments::{plan, sweep};
+use experiment::plan;
 
-/// Resumes the run or sweep in `dir`, up to its dry run. An error is one line.
+/// Resumes the run in `dir`, up to its dry run. An error is one line.
 pub fn resume(dir: &Path) -> Result<String, String> {
-    let sweep = sweep::resumed(dir).map_err(|error| error.to_string())?;
-    let plan =
-        sweep.map_or_else(|| plan::resumed(dir, false), Ok).map_err(|error| error.to_string())?;
+    let plan = plan::resumed(dir, false).map_err(|error| error.to_string())?;
     Ok(plan.dry_run())
-}
-
-/// What `top` shows for a line that a run has sent, or why it does not.
-pub fn heard(line: &[u8]) -> Result<Vec<String>, String> {
-    top::heard(line)
 }

@@ -41,7 +41,7 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     let spec = MachineSpec::tiny(workload);
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
-    confinement::choose_by_environment()?;
+    confinement::choose()?;
     let vm = Vm::build(&spec)?;
     confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;
     let report = vm.start(console)?.wait()?;

@@ -2,15 +2,14 @@
 
 use std::{env, ffi::OsString};
 
-use super::{Usage, confinement::SeccompArgs};
+use super::{Usage, confinement};
 use emulated::Supervision;
-use experiments::{host::HostKernelChoice, worker};
-use lab::sweep::slurm;
+use experiment::{host_choice::HostKernelChoice, worker};
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 
 /// The variables whose values must be text. Those that hold a path are not among them: it may be any bytes.
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 8] = [
     "PVTICKET_TRACE_LIMIT",
     "PVTICKET_HOST_KERNEL",
     "PVTICKET_SECCOMP",
@@ -18,7 +17,6 @@ const TEXTS: [&str; 9] = [
     "PVTICKET_EMULATED_RESTARTS",
     "PVTICKET_EMULATED_INJECT",
     "PVTICKET_EMULATED_SPARE",
-    "PVTICKET_SLURM_PATIENCE",
     "PVTICKET_BPF_FAULT",
 ];
 
@@ -28,9 +26,8 @@ pub(super) fn check() -> Result<(), Usage> {
     check_texts(|name| env::var_os(name))?;
     worker::trace_limit()?;
     HostKernelChoice::default().kernel()?;
-    SeccompArgs::by_environment()?;
+    confinement::mode()?;
     Supervision::from_env().map_err(|error| Usage(error.to_string()))?;
-    slurm::patience().map_err(Usage)?;
     #[cfg(feature = "bpf")]
     bpf_fault().map_err(Usage)?;
     Ok(())

@@ -165,6 +165,12 @@ mod tests {
         Figures { seconds: 0.5, host, ..Figures::default() }
     }
 
+    /// So many CPUs, and milliseconds for which a quota stopped them and the host was suspended.
+    fn at(cpus: u32, throttled: u64, suspended: u64) -> HostMoment {
+        let [throttled, suspended] = [throttled, suspended].map(Nanos::millis);
+        HostMoment { cpus, throttled, suspended }
+    }
+
     fn point(policy: &str) -> Point {
         let points = record(&Fixture::default()).contents.cells.into_iter().map(|cell| cell.point);
         points.into_iter().find(|point| point.policy.name() == policy).unwrap()
@@ -225,11 +231,8 @@ mod tests {
             Disturbance::new(&rr, [figures].iter())
         };
         assert!(disturbance(500).is_none() && disturbance(490).is_none());
-        assert_eq!(
-            disturbance(400).starved.map(|(count, _)| count),
-            Some(1),
-            "others ran for a fifth of it"
-        );
+        let starved = disturbance(400).starved.map(|(count, _)| count);
+        assert_eq!(starved, Some(1), "others ran for a fifth of it");
     }
 
     /// Regression (G11): a cpuset that shrank under the host's scheduler was not noticed, nor was a stop that ended before
@@ -248,13 +251,10 @@ mod tests {
                 }
             }
         }
-        let at = |cpus, throttled, suspended| {
-            let [throttled, suspended] = [throttled, suspended].map(Nanos::millis);
-            HostMoment { cpus, throttled, suspended }
-        };
-        let still = |moment| HostWindow { before: moment, after: moment, pause: Nanos::ZERO };
-        let from = |before, after| HostWindow { before, after, pause: Nanos::ZERO };
         let quiet = at(2, 0, 0);
+        let from = |before, after| HostWindow { before, after, pause: Nanos::ZERO };
+        let still = |moment| from(moment, moment);
+        let paused = |ms| HostWindow { pause: Nanos::millis(ms), ..still(quiet) };
         for (what, around, ms, mark) in [
             ("nothing", still(quiet), 500, ""),
             ("an older host", still(at(2, 70_000, 90_000)), 500, ""),
@@ -267,19 +267,9 @@ mod tests {
             ("a group is replaced", from(at(2, 800, 0), quiet), 500, ""),
             ("suspended, a clock stands", from(quiet, at(2, 0, 3_000)), 500, "stopped"),
             ("suspended, clocks go on", from(quiet, quiet), 3_500, "stopped"),
-            (
-                "frozen to the end",
-                HostWindow { pause: Nanos::millis(900), ..still(quiet) },
-                1_400,
-                "stopped",
-            ),
-            (
-                "frozen in between",
-                HostWindow { pause: Nanos::millis(300), ..still(quiet) },
-                500,
-                "stopped",
-            ),
-            ("a busy host", HostWindow { pause: Nanos::millis(90), ..still(quiet) }, 580, ""),
+            ("frozen to the end", paused(900), 1_400, "stopped"),
+            ("frozen in between", paused(300), 500, "stopped"),
+            ("a busy host", paused(90), 580, ""),
             (
                 "all of it",
                 HostWindow { pause: Nanos::millis(300), ..from(quiet, at(1, 800, 0)) },
@@ -318,10 +308,6 @@ mod tests {
     #[test]
     fn the_host_below_an_emulated_one_is_looked_at_too() {
         let point = point("host");
-        let at = |cpus, throttled, suspended| {
-            let [throttled, suspended] = [throttled, suspended].map(Nanos::millis);
-            HostMoment { cpus, throttled, suspended }
-        };
         let mark = |all, before, after| {
             let inner = at(2, 5, 7);
             let mut around = HostWindow { before: inner, after: inner, pause: Nanos::ZERO };

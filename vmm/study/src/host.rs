@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostFacts {
+    /// The node's name, if the session measured a part of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Model name of the first CPU.
     pub cpu: String,
     /// Revision of the CPU's microcode.
@@ -26,7 +29,7 @@ pub struct HostFacts {
     /// The hypervisor that this host runs under, by the name it reports.
     pub hypervisor: Option<String>,
     /// What confined the machines, in words: none, and version 0, for what the kernel lacks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<String>,
     /// CPUs this process may use.
     pub cpus_allowed: String,
@@ -101,7 +104,7 @@ pub struct IncrementFacts {
     pub p99: f64,
     /// An increment of two lines in turn, by one of a single line in the next batch, the median: more than one where the
     /// CPU predicts by the instruction's address what a load reads. None: not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub two_lines: Option<f64>,
 }
 
@@ -123,7 +126,7 @@ pub struct FileFacts {
     /// The first 16 digits of its SHA-256.
     pub sha256: String,
     /// Version, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Experiments: what to run, in which order, how it is kept, and what the figures say.
 //!
 //! ```text
-//! text of a spec ── [`spec`] ── [`point`]s in an order ── (measured by `lab`) ── [`store`]
+//! text of a spec ── [`spec`] ── [`point`]s in an order ── (measured by `experiment`) ── [`store`]
 //!                ── [`findings`] with [`stats`] ── (shown by `report`)
 //! ```
 //!
@@ -16,13 +16,12 @@ pub mod guest;
 pub mod host;
 pub mod host_window;
 pub mod latencies;
-pub mod live;
 pub mod plan;
 pub mod point;
+pub mod published;
 pub mod reproduction;
 pub mod spec;
 pub mod stats;
-pub mod status;
 pub mod store;
 pub mod sync_counters;
 #[cfg(any(test, feature = "testing"))]

@@ -65,7 +65,8 @@ pub enum Level {
 }
 
 impl Level {
-    fn vcpus(self, cpus: usize, most: u32) -> Result<VcpuCount, PlanError> {
+    /// The number of vCPUs on this many CPUs, of a machine that has `most`.
+    pub(crate) fn vcpus(self, cpus: usize, most: u32) -> Result<VcpuCount, PlanError> {
         match self {
             Level::Count(vcpus) => Ok(vcpus),
             Level::Ratio(ratio) => {
@@ -118,31 +119,6 @@ impl FromStr for Seconds {
     }
 }
 
-/// The numbers of vCPUs for `levels` on `cpus`, without duplicates.
-pub fn resolve_levels(levels: &[Level], cpus: &CpuList) -> Result<Vec<VcpuCount>, PlanError> {
-    resolve_within(levels, cpus, hypercalls::MAX_VCPUS)
-}
-
-/// As [`resolve_levels`], for a simulated machine, where a ratio may give more vCPUs.
-pub fn resolve_simulated(levels: &[Level], cpus: &CpuList) -> Result<Vec<VcpuCount>, PlanError> {
-    resolve_within(levels, cpus, VcpuCount::MOST_SIMULATED)
-}
-
-fn resolve_within(
-    levels: &[Level],
-    cpus: &CpuList,
-    most: u32,
-) -> Result<Vec<VcpuCount>, PlanError> {
-    let mut resolved = Vec::new();
-    for level in levels {
-        let vcpus = level.vcpus(cpus.cpus().len(), most)?;
-        if !resolved.contains(&vcpus) {
-            resolved.push(vcpus);
-        }
-    }
-    Ok(resolved)
-}
-
 /// Checks that all CPUs of a list are `allowed`.
 pub fn check_cpus(list: &CpuList, allowed: &CpuList) -> Result<(), PlanError> {
     match list.cpus().iter().find(|cpu| !allowed.cpus().contains(cpu)) {
@@ -159,16 +135,20 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn counts(levels: &[Level], on: &str) -> Vec<u32> {
-        resolve_levels(levels, &cpus(on)).unwrap().into_iter().map(VcpuCount::get).collect()
-    }
-
     #[test]
     fn ratios_are_of_the_cpus() {
-        let ratios = [1.0, 1.5, 2.0, 4.0].map(Level::Ratio);
-        assert_eq!(counts(&ratios, "0-1"), [2, 3, 4, 8]);
-        assert_eq!(counts(&ratios, "0-7"), [8, 12, 16, 32]);
-        assert_eq!(counts(&ratios, "3"), [1, 2, 4], "rounded up, without repeats");
+        let vcpus = |ratio, cpus, most| Level::Ratio(ratio).vcpus(cpus, most);
+        let counts = |cpus| [1.0, 1.5, 2.0].map(|ratio| vcpus(ratio, cpus, 128).unwrap().get());
+        assert_eq!([counts(2), counts(8), counts(1)], [[2, 3, 4], [8, 12, 16], [1, 2, 2]]);
+        let error = |ratio, cpus| vcpus(ratio, cpus, 128).unwrap_err().to_string();
+        assert_eq!(
+            error(100.0, 2),
+            "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128; the most is 64.00x of them"
+        );
+        assert!(error(2.0, 96).ends_with("the most is 1.33x of them"));
+        assert!(vcpus(1.33, 96, 128).is_ok() && vcpus(1e300, 2, 128).is_err());
+        assert_eq!(vcpus(100.0, 2, VcpuCount::MOST_SIMULATED).unwrap().get(), 200);
+        assert!(vcpus(513.0, 2, VcpuCount::MOST_SIMULATED).is_err());
     }
 
     #[test]
@@ -181,18 +161,6 @@ mod tests {
         for bad in ["0", "129", "x", "-1x", "0x", "infx", "four", ""] {
             assert!(bad.parse::<Level>().is_err(), "{bad}");
         }
-        let error = resolve_levels(&[Level::Ratio(100.0)], &cpus("0-1")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128; the most is 64.00x of them"
-        );
-        let error = resolve_levels(&[Level::Ratio(2.0)], &cpus("0-95")).unwrap_err().to_string();
-        assert!(error.ends_with("the most is 1.33x of them"), "{error}");
-        assert!(resolve_levels(&["1.33x".parse().unwrap()], &cpus("0-95")).is_ok());
-        assert!(resolve_levels(&[Level::Ratio(1e300)], &cpus("0-1")).is_err());
-        let simulated = resolve_simulated(&[Level::Ratio(100.0)], &cpus("0-1")).unwrap();
-        assert_eq!(simulated[0].get(), 200);
-        assert!(resolve_simulated(&[Level::Ratio(513.0)], &cpus("0-1")).is_err());
     }
 
     #[test]

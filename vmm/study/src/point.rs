@@ -1,6 +1,6 @@
 //! A point of an experiment's matrix: everything that determines what a cell does.
 
-use std::{fmt, iter, str::FromStr, time::Duration};
+use std::{fmt, iter, time::Duration};
 
 use locks::System;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use base::{
     guest_kernel::GuestKernel,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    names,
     other_vms::OtherVms,
     plural::count,
-    sched_features::SchedFeatures,
     text,
     units::{Nanos, VcpuCount},
 };
@@ -26,7 +26,7 @@ use super::{disturbance, guest::workload::GuestWorkload};
 const HOT_LINE: &str = "hot-line";
 
 /// Kinds of guests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestKind {
     /// The ring-3 payload.
@@ -37,22 +37,13 @@ pub enum GuestKind {
     Sim,
 }
 
-impl GuestKind {
-    /// All guests.
-    pub const ALL: [Self; 3] = [Self::Payload, Self::Linux, Self::Sim];
-
-    /// Name in specs and stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Payload => "payload",
-            Self::Linux => "linux",
-            Self::Sim => "sim",
-        }
-    }
-}
+names!(
+    GuestKind, "unknown guest '{}' (expected: payload, linux or sim)":
+    Payload "payload", Linux "linux", Sim "sim"
+);
 
 /// The host that a cell runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostKind {
     /// This host's KVM.
@@ -81,33 +72,10 @@ pub enum HostKernel {
     Linux7,
 }
 
-impl HostKernel {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Linux6_1, Self::Linux7];
-
-    /// Name in options and stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Linux6_1 => "6.1",
-            Self::Linux7 => "7",
-        }
-    }
-}
-
-impl fmt::Display for HostKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for HostKernel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|kernel| kernel.name() == text);
-        known.ok_or_else(|| format!("unknown kernel '{text}' of the emulated host: 6.1 or 7"))
-    }
-}
+names!(
+    HostKernel, "unknown kernel '{}' of the emulated host: 6.1 or 7":
+    Linux6_1 "6.1", Linux7 "7"
+);
 
 /// One combination of the axes' values, stored with every cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -145,8 +113,7 @@ pub struct Point {
     /// The scheduling policy.
     #[serde(with = "text")]
     pub policy: PolicySpec,
-    /// What carries out the schedule. Earlier versions had only the one in user space, which is also
-    /// written where the schedule is left to the host.
+    /// The driver that carries out the schedule; user space where it is left to the host.
     #[serde(default, with = "text", skip_serializing_if = "DriverKind::is_user")]
     pub driver: DriverKind,
     /// The injected faults.
@@ -161,9 +128,6 @@ pub struct Point {
     /// Other threads of the simulated host.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
-    /// Features of the host's scheduler that are switched for the cell.
-    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
-    pub sched_features: Option<SchedFeatures>,
     /// Control groups that the vCPUs' threads are in.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub cgroups: Option<Cgroups>,
@@ -196,7 +160,6 @@ pub struct Point {
     pub seed: u64,
 }
 
-/// Earlier versions used one lock.
 const fn one() -> u32 {
     1
 }
@@ -225,7 +188,6 @@ impl Point {
             ple: None,
             halt_poll: None,
             noise: None,
-            sched_features: None,
             cgroups: None,
             vcpus: VcpuCount::ONE,
             vms: 1,
@@ -246,12 +208,15 @@ impl Point {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
     }
 
+    /// The workload of a Linux guest.
+    pub fn guest_workload(&self) -> Option<GuestWorkload> {
+        GuestWorkload::named(&self.workload).filter(|_| self.guest == GuestKind::Linux)
+    }
+
     /// Are operations counted by one worker on each vCPU? The last vCPU of a hot line only reads.
     pub fn is_by_vcpu(&self) -> bool {
         match self.guest {
-            GuestKind::Linux => {
-                GuestWorkload::named(&self.workload).is_some_and(GuestWorkload::is_by_vcpu)
-            }
+            GuestKind::Linux => self.guest_workload().is_some_and(GuestWorkload::is_by_vcpu),
             GuestKind::Payload | GuestKind::Sim => self.workload != HOT_LINE,
         }
     }
@@ -379,9 +344,6 @@ impl fmt::Display for Point {
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;
-        }
-        if let Some(features) = &self.sched_features {
-            write!(f, ", {features}")?;
         }
         if let Some(cgroups) = &self.cgroups {
             write!(f, ", cgroups {cgroups}")?;

@@ -6,10 +6,8 @@ use hypercalls::payload::SlotFigures;
 use locks::Family;
 use serde::{Deserialize, Serialize};
 
-/// Counts of one run, summed over the vCPUs. See [`hypercalls::payload::Slot`]. A count that a store
-/// does not have, because it is older than the count, is zero.
+/// Counts of one run, summed over the vCPUs. See [`hypercalls::payload::Slot`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct WorkCounts {
     /// Atomic read-modify-writes of a mutex's word.
     pub rmw: u64,

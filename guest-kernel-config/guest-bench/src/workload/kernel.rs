@@ -1,11 +1,13 @@
-//! Our kernel's own benchmark of spin_lock, one thread per CPU, which `/pvticket/init` drives.
+//! Our kernel's own benchmark of spin_lock, one thread per CPU.
 
-use std::{io, process::Command};
-
-use serde::Deserialize;
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Write},
+    time::Duration,
+};
 
 use super::Workload;
-use crate::{options::WorkloadOptions, report::WorkloadPart};
+use crate::{options::WorkloadOptions, report::WorkloadPart, stats};
 
 pub const WORKLOAD: Workload = Workload {
     name: "lock",
@@ -14,40 +16,78 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// The relevant part of `lockbench`'s output.
-#[derive(Debug, Deserialize)]
-struct LockbenchOutput {
-    seconds: f64,
-    operations: Vec<u64>,
-    stats: Option<KernelCounters>,
-}
-
-/// The relevant part of the kernel's counters.
-#[derive(Debug, Deserialize)]
-struct KernelCounters {
-    steal_ns: Option<u64>,
-}
+/// A write runs the benchmark; a read returns its result.
+const FILE: &str = "/sys/kernel/debug/pvticket/lockbench";
 
 fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
-    let mut command = Command::new("/pvticket/init");
-    command.arg("lockbench");
-    for (name, time) in [("warm-up", options.warm_up), ("seconds", options.duration)] {
-        command.arg(format!("--{name}={:.3}", time.as_secs_f64()));
-    }
-    if let Some(workers) = options.workers {
-        command.arg(format!("--cpus={workers}"));
-    }
-    let output = command.output().map_err(|error| {
-        io::Error::other(format!(
-            "/pvticket/init: {error}: this workload is for guests of pvticket"
-        ))
+    let file = File::options().write(true).open(FILE);
+    let mut file = file.map_err(|error| stats::of_ours(FILE, error))?;
+    let line = command(options);
+    // The write returns when the run is over.
+    file.write_all(line.as_bytes()).map_err(|error| {
+        io::Error::other(match error.kind() {
+            ErrorKind::InvalidInput => format!("the kernel refuses '{line}'"),
+            _ => format!("the run failed: {error}"),
+        })
     })?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(stderr.trim().to_owned()));
+    let result = stats::read_ours(FILE)?;
+    let part = parse(&result)
+        .ok_or_else(|| io::Error::other(format!("cannot read the kernel's result:\n{result}")))?;
+    Ok(vec![part])
+}
+
+/// The line for the kernel's file.
+fn command(options: &WorkloadOptions) -> String {
+    let WorkloadOptions { critical, think, workers, .. } = options;
+    let msecs = |time: Duration| (time.as_secs_f64() * 1000.0).round();
+    let (warm_up, msecs) = (msecs(options.warm_up), msecs(options.duration));
+    let cpus = workers.map_or_else(String::new, |workers| format!(" cpus={workers}"));
+    format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}{cpus}")
+}
+
+/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. None without the first or any of
+/// the last.
+fn parse(text: &str) -> Option<WorkloadPart> {
+    let (mut msecs, mut violations, mut operations) = (None, None, Vec::new());
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let number = words.last().and_then(|word| word.parse::<u64>().ok());
+        match words.as_slice() {
+            ["msecs", _] => msecs = number,
+            ["violations", _] => violations = number,
+            ["cpu", _, "operations", _] => operations.push(number?),
+            _ => {}
+        }
     }
-    let LockbenchOutput { seconds, operations, stats } = serde_json::from_slice(&output.stdout)?;
-    let steal_seconds = stats.and_then(|stats| Some(stats.steal_ns? as f64 / 1e9));
-    let (name, longest_seconds) = (String::new(), None);
-    Ok(vec![WorkloadPart { name, seconds, operations, steal_seconds, longest_seconds }])
+    let seconds = msecs.filter(|_| !operations.is_empty())? as f64 / 1000.0;
+    Some(WorkloadPart { seconds, operations, violations, ..WorkloadPart::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_the_kernels_line() {
+        let usual = WorkloadOptions::default();
+        assert_eq!(command(&usual), "critical=50 think=200 warmup=100 msecs=5000");
+        let (duration, warm_up) = (Duration::from_millis(250), Duration::ZERO);
+        let own = WorkloadOptions { critical: 7, workers: Some(3), duration, warm_up, ..usual };
+        assert_eq!(command(&own), "critical=7 think=200 warmup=0 msecs=250 cpus=3");
+    }
+
+    #[test]
+    fn the_kernels_result_is_a_part() {
+        let text = "msecs 2003\nviolations 0\ncpu 0 operations 12\ncpu 1 operations 30\n";
+        let part = parse(text).unwrap();
+        assert_eq!((part.seconds, part.violations), (2.003, Some(0)));
+        assert_eq!(part.operations, [12, 30]);
+        let unchecked = parse("msecs 1\ncpu 0 operations 3\n").unwrap();
+        assert_eq!(unchecked.violations, None);
+        for incomplete in
+            ["cpu 0 operations 3\n", "msecs 1\nviolations 0\n", "msecs 1\ncpu 0 operations x\n"]
+        {
+            assert!(parse(incomplete).is_none(), "{incomplete}");
+        }
+    }
 }

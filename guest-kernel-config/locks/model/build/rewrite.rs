@@ -5,10 +5,11 @@ use std::error::Error;
 use crate::SourceFile;
 
 /// A text of the product that the model has otherwise: (source, product's text, the model's).
-pub type Edit = (&'static str, &'static str, &'static str);
+type Edit = (&'static str, &'static str, &'static str);
 
-/// In the locks: what a few CPUs with a few acquisitions each would not reach.
-pub const LOCK_EDITS: &[Edit] = &[
+/// All edits but those of every source.
+const EDITS: &[Edit] = &[
+    // What a few CPUs with a few acquisitions each would not reach.
     ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),
     ("preemptable", "const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;"),
     ("handoff", "const LET_IN_EVERY: u16 = LET_IN;", "const LET_IN_EVERY: u16 = 2;"),
@@ -32,16 +33,10 @@ pub const LOCK_EDITS: &[Edit] = &[
     ),
     // A few CPUs never make a long queue: here every kick may be owed, whatever the queue's length.
     ("pv", "cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse"),
-];
-
-/// In the VMM's halts.
-pub const HALT_EDITS: &[Edit] = &[("delayed", "const ROOM: u32 = 256;", "const ROOM: u32 = 2;")];
-
-/// In the mutexes: stores among read-modify-writes, see `store` in the loom engine.
-pub const MUTEX_EDITS: &[Edit] = &[("mutex", "self.word.store(", "self.word.swap(")];
-
-/// In the counters: loads that rely on a total order, which loom provides only for fences.
-pub const COUNTER_EDITS: &[Edit] = &[
+    ("delayed", "const ROOM: u32 = 256;", "const ROOM: u32 = 2;"),
+    // Stores among read-modify-writes, see `store` in the loom engine.
+    ("mutex", "self.word.store(", "self.word.swap("),
+    // Loads that rely on a total order, which loom provides only for fences.
     ("counter/gated", "self.sums.load(Ordering::SeqCst)", "self.sums.load_in_total_order()"),
     ("counter/gated", "self.folds.load(Ordering::SeqCst)", "self.folds.load_in_total_order()"),
 ];
@@ -52,9 +47,11 @@ pub const COUNTER_EDITS: &[Edit] = &[
 ///
 /// If a text does not occur in the product's part of its source: the source has changed, and what the edit is for would be
 /// in no checked execution.
-pub fn check(sources: &[SourceFile], edits: &[Edit]) -> Result<(), Box<dyn Error>> {
-    for (name, from, _) in edits {
-        let source = sources.iter().find(|source| source.name == *name);
+pub fn check<'a>(
+    sources: impl Iterator<Item = &'a SourceFile> + Clone,
+) -> Result<(), Box<dyn Error>> {
+    for (name, from, _) in EDITS {
+        let source = sources.clone().find(|source| source.name == *name);
         let source = source.ok_or_else(|| format!("an edit of {name}.rs, which is no source"))?;
         if !without_tests(&source.text).contains(from) {
             return Err(format!("an edit's text is not in {name}.rs: {from}").into());
@@ -63,10 +60,25 @@ pub fn check(sources: &[SourceFile], edits: &[Edit]) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// `text` of the source `name` with the edits; a mutant may have changed what one of them would.
-pub fn edited(name: &str, text: &str, edits: &[Edit]) -> String {
-    let own = edits.iter().filter(|(source, ..)| *source == name);
-    own.fold(text.to_owned(), |text, (_, from, to)| text.replace(from, to))
+/// The product's part of `text`, of the source `name`, with the edits; a mutant may have changed what one of them would.
+fn edited(name: &str, text: &str) -> String {
+    let own = EDITS.iter().filter(|(source, ..)| *source == name);
+    let text =
+        own.fold(without_tests(text).to_owned(), |text, (_, from, to)| text.replace(from, to));
+    // The engines' atomics register themselves at construction. Checks have none in constants.
+    if name.ends_with("_checks") { text } else { text.replace("const fn ", "fn ") }
+}
+
+/// The text of `source` with its submodules, edited, among `sources`.
+pub fn with_parts(source: &SourceFile, sources: &[SourceFile]) -> String {
+    let folder = format!("{}/", source.name);
+    let parts: String = sources
+        .iter()
+        .filter_map(|part| Some((part.name.strip_prefix(&folder)?, edited(&part.name, &part.text))))
+        .map(|(name, text)| format!("mod {name} {{\n{text}\n}}\n"))
+        .collect();
+    let text = edited(&source.name, &source.text);
+    if parts.is_empty() { text } else { root(&text, |_| true) + &parts }
 }
 
 /// The module of `variant` for `engine`.
@@ -80,17 +92,13 @@ pub fn capital(engine: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// `text` of the source `name` as part of the module `path`, with that module's atomics.
-pub fn for_engine(name: &str, text: &str, path: &str) -> String {
-    let text = [LOCK_EDITS, HALT_EDITS]
-        .iter()
-        .fold(without_tests(text).to_owned(), |text, edits| edited(name, &text, edits))
+/// `text`, edited, as part of the module `path`, with that module's atomics.
+pub fn for_engine(text: &str, path: &str) -> String {
+    let text = text
         // For locks that begin just before their tickets wrap.
         .replace("#[cfg(test)]", "")
         // The VMM's sources name the contract's crate.
-        .replace("hypercalls::latch", "crate::latch")
-        // The engines' atomics register themselves at construction.
-        .replace("const fn ", "fn ");
+        .replace("hypercalls::latch", "crate::latch");
     arrays_at_run_time(&text)
         .replace("core::sync::atomic", "crate::sync")
         .replace("crate::", &format!("crate::{path}::"))
@@ -114,8 +122,8 @@ pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
         .collect()
 }
 
-/// Modules that are not checked: `sync` is the engine's, and the list of systems contains no code.
-const LEFT_OUT: [&str; 2] = ["sync", "systems"];
+/// Modules that are not checked: `sync` is the engine's, the list of systems contains no code, and the last is of unit tests.
+const LEFT_OUT: [&str; 3] = ["sync", "systems", "test_stage"];
 
 /// The modules of a root, apart from [`LEFT_OUT`].
 pub fn modules(root: &str) -> impl Iterator<Item = &str> {
@@ -134,7 +142,7 @@ fn arrays_at_run_time(text: &str) -> String {
 }
 
 /// Cuts off the tests, which end every source.
-pub fn without_tests(text: &str) -> &str {
+fn without_tests(text: &str) -> &str {
     match text.find("#[cfg(test)]\nmod tests {") {
         Some(at) => &text[..at],
         None => text,

@@ -1,66 +1,140 @@
-//! Model checks of the wake latch and the spinlocks together.
+//! Model checks of the locks, the wake latch and the VMM's halts.
 //!
 //! Two engines run the product's own sources (`build.rs`): loom tries every schedule of a small
 //! machine within a bound, and every value that a load may see; shuttle tries many schedules of a
-//! larger one. A [`Scenario`] says what the machine's CPUs do; `machine.rs` is the machine. See
+//! larger one. `machine.rs` is the machine of the spinlocks, and a [`Scenario`] is the work of its
+//! CPUs; `sleep/` and `halts/` have the machines of the other systems, with their checks. See
 //! `README.md`.
 
 #![forbid(unsafe_code)]
 
 mod engine;
-pub mod halts;
 mod memory;
 mod scenario;
 mod scenarios;
-pub mod sleep;
 mod spin_scenarios;
 
 pub use scenario::{At, Handoff, Irq, Op, Program, Scenario};
 use scenarios::{FOR_LOOM, FOR_SHUTTLE};
 use spin_scenarios::{ANY_FOR_LOOM, ANY_FOR_SHUTTLE};
 
-/// The product's lock, or a mutant of it.
+/// A system of the product, or a mutant of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// Its name; `plain` is the product.
+    /// Its name; it ends in `plain` if it is the product.
     pub name: &'static str,
     /// The rule that it breaks.
     pub rule: &'static str,
-    /// Why it passes every check, if it does.
-    pub harmless: Option<&'static str>,
+    /// The expected result of its checks.
+    pub expectation: Expectation,
     /// The runs that it needs.
     pub executions: &'static [Execution],
 }
 
-/// A lock of a variant under an engine.
+/// The expected result of a variant's checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// It is the product, which passes.
+    Sound,
+    /// A check catches it.
+    Caught,
+    /// It passes, for this reason.
+    Harmless(&'static str),
+}
+
+/// A system of a variant under an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Execution {
     /// The engine that chooses the schedules.
     pub engine: Engine,
-    /// The name of the lock's type.
-    pub lock: &'static str,
-    /// Is it the lock with cheaper handoffs, and checks of them?
-    pub has_handoffs: bool,
-    /// Runs a scenario once, inside the engine.
-    pub run: ScenarioFn,
+    /// The lock's type, or the name of the system.
+    pub subject: &'static str,
+    /// Its checks.
+    pub checks: Checks,
+}
+
+/// The checks of a system.
+#[derive(Debug, Clone, Copy)]
+pub enum Checks {
+    /// Scenarios of spinlocks; with handoffs, those of the lock that has cheaper ones.
+    Scenarios { run: ScenarioFn, has_handoffs: bool },
+    /// Programs of other systems.
+    Programs(&'static [&'static [Check]]),
 }
 
 impl Execution {
-    /// The scenarios to run.
-    pub fn scenarios(&self) -> &'static [Scenario] {
-        match (self.engine, self.has_handoffs) {
-            (Engine::Loom, true) => FOR_LOOM,
-            (Engine::Loom, false) => ANY_FOR_LOOM,
-            (Engine::Shuttle, true) => FOR_SHUTTLE,
-            (Engine::Shuttle, false) => ANY_FOR_SHUTTLE,
+    /// The checks that its engine runs.
+    pub fn checks(&self) -> Vec<Check> {
+        match self.checks {
+            Checks::Scenarios { run, has_handoffs } => {
+                let scenarios = match (self.engine, has_handoffs) {
+                    (Engine::Loom, true) => FOR_LOOM,
+                    (Engine::Loom, false) => ANY_FOR_LOOM,
+                    (Engine::Shuttle, true) => FOR_SHUTTLE,
+                    (Engine::Shuttle, false) => ANY_FOR_SHUTTLE,
+                };
+                let check = |scenario| Check::of_scenario(self.subject, run, scenario);
+                scenarios.iter().map(check).collect()
+            }
+            Checks::Programs(checks) => {
+                let checks = checks.iter().copied().flatten();
+                checks.filter(|check| check.effort(self.engine) > 0).copied().collect()
+            }
+        }
+    }
+}
+
+/// A program for several CPUs.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    pub subject: &'static str,
+    pub name: &'static str,
+    work: Work,
+    preemptions: usize,
+    times: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Program(fn()),
+    Scenario(ScenarioFn, &'static Scenario),
+}
+
+impl Check {
+    /// `run` runs it once, inside an engine, and panics if it fails: with that many `preemptions` at
+    /// most by loom, that many `times` per scheduler by shuttle. Zero: that engine does not run it.
+    pub const fn new(
+        subject: &'static str,
+        name: &'static str,
+        run: fn(),
+        preemptions: usize,
+        times: usize,
+    ) -> Self {
+        Self { subject, name, work: Work::Program(run), preemptions, times }
+    }
+
+    fn of_scenario(subject: &'static str, run: ScenarioFn, scenario: &'static Scenario) -> Self {
+        let (work, effort) = (Work::Scenario(run, scenario), scenario.effort);
+        Self { subject, name: scenario.name, work, preemptions: effort, times: effort }
+    }
+
+    fn effort(&self, engine: Engine) -> usize {
+        match engine {
+            Engine::Loom => self.preemptions,
+            Engine::Shuttle => self.times,
         }
     }
 
-    /// Runs `scenario` as often as it asks for; panics if one execution fails.
-    pub fn check(&self, scenario: &'static Scenario) {
-        match self.engine {
-            Engine::Loom => engine::loom::check(self.run, scenario, scenario.effort),
-            Engine::Shuttle => engine::shuttle::check(self.run, scenario, scenario.effort),
+    /// Runs it as often as it asks for; panics if one execution fails.
+    pub fn explore(&self, engine: Engine) {
+        let (work, effort) = (self.work, self.effort(engine));
+        let once = move || match work {
+            Work::Program(run) => run(),
+            Work::Scenario(run, scenario) => run(scenario),
+        };
+        match engine {
+            Engine::Loom => engine::loom::explore(once, effort),
+            Engine::Shuttle => engine::shuttle::explore(once, effort),
         }
     }
 }

@@ -118,3 +118,23 @@ pub const PLAIN: Handoff = Handoff {
     queue: 0,
     restrict: 1,
 };
+
+/// A ticket just before the wrap, of large and of small tickets.
+pub const LAST: u16 = 0xfffe;
+
+/// A machine with two locks, of which the last user of lock 0 frees that.
+pub const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
+    Scenario { name, cpus, locks: &[LAST; 2], frees: true, effort }
+}
+
+/// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
+/// for lock 1 must be woken from both waits.
+pub const HOLDER: Program =
+    Program { ops: &[Op::Lock(0), Op::Lock(1), Op::Unlock(0), Op::Unlock(1)], ..ONCE };
+
+/// As [`HOLDER`], and takes lock 1 once more.
+pub const HOLDER_AGAIN: Program =
+    Program { ops: &[Op::Lock(0), Op::Lock(1), Op::Unlock(0), Op::Unlock(1), Op::Take(1)], ..ONCE };
+
+/// Takes lock 1 twice.
+pub const TAKES_THE_OTHER: Program = Program { ops: &[Op::Take(1), Op::Take(1)], ..ONCE };

@@ -1,11 +1,11 @@
 //! The scenarios that each engine runs.
 
-use crate::scenario::{At, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario};
+use crate::scenario::{
+    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, LAST, ONCE, Op, PLAIN, Program, Scenario,
+    TAKES_THE_OTHER, machine,
+};
 
 use Op::{Await, Idle, Ipi, IrqsOff, IrqsOn, Kick, Lock, Post, Take, Unlock};
-
-/// A ticket just before the wrap.
-const LAST: u16 = 0xfffe;
 
 const CLAIM: Handoff = Handoff { claim: true, ..PLAIN };
 const AHEAD: Handoff = Handoff { ahead: true, ..PLAIN };
@@ -48,10 +48,6 @@ const FLAG_TO_HALT: Irq = Irq { at: At::FlagToHalt, lock: 1 };
 const RELEASE_TO_KICK: Irq = Irq { at: At::ReleaseToKick, lock: 1 };
 const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
 
-/// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
-/// for lock 1 must be woken from both waits.
-const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
-
 /// Three programs for a search with an accidental match. Each waits until the next is ready, to
 /// leave little to chance: the holder has both locks; one waits for the first; another waits behind
 /// it, with an interrupt that waits for the second lock, whose ticket equals the first's.
@@ -60,10 +56,6 @@ const SEARCHER: Program =
 const SOUGHT: Program = Program { ops: &[Await(0), Post(1), Take(0)], ..ONCE };
 const ACCIDENT: Program =
     Program { ops: &[Await(1), Post(2), Take(0)], ..interrupted(&[FLAG_TO_HALT]) };
-
-const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
-    Scenario { name, cpus, locks: &[LAST, LAST, LAST], frees: true, effort }
-}
 
 /// Small machines, for loom: one more CPU or round multiplies the schedules by ten.
 pub const FOR_LOOM: &[Scenario] = &[
@@ -127,11 +119,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
     ),
     machine(
         "interrupts while waiting",
-        &[
-            Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1), Take(1)], ..ONCE },
-            interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]),
-            interrupted(&[FLAG_TO_HALT]),
-        ],
+        &[HOLDER_AGAIN, interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]), interrupted(&[FLAG_TO_HALT])],
         TIMES,
     ),
     machine(
@@ -139,7 +127,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[RELEASE_TO_KICK, BEFORE_FLAG], ..thrice(PLAIN, 0) },
             Program { irqs: &[RELEASE_TO_KICK], ..thrice(PLAIN, 0) },
-            Program { ops: &[Take(1), Take(1)], ..ONCE },
+            TAKES_THE_OTHER,
         ],
         TIMES,
     ),
@@ -148,7 +136,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
-            Program { ops: &[Take(1), Take(1)], ..ONCE },
+            TAKES_THE_OTHER,
         ],
         5 * TIMES,
     ),
@@ -157,7 +145,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[ANY_STEP], ..twice(ALL) },
             Program { irqs: &[ANY_STEP], ..twice(ALL) },
-            Program { ops: &[Take(1), Take(1)], ..with(ALL) },
+            Program { handoff: ALL, ..TAKES_THE_OTHER },
         ],
         TIMES,
     ),
@@ -226,7 +214,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
     machine(
         "interrupts outside of the queue",
         &[
-            Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1), Take(1)], ..with(QUEUE) },
+            Program { handoff: QUEUE, ..HOLDER_AGAIN },
             Program { handoff: QUEUE, ..interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]) },
             Program { handoff: QUEUE, ..interrupted(&[FLAG_TO_HALT]) },
         ],
@@ -242,17 +230,20 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[thrice(CLAIM, 0), thrice(FUSE, 0), thrice(QUEUE, 0), thrice(ALL, 0)],
         TIMES,
     ),
-    machine(
-        "debts and interrupts",
-        &[
-            Program {
-                ops: &[IrqsOff, Take(0), IrqsOn, Take(2)],
-                irqs: &[Irq { at: At::Step(30), lock: 1 }],
-                ..with(FUSE)
-            },
-            Program { ops: &[Lock(1), Take(0), Unlock(1)], ..with(FUSE) },
-            Program { ops: &[Take(2)], ..ONCE },
-        ],
-        3 * TIMES,
-    ),
+    Scenario {
+        locks: &[LAST; 3],
+        ..machine(
+            "debts and interrupts",
+            &[
+                Program {
+                    ops: &[IrqsOff, Take(0), IrqsOn, Take(2)],
+                    irqs: &[Irq { at: At::Step(30), lock: 1 }],
+                    ..with(FUSE)
+                },
+                Program { ops: &[Lock(1), Take(0), Unlock(1)], ..with(FUSE) },
+                Program { ops: &[Take(2)], ..ONCE },
+            ],
+            3 * TIMES,
+        )
+    },
 ];

@@ -1,11 +1,11 @@
 //! The scenarios of the other spinlocks: small ones, because there are many locks.
 
-use crate::scenario::{At, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario};
+use crate::scenario::{
+    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario, TAKES_THE_OTHER,
+    machine,
+};
 
-use Op::{Kick, Lock, Take, Try, Unlock, Wait};
-
-/// A ticket just before the wrap, of large and of small tickets.
-const LAST: u16 = 0xfffe;
+use Op::{Kick, Take, Try, Wait};
 
 const TWICE: Program = Program { ops: &[Take(0), Take(0)], ..ONCE };
 const THRICE: Program = Program { ops: &[Take(0), Take(0), Take(0)], ..ONCE };
@@ -25,14 +25,6 @@ const fn interrupted(at: At, program: Program) -> Program {
         At::Step(_) => &[Irq { at: At::Step(40), lock: 1 }],
     };
     Program { irqs, ..program }
-}
-
-/// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
-/// for lock 1 must be woken from both waits.
-const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
-
-const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
-    Scenario { name, cpus, locks: &[LAST, LAST], frees: true, effort }
 }
 
 /// The same scenario without freeing: a CPU that only looks at a lock may do so after its last use.
@@ -68,20 +60,12 @@ pub const ANY_FOR_SHUTTLE: &[Scenario] = &[
     ),
     machine(
         "interrupts while waiting",
-        &[
-            Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1), Take(1)], ..ONCE },
-            interrupted(At::BeforeFlag, ONCE),
-            interrupted(At::FlagToHalt, ONCE),
-        ],
+        &[HOLDER_AGAIN, interrupted(At::BeforeFlag, ONCE), interrupted(At::FlagToHalt, ONCE)],
         TIMES,
     ),
     machine(
         "an interrupt at any step",
-        &[
-            interrupted(At::Step(0), TWICE),
-            interrupted(At::ReleaseToKick, TWICE),
-            Program { ops: &[Take(1), Take(1)], ..ONCE },
-        ],
+        &[interrupted(At::Step(0), TWICE), interrupted(At::ReleaseToKick, TWICE), TAKES_THE_OTHER],
         2 * TIMES,
     ),
 ];

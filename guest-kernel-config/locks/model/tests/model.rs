@@ -15,15 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pvticket_lock_model::{Execution, Scenario, VARIANTS, Variant};
+use model::{Check, Engine, Expectation, VARIANTS, Variant};
 
 /// Checks that run in parallel.
 const WORKERS: usize = 2;
 
 /// A check and its failure, if it failed.
 struct Finding {
-    execution: Execution,
-    check: &'static str,
+    engine: Engine,
+    check: Check,
     wrong: Option<String>,
     took: Duration,
 }
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| ()));
     let began = Instant::now();
     let chosen: Vec<_> = VARIANTS.iter().filter(|variant| variant.name.contains(&words)).collect();
-    println!("{:44}  {:42}  caught by", "mutant", "breaks");
+    println!("{:48}  {:42}  caught by", "mutant", "breaks");
     let sound = side_by_side(&chosen, |variant| report(variant, &check(variant, each), each));
     let failures = sound.iter().filter(|is_sound| !**is_sound).count();
     let seconds = began.elapsed().as_secs_f32();
@@ -50,10 +50,11 @@ fn main() -> ExitCode {
 fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for execution in variant.executions {
-        for scenario in execution.scenarios() {
-            findings.push(run(*execution, scenario));
-            let is_caught = findings.last().is_some_and(|finding| finding.wrong.is_some());
-            if is_caught && !is_plain(variant) && !each {
+        for check in execution.checks() {
+            let finding = run(execution.engine, check);
+            let is_caught = finding.wrong.is_some();
+            findings.push(finding);
+            if is_caught && variant.expectation != Expectation::Sound && !each {
                 return findings;
             }
         }
@@ -61,48 +62,45 @@ fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     findings
 }
 
-fn run(execution: Execution, scenario: &'static Scenario) -> Finding {
+fn run(engine: Engine, check: Check) -> Finding {
     let began = Instant::now();
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| execution.check(scenario)));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| check.explore(engine)));
     let wrong = outcome.err().map(|panic| what(&*panic));
-    Finding { execution, check: scenario.name, wrong, took: began.elapsed() }
+    Finding { engine, check, wrong, took: began.elapsed() }
 }
 
 /// Prints the row of `variant`. False: it fails where it should pass, or passes where it should
 /// fail.
 fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
+    let Variant { name, rule, expectation, .. } = variant;
     let wrong = || findings.iter().filter(|finding| finding.wrong.is_some());
     let mut lines = String::new();
     if each {
         findings.iter().for_each(|finding| lines += &format!("    {}\n", describe(finding)));
     }
-    let is_caught = wrong().next().is_some();
-    if is_plain(variant) {
-        let took: Duration = findings.iter().map(|finding| finding.took).sum();
-        let count = findings.len();
-        lines += &format!("plain: {count} checks in {:.1} s of a CPU\n", took.as_secs_f32());
-        wrong().for_each(|finding| lines += &format!("FAILED: plain, {}\n", describe(finding)));
-    } else {
-        let by = match (wrong().next(), variant.harmless) {
-            (Some(finding), None) => describe(finding),
-            (Some(finding), Some(_)) => format!("FAILED: not harmless, {}", describe(finding)),
-            (None, Some(why)) => format!("harmless: {why}"),
-            (None, None) => "FAILED: by nothing".to_owned(),
-        };
-        lines += &format!("{:44}  {:42}  {by}\n", variant.name, variant.rule);
-    }
-    print!("{lines}");
-    is_caught == variant.harmless.is_none()
+    let caught = wrong().next();
+    let by = match (caught, expectation) {
+        (_, Expectation::Sound) => {
+            wrong()
+                .for_each(|finding| lines += &format!("FAILED: {name}, {}\n", describe(finding)));
+            let took: Duration = findings.iter().map(|finding| finding.took).sum();
+            format!("{} checks in {:.1} s of a CPU", findings.len(), took.as_secs_f32())
+        }
+        (Some(finding), Expectation::Caught) => describe(finding),
+        (Some(finding), Expectation::Harmless(_)) => {
+            format!("FAILED: not harmless, {}", describe(finding))
+        }
+        (None, Expectation::Harmless(why)) => format!("harmless: {why}"),
+        (None, Expectation::Caught) => "FAILED: by nothing".to_owned(),
+    };
+    println!("{lines}{name:48}  {rule:42}  {by}");
+    caught.is_some() == (*expectation == Expectation::Caught)
 }
 
 fn describe(finding: &Finding) -> String {
-    let Finding { execution: Execution { engine, lock, .. }, check, wrong, took } = finding;
+    let Finding { engine, check: Check { subject, name, .. }, wrong, took } = finding;
     let wrong = wrong.as_deref().unwrap_or("nothing");
-    format!("{engine:?}, {lock}, {check}: {wrong} ({:.2} s)", took.as_secs_f32())
-}
-
-fn is_plain(variant: &Variant) -> bool {
-    variant.name == "plain"
+    format!("{engine:?}, {subject}, {name}: {wrong} ({:.2} s)", took.as_secs_f32())
 }
 
 /// A panic in a few words.

@@ -106,27 +106,12 @@ impl Counter for SequenceCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::tests::cpu;
-
-    #[test]
-    fn a_sum_between_the_halves_of_a_fold_counts_the_part_twice() {
-        let waiters = &crate::WaitTable::new();
-        let (one, other) = (cpu(0, waiters), cpu(1, waiters));
-        let counter = SequenceCounter::new(2, 10);
-        counter.add(&one, 9);
-        let all = counter.locals.keep(0, 4).expect("thirteen are a batch");
-        assert_eq!(counter.sum(&other), 9, "the add has not been made yet");
-        counter.publish(all);
-        assert_eq!(counter.read(), 13);
-        assert_eq!(counter.sum(&other), 13 + 9, "the hole, as large as it gets: b - 1");
-        counter.locals.reset(0);
-        assert_eq!(counter.sum(&other), 13);
-    }
+    use crate::test_stage::Stage;
 
     #[test]
     fn adds_go_to_the_slow_count_during_a_sum() {
-        let waiters = &crate::WaitTable::new();
-        let one = cpu(0, waiters);
+        let stage = Stage::without_waits(());
+        let one = stage.cpu(0);
         let counter = SequenceCounter::new(2, 10);
         assert!(!counter.add(&one, 3).shared);
         counter.sums.store(1, Ordering::Relaxed);

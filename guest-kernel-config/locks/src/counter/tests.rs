@@ -1,45 +1,25 @@
 //! What all counters guarantee, and where they differ.
 
 use super::*;
-use crate::{Handoff, Unwatched, WaitTable};
+use crate::test_stage::Stage;
 use proptest::prelude::*;
-
-/// A CPU without rivals: it never waits.
-pub(super) struct Alone;
-
-impl Pv for Alone {
-    fn spin_hint(&self) {
-        panic!("it waits, though it is alone");
-    }
-
-    fn lock_spinning(&self, _: u16) {
-        panic!("it halts, though it is alone");
-    }
-
-    fn unlock_kick(&self, _: usize) {}
-}
-
-pub(super) fn cpu(id: usize, waiters: &WaitTable) -> Cpu<'_, Alone> {
-    let (watch, handoff) = (Unwatched, Handoff::default());
-    Cpu { id, spin_threshold: 0, pv: &Alone, waiters, watch, handoff }
-}
 
 /// After each add, the sum is exact and a read is within its bound.
 fn is_bounded<C: Counter>(counter: C, batch: i32, adds: &[(usize, i64)], start: i64) {
-    let waiters = &WaitTable::new();
-    counter.set(&cpu(0, waiters), start);
+    let stage = &Stage::without_waits(());
+    counter.set(&stage.cpu(0), start);
     let mut all = start;
     for (id, amount) in adds {
-        let added = counter.add(&cpu(*id, waiters), *amount);
+        let added = counter.add(&stage.cpu(*id), *amount);
         all += amount;
         assert!(added.shared || amount.abs() < 2 * i64::from(batch) - 1);
-        assert_eq!(counter.sum(&cpu(CPUS - 1, waiters)), all);
+        assert_eq!(counter.sum(&stage.cpu(CPUS - 1)), all);
         let off = (counter.read() - all).abs();
         assert!(off <= CPUS as i64 * i64::from(batch - 1), "a read is off by {off}");
         assert_eq!(counter.read_positive(), counter.read().max(0));
     }
-    counter.set(&cpu(0, waiters), -5);
-    let now = (counter.sum(&cpu(1, waiters)), counter.read(), counter.read_positive());
+    counter.set(&stage.cpu(0), -5);
+    let now = (counter.sum(&stage.cpu(1)), counter.read(), counter.read_positive());
     assert_eq!(now, (-5, -5, 0));
 }
 
@@ -60,8 +40,8 @@ proptest! {
 
 #[test]
 fn small_amounts_stay_with_their_cpu_until_they_are_a_batch() {
-    let waiters = &WaitTable::new();
-    let (one, other) = (cpu(0, waiters), cpu(1, waiters));
+    let stage = &Stage::without_waits(());
+    let (one, other) = (stage.cpu(0), stage.cpu(1));
     let counter = GatedCounter::new(2, 4);
     assert!(!counter.add(&one, 3).shared);
     assert!(!counter.add(&other, -3).shared);
@@ -73,8 +53,8 @@ fn small_amounts_stay_with_their_cpu_until_they_are_a_batch() {
 
 #[test]
 fn an_amount_of_any_size_is_counted() {
-    let waiters = &WaitTable::new();
-    let one = cpu(0, waiters);
+    let stage = &Stage::without_waits(());
+    let one = stage.cpu(0);
     let counter = LockedCounter::new(1, i32::MAX);
     counter.add(&one, 1 << 40);
     counter.add(&one, i64::from(i32::MAX) - 1);

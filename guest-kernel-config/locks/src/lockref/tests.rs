@@ -1,69 +1,36 @@
 //! One CPU, and a rival that holds the lock.
 
 use super::*;
-use crate::{Handoff, Unwatched, WaitTable};
+use crate::test_stage::{Stage, Step};
 use core::cell::Cell;
 
-/// Releases the lock of `holder` at the first hint or halt.
-struct Rival<'a, const TRIES: u32> {
-    lockref: &'a Lockref<TRIES>,
-    waiters: &'a WaitTable,
-    is_holding: Cell<bool>,
-    kicks: Cell<u32>,
-}
-
-impl<const TRIES: u32> Rival<'_, TRIES> {
-    fn release(&self) {
-        if self.is_holding.replace(false) {
-            self.lockref.unlock(&cpu(0, self, self.waiters, 0));
-        }
+/// CPU 0 releases the lock at the first pause or halt.
+fn release<const TRIES: u32>(stage: &Stage<&Lockref<TRIES>>, step: Step) {
+    if stage.pauses.get() + stage.halts.get() == 1 {
+        stage.lock.unlock(&stage.cpu(0));
     }
-}
-
-impl<const TRIES: u32> Pv for Rival<'_, TRIES> {
-    fn spin_hint(&self) {
-        self.release();
-    }
-
-    fn lock_spinning(&self, _: u16) {
-        self.release();
-        assert_eq!(self.kicks.get(), 1, "it sleeps forever");
-    }
-
-    fn unlock_kick(&self, cpu: usize) {
-        assert_eq!(cpu, 1);
-        self.kicks.set(self.kicks.get() + 1);
-    }
-}
-
-fn cpu<'a, P: Pv>(id: usize, pv: &'a P, waiters: &'a WaitTable, looks: u32) -> Cpu<'a, P> {
-    let (watch, handoff) = (Unwatched, Handoff::default());
-    Cpu { id, spin_threshold: looks, pv, waiters, watch, handoff }
+    assert!(step == Step::Pause || stage.kicks.get()[1] == 1, "it sleeps forever");
 }
 
 /// Runs `act` on CPU 1 while CPU 0 holds the lock.
 fn rivalry<const TRIES: u32, R>(
     lockref: &Lockref<TRIES>,
     looks: u32,
-    act: impl Fn(&Cpu<'_, Rival<'_, TRIES>>) -> R,
+    act: impl Fn(&Cpu<'_, Stage<&Lockref<TRIES>>>) -> R,
 ) -> R {
-    let waiters = &WaitTable::new();
-    let (is_holding, kicks) = (Cell::new(true), Cell::new(0));
-    let rival = Rival { lockref, waiters, is_holding, kicks };
-    lockref.lock(&cpu(0, &rival, waiters, looks));
-    let done = act(&cpu(1, &rival, waiters, looks));
-    assert!(!rival.is_holding.get(), "it did not wait");
+    let stage = Stage { spin_threshold: looks, ..Stage::new(lockref, release) };
+    lockref.lock(&stage.cpu(0));
+    let done = act(&stage.cpu(1));
+    assert!(stage.pauses.get() + stage.halts.get() > 0, "it did not wait");
     done
 }
 
 /// Runs `act` on a CPU without rivals.
 fn alone<const TRIES: u32, R>(
     lockref: &Lockref<TRIES>,
-    act: impl Fn(&Cpu<'_, Rival<'_, TRIES>>) -> R,
+    act: impl Fn(&Cpu<'_, Stage<&Lockref<TRIES>>>) -> R,
 ) -> R {
-    let waiters = &WaitTable::new();
-    let rival = Rival { lockref, waiters, is_holding: Cell::new(false), kicks: Cell::new(0) };
-    act(&cpu(1, &rival, waiters, 0))
+    act(&Stage::without_waits(lockref).cpu(1))
 }
 
 fn counts<const TRIES: u32>() {

@@ -132,19 +132,6 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_goes_with_the_last_in_the_queue() {
-        let word = Word::starting_at(0xfffe, 3);
-        assert_eq!([word.take_ticket(), word.take_ticket()], [0xfffe, 0]);
-        assert!(!word.set_flag().is_flagged());
-        word.clear_flag_if_alone(word.load(Ordering::Relaxed));
-        assert_eq!(word.release(4), (true, 0));
-        word.clear_flag_if_alone(word.load(Ordering::Relaxed));
-        let seen = word.load(Ordering::Relaxed);
-        assert_eq!((seen.is_flagged(), seen.is_locked(), seen.count()), (false, true, 4));
-        assert_eq!(word.release(4), (false, 2));
-    }
-
-    #[test]
     fn a_count_may_change_while_a_flag_is_left_over() {
         let word = Word::new(1);
         word.set_flag();

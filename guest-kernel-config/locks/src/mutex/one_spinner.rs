@@ -13,7 +13,7 @@ use crate::{Cpu, Pv, Watch};
 pub type OneSpinnerMutex = Mutex<OneSpinner>;
 
 /// The spinner of a [`OneSpinnerMutex`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OneSpinner {
     /// One more than the CPU that spins; zero: none.
     spinner: AtomicU32,
@@ -23,12 +23,6 @@ impl OneSpinnerMutex {
     /// A free mutex.
     pub const fn new() -> Self {
         Self::with(OneSpinner { spinner: AtomicU32::new(0) })
-    }
-}
-
-impl Default for OneSpinnerMutex {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{Cpu, Pv, Watch};
 pub type QueuedMutex = Mutex<SpinQueue>;
 
 /// The spinners of a [`QueuedMutex`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SpinQueue {
     /// One more than the CPU that came last; zero: no CPU spins.
     tail: AtomicU32,
@@ -26,12 +26,6 @@ impl QueuedMutex {
     /// A free mutex.
     pub const fn new() -> Self {
         Self::with(SpinQueue { tail: AtomicU32::new(0) })
-    }
-}
-
-impl Default for QueuedMutex {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -82,28 +82,21 @@ fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, of: u32) -> &'a AtomicU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handoff, Unwatched, WaitTable};
-
-    struct NoPv;
-
-    fn cpu(id: usize, waiters: &WaitTable) -> Cpu<'_, NoPv> {
-        let (watch, handoff) = (Unwatched, Handoff::default());
-        Cpu { id, spin_threshold: 0, pv: &NoPv, waiters, watch, handoff }
-    }
+    use crate::test_stage::Stage;
 
     #[test]
     fn cpus_keep_their_order_and_any_may_leave() {
-        let waiters = &WaitTable::new();
+        let stage = Stage::without_waits(());
         for leaving in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let list = Sleepers::new();
             let mut left = [Some(0), Some(1), Some(2)];
-            (0..3).for_each(|id| list.push(&cpu(id, waiters)));
+            (0..3).for_each(|id| list.push(&stage.cpu(id)));
             for id in leaving {
                 assert_eq!(list.first(), left.iter().flatten().next().copied());
-                list.remove(&cpu(id, waiters));
+                list.remove(&stage.cpu(id));
                 left[id] = None;
-                list.push(&cpu(9, waiters));
-                list.remove(&cpu(9, waiters));
+                list.push(&stage.cpu(9));
+                list.remove(&stage.cpu(9));
             }
             assert!(list.is_empty());
         }

@@ -1,122 +1,125 @@
-//! CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
+//! A lock under test, and CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
 
-pub mod bench;
-#[path = "../progress/mod.rs"]
-mod progress;
+pub mod grammar;
 
-use std::io::Write;
-use std::panic::{self, AssertUnwindSafe};
-use std::process;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use locks::Pv;
+use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
 
-use progress::Progress;
+/// The most that a test takes. A busy machine delays each handoff by milliseconds, so that it may take minutes there.
+const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// The threads, once they have started.
-pub struct Threads {
+/// The threads, once they have started, and whether their waiters may halt.
+pub struct Threads<const PV: bool> {
     handles: Vec<OnceLock<Thread>>,
-    kicks: AtomicU64,
-    /// Locks taken.
-    taken: AtomicU64,
+    began: Instant,
+    has_failed: AtomicBool,
 }
 
-impl Threads {
-    /// For `count` CPUs.
-    pub fn new(count: usize) -> Self {
-        let handles = (0..count).map(|_| OnceLock::new()).collect();
-        Self { handles, kicks: AtomicU64::new(0), taken: AtomicU64::new(0) }
+impl<const PV: bool> Threads<PV> {
+    /// Lets the others run until `is_so`: there are more threads than processors.
+    pub fn wait_until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            self.check();
+            thread::yield_now();
+        }
     }
 
-    /// A thread has taken the lock.
-    pub fn takes(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What happened until now; a wakeup is lost when this stays the same.
-    fn happened(&self) -> u64 {
-        self.kicks.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
+    /// Ends a wait that has no end, or whose releaser has failed.
+    fn check(&self) {
+        assert!(!self.has_failed.load(Ordering::SeqCst), "another CPU failed");
+        assert!(self.began.elapsed() < PATIENCE, "it waits forever");
     }
 }
 
-impl Pv for Threads {
+impl<const PV: bool> Pv for Threads<PV> {
+    const ENABLED: bool = PV;
+
     fn spin_hint(&self) {
-        // There are more threads than processors: a thread that spins for a preempted one gives
-        // way.
+        self.check();
         thread::yield_now();
     }
 
     fn lock_spinning(&self, _ticket: u16) {
-        thread::park();
+        assert!(PV, "PV is off");
+        thread::park_timeout(PATIENCE);
+        self.check();
     }
 
     fn unlock_kick(&self, cpu: usize) {
-        self.kicks.fetch_add(1, Ordering::Relaxed);
+        assert!(PV, "PV is off");
         self.handles[cpu].get().expect("a kicked CPU has started").unpark();
     }
 }
 
-/// A machine without halts.
-pub struct Off;
+/// Wakes the other threads if its own one panics.
+struct Failing<'a, const PV: bool>(&'a Threads<PV>);
 
-impl Pv for Off {
-    const ENABLED: bool = false;
-
-    fn spin_hint(&self) {
-        thread::yield_now();
-    }
-
-    fn lock_spinning(&self, _ticket: u16) {
-        panic!("PV is off");
-    }
-
-    fn unlock_kick(&self, _cpu: usize) {
-        panic!("PV is off");
+impl<const PV: bool> Drop for Failing<'_, PV> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.has_failed.store(true, Ordering::SeqCst);
+            self.0.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
+        }
     }
 }
 
-/// Runs `part` with each number below `count` on a separate thread. If one fails or sleeps forever,
-/// the others may never end, and neither would the test: then the process ends.
-pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
-    let finished = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for id in 0..count {
-            let (part, finished, failed) = (&part, &finished, &failed);
-            scope.spawn(move || {
-                pv.handles[id].get_or_init(thread::current);
-                match panic::catch_unwind(AssertUnwindSafe(|| part(id))) {
-                    Ok(()) => finished.fetch_add(1, Ordering::SeqCst),
-                    Err(payload) => {
-                        say(payload
-                            .downcast_ref::<String>()
-                            .map_or("a CPU failed", String::as_str));
-                        failed.store(true, Ordering::SeqCst);
-                        0
-                    }
-                };
-            });
-        }
-        let mut progress = Progress::new();
-        while finished.load(Ordering::SeqCst) < count {
-            if failed.load(Ordering::SeqCst) {
-                process::abort();
-            }
-            if progress.has_ended(pv.happened() + finished.load(Ordering::SeqCst) as u64) {
-                say("a waiter slept forever");
-                process::abort();
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-    });
+/// A lock, the data that it protects, and its CPUs.
+pub struct Bench<L, const PV: bool> {
+    pub lock: L,
+    pub section: Section,
+    pub waiters: WaitTable,
+    pub pv: Threads<PV>,
+    pub wrong: AtomicU64,
 }
 
-/// Unlike `eprintln`, is not captured until the test ends.
-fn say(what: &str) {
-    let name = thread::current().name().unwrap_or("a CPU").to_owned();
-    // A closed standard error cannot be reported.
-    let _ = writeln!(std::io::stderr(), "{name}: {what}");
+impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
+    pub fn new(count: usize) -> Self {
+        let handles = (0..count).map(|_| OnceLock::new()).collect();
+        Self {
+            lock: L::default(),
+            section: Section::new(),
+            waiters: WaitTable::new(),
+            pv: Threads { handles, began: Instant::now(), has_failed: AtomicBool::new(false) },
+            wrong: AtomicU64::new(0),
+        }
+    }
+
+    pub fn cpu<W: Watch>(
+        &self,
+        id: usize,
+        spin_threshold: u32,
+        watch: W,
+    ) -> Cpu<'_, Threads<PV>, W> {
+        let (pv, waiters, handoff) = (&self.pv, &self.waiters, Handoff::default());
+        Cpu { id, spin_threshold, pv, waiters, watch, handoff }
+    }
+
+    /// With the lock `taken`: runs the critical section and releases the lock.
+    pub fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads<PV>, W>, taken: &Taken) {
+        assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
+        let in_turn = self.section.follows::<L>(taken).is_ok();
+        let alone = self.section.run(cpu.id, 20).is_ok();
+        if !in_turn || !alone {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+        self.lock.unlock(cpu);
+    }
+
+    /// Runs `part` as each CPU, on a thread of its own.
+    pub fn run(&self, part: impl Fn(usize) + Sync) {
+        thread::scope(|scope| {
+            for (id, handle) in self.pv.handles.iter().enumerate() {
+                let part = &part;
+                scope.spawn(move || {
+                    let _failing = Failing(&self.pv);
+                    handle.get_or_init(thread::current);
+                    part(id);
+                });
+            }
+        });
+    }
 }

@@ -1,7 +1,7 @@
 //! Machine code that hostile guests are made of, for 64-bit mode, in which the first vCPU begins, and for real mode,
 //! in which others do.
 
-use crate::files::code::port::STDIN_AVAIL;
+use crate::files::code::{dx, port::STDIN_AVAIL, with};
 
 /// The first byte of a kernel.
 pub const KERNEL: u32 = 0x100_0000;
@@ -37,8 +37,7 @@ pub fn real_x2apic() -> Vec<u8> {
 
 /// Continues in the machine whose input has a byte; any other one spins (`pause; jmp`).
 pub fn unless_honest() -> Vec<u8> {
-    let mut code = vec![0x66, 0xba];
-    code.extend(STDIN_AVAIL.to_le_bytes());
+    let mut code = dx(STDIN_AVAIL);
     // 1: in eax, dx; test eax, eax; jz 1b; cmp eax, -1; jne 3f; 2: pause; jmp 2b; 3:
     code.extend([0xed, 0x85, 0xc0, 0x74, 0xfb, 0x83, 0xf8, 0xff, 0x75, 0x04]);
     code.extend([0xf3, 0x90, 0xeb, 0xfc]);
@@ -52,11 +51,7 @@ pub fn telemetry() -> Vec<u8> {
 
 /// Stores a word of the telemetry at this offset: `mov dword [rcx + offset], value`.
 pub fn claims(offset: u32, value: u32) -> Vec<u8> {
-    let mut code = telemetry();
-    code.extend([0xc7, 0x81]);
-    code.extend(offset.to_le_bytes());
-    code.extend(value.to_le_bytes());
-    code
+    [&telemetry()[..], &with(&[0xc7, 0x81], offset), &value.to_le_bytes()].concat()
 }
 
 /// Repeats up to 120 bytes of code.
@@ -78,53 +73,32 @@ pub fn real_forever_long(body: &[u8]) -> Vec<u8> {
 
 /// Repeats any code `count` times; it must preserve EBP.
 pub fn rounds(count: u32, body: &[u8]) -> Vec<u8> {
-    let mut code = vec![0xbd]; // mov ebp
-    code.extend(count.to_le_bytes());
-    code.extend(body);
-    code.extend([0xff, 0xcd, 0x0f, 0x85]); // dec ebp; jnz
-    code.extend((-(body.len() as i32 + 8)).to_le_bytes());
-    code
+    let back = -(body.len() as i32 + 8);
+    // mov ebp, count; ...; dec ebp; jnz
+    [&with(&[0xbd], count), body, &[0xff, 0xcd, 0x0f, 0x85], &back.to_le_bytes()].concat()
 }
 
 /// `mov esi, count; 1: pause; dec esi; jnz 1b`
 pub fn pauses(count: u32) -> Vec<u8> {
-    let mut code = vec![0xbe];
-    code.extend(count.to_le_bytes());
-    code.extend([0xf3, 0x90, 0xff, 0xce, 0x75, 0xfa]);
-    code
+    [&with(&[0xbe], count)[..], &[0xf3, 0x90, 0xff, 0xce, 0x75, 0xfa]].concat()
 }
 
 /// Writes a model-specific register: mov ecx; mov edx; mov eax; wrmsr.
 pub fn msr(number: u32, value: u64) -> Vec<u8> {
-    let mut code = vec![0xb9];
-    code.extend(number.to_le_bytes());
-    code.push(0xba);
-    code.extend(((value >> 32) as u32).to_le_bytes());
-    code.push(0xb8);
-    code.extend((value as u32).to_le_bytes());
-    code.extend([0x0f, 0x30]);
-    code
+    let (high, low) = ((value >> 32) as u32, value as u32);
+    [with(&[0xb9], number), with(&[0xba], high), with(&[0xb8], low), vec![0x0f, 0x30]].concat()
 }
 
 /// [`msr`] in real mode.
 pub fn real_msr(number: u32, value: u64) -> Vec<u8> {
-    let mut code = Vec::new();
-    for (register, word) in [(0xb9, number), (0xba, (value >> 32) as u32), (0xb8, value as u32)] {
-        code.extend([0x66, register]);
-        code.extend(word.to_le_bytes());
-    }
-    code.extend([0x0f, 0x30]);
-    code
+    let words = [(0xb9, number), (0xba, (value >> 32) as u32), (0xb8, value as u32)];
+    let moves = words.map(|(register, word)| with(&[0x66, register], word));
+    [moves.concat(), vec![0x0f, 0x30]].concat()
 }
 
 /// In real mode: `mov dx, port; mov eax, value; out dx, eax`
 pub fn real_out(port: u16, value: u32) -> Vec<u8> {
-    let mut code = vec![0xba];
-    code.extend(port.to_le_bytes());
-    code.extend([0x66, 0xb8]);
-    code.extend(value.to_le_bytes());
-    code.extend([0x66, 0xef]);
-    code
+    [&[0xba], &port.to_le_bytes()[..], &with(&[0x66, 0xb8], value), &[0x66, 0xef]].concat()
 }
 
 /// In real mode: `mov dx, port; mov eax, value; out dx, eax; jmp` to the `out`.
@@ -134,25 +108,16 @@ pub fn real_forever(port: u16, value: u32) -> Vec<u8> {
 
 /// `mov dword [address], value`, for addresses below 2 GiB.
 pub fn store(address: u32, value: u32) -> Vec<u8> {
-    let mut code = vec![0xc7, 0x04, 0x25];
-    code.extend(address.to_le_bytes());
-    code.extend(value.to_le_bytes());
-    code
+    [&with(&[0xc7, 0x04, 0x25], address)[..], &value.to_le_bytes()].concat()
 }
 
 /// Copies the code at [`OTHERS`] to where the second vCPU begins, and starts that by INIT and SIPI through the
 /// x2APIC (Intel SDM 3A, 11.12).
 pub fn starts_second() -> Vec<u8> {
-    let mut code = vec![0xbe]; // mov esi
-    code.extend((KERNEL + OTHERS as u32).to_le_bytes());
-    code.push(0xbf); // mov edi
-    code.extend(TRAMPOLINE.to_le_bytes());
-    code.push(0xb9); // mov ecx; rep movsb
-    code.extend(MOST.to_le_bytes());
-    code.extend([0xf3, 0xa4]);
-    code.extend(X2APIC);
-    code.extend(starts());
-    code
+    // mov esi; mov edi; mov ecx; rep movsb
+    let (from, to) = (with(&[0xbe], KERNEL + OTHERS as u32), with(&[0xbf], TRAMPOLINE));
+    let copies = [from, to, with(&[0xb9], MOST), vec![0xf3, 0xa4]].concat();
+    [copies, X2APIC.to_vec(), starts()].concat()
 }
 
 /// INIT and SIPI to all others.
@@ -165,6 +130,18 @@ pub fn starts() -> Vec<u8> {
 pub fn maps_the_hole() -> Vec<u8> {
     // The fourth entry of the page directory pointers (boot/layout.rs).
     store(0xa018, DIRECTORY | 0x27)
+}
+
+/// Maps the I/O APIC; RDI is its address.
+pub fn maps_the_io_apic() -> Vec<u8> {
+    // The 2 MiB at it (boot/layout.rs); mov edi, 0xfec00000
+    [maps_the_hole(), store(DIRECTORY + 0xfb0, 0xfec0_0083), with(&[0xbf], 0xfec0_0000)].concat()
+}
+
+/// Writes a register of the I/O APIC: `mov dword [rdi], index; mov dword [rdi + 16], value`.
+pub fn io_apic(index: u32, value: u32) -> Vec<u8> {
+    let value = value.to_le_bytes();
+    [&with(&[0xc7, 0x07], index)[..], &[0xc7, 0x47, 0x10], &value].concat()
 }
 
 /// A page of a kernel's memory, behind its code.

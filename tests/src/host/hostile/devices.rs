@@ -5,8 +5,9 @@ use super::{
     guests::{ENDS, End, Guest, access, alone},
 };
 use crate::files::code::{
-    self, out,
+    self, dx, out,
     port::{DOORBELL, EVENT, EXIT, GATE, HALT, KICK, KICK_AND_HALT},
+    with,
 };
 
 /// Both serial ports: each register in each width, read and written.
@@ -42,8 +43,7 @@ fn harmless_ends() -> Vec<u8> {
         for value in 0..=255_u8 {
             let ends = [(0x64, 0xfe), (0x680, 0x34), (0x682, 1)].contains(&(port, value));
             if !ends {
-                code.extend([0x66, 0xba]);
-                code.extend(port.to_le_bytes());
+                code.extend(dx(port));
                 code.extend([0xb0, value, 0xee, 0xec]); // mov al; out dx, al; in al, dx
             }
         }
@@ -63,8 +63,8 @@ pub const HOLES: Guest = alone("strings of no memory", End::Runs, || {
     let mut body = Vec::new();
     for port in [0x80_u16, 0x3fd, KICK] {
         // mov edi/esi, 0x20000ff0; mov ecx, 32; mov dx: over the end of a page
-        body.extend([0xbf, 0xf0, 0x0f, 0, 0x20, 0xbe, 0xf0, 0x0f, 0, 0x20, 0x66, 0xba]);
-        body.extend(port.to_le_bytes());
+        body.extend([0xbf, 0xf0, 0x0f, 0, 0x20, 0xbe, 0xf0, 0x0f, 0, 0x20]);
+        body.extend(dx(port));
         // rep insb; mov ecx; rep outsb
         body.extend([0xb9, 32, 0, 0, 0, 0xf3, 0x6c, 0xb9, 32, 0, 0, 0, 0xf3, 0x6e]);
     }
@@ -79,10 +79,8 @@ pub const LONG_OUT: Guest =
 
 fn long_string(port: u16, string: [u8; 2]) -> Vec<u8> {
     // mov edi, 512 MiB; mov esi, edi; mov ecx, 2 MiB - 64; mov dx; cld; rep
-    let mut body = vec![0xbf, 0, 0, 0, 0x20, 0x89, 0xfe, 0xb9, 0xc0, 0xff, 0x1f, 0, 0x66, 0xba];
-    body.extend(port.to_le_bytes());
-    body.push(0xfc);
-    body.extend(string);
+    let moves = [0xbf, 0, 0, 0, 0x20, 0x89, 0xfe, 0xb9, 0xc0, 0xff, 0x1f, 0];
+    let body = [&moves[..], &dx(port), &[0xfc], &string].concat();
     [code::MAP, &forever(&body)].concat()
 }
 
@@ -92,13 +90,9 @@ pub const CHAINS: Guest = Guest {
     end: End::Runs,
     first: || {
         let ids = [2_u32, 3, 127, 128, 0x7fff, 0x8000, 0xffff];
+        let all = ids.into_iter().chain([1 << 31, u32::MAX]);
         let mut body: Vec<u8> =
-            ids.into_iter().flat_map(|id| [out(KICK, id), out(DOORBELL, id)].concat()).collect();
-        body.extend(
-            [1 << 31, u32::MAX]
-                .into_iter()
-                .flat_map(|id| [out(KICK, id), out(DOORBELL, id)].concat()),
-        );
+            all.flat_map(|id| [out(KICK, id), out(DOORBELL, id)].concat()).collect();
         body.extend(ids.into_iter().flat_map(|id| out(KICK_AND_HALT, id << 16 | 7)));
         body.extend([out(HALT, u32::MAX), out(KICK_AND_HALT, 0)].concat());
         forever_long(&body)
@@ -111,8 +105,7 @@ pub const CHAINS: Guest = Guest {
 pub const WINDOW: Guest = alone("all of the hole", End::Runs, || {
     let mut code = maps_the_hole();
     // mov edi, DIRECTORY; mov eax, 0xc0000083; mov ecx, 512; 1: mov [rdi], eax; add rdi, 8; add eax, 2 MiB; loop 1b
-    code.push(0xbf);
-    code.extend(DIRECTORY.to_le_bytes());
+    code.extend(with(&[0xbf], DIRECTORY));
     code.extend([0xb8, 0x83, 0, 0, 0xc0, 0xb9, 0, 2, 0, 0]);
     code.extend([0x89, 0x07, 0x48, 0x83, 0xc7, 0x08, 0x05, 0, 0, 0x20, 0, 0xff, 0xc9, 0x75, 0xf1]);
     let mut body = Vec::new();
@@ -122,13 +115,11 @@ pub const WINDOW: Guest = alone("all of the hole", End::Runs, || {
         (0xfee0_0000, 0x10, 0x100),
         (0xfffb_c000, 0x40, 0x100),
     ] {
-        body.push(0xbf); // mov edi
-        body.extend(start.to_le_bytes());
-        body.push(0xb9); // mov ecx
-        body.extend(count.to_le_bytes());
+        // mov edi; mov ecx
+        body.extend([with(&[0xbf], start), with(&[0xb9], count)].concat());
         // 1: mov eax, [rdi]; mov [rdi], eax; mov [rdi + 1], ax; add edi, step; dec ecx; jnz 1b
-        body.extend([0x8b, 0x07, 0x89, 0x07, 0x66, 0x89, 0x47, 0x01, 0x81, 0xc7]);
-        body.extend(step.to_le_bytes());
+        body.extend([0x8b, 0x07, 0x89, 0x07, 0x66, 0x89, 0x47, 0x01]);
+        body.extend(with(&[0x81, 0xc7], step));
         body.extend([0xff, 0xc9, 0x75, 0xee]);
     }
     [code, forever_long(&body)].concat()

@@ -6,16 +6,16 @@ use super::code::{
     OTHERS, apic, claims, forever, forever_long, real_forever, real_forever_long, real_msr,
     real_x2apic, starts_second, telemetry, unless_honest,
 };
-use crate::files::{
-    self,
-    code::{
-        self, out,
+use crate::{
+    files::code::{
+        out,
         port::{
             EVENT, EXIT, HALT, KERNEL_FACTS, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDOUT_PAGE, YIELD,
             YIELD_TO,
         },
         times,
     },
+    prelude::*,
 };
 
 /// All ports of the contract.

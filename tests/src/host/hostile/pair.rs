@@ -1,21 +1,14 @@
 //! A hostile machine and an honest one on the slot of one schedule.
 
-use std::{fs, thread::sleep, time::Duration};
+use std::thread::sleep;
 
-use anyhow::{Context, ensure};
-use rustix::{
-    pipe::{fcntl_setpipe_size, pipe},
-    process::{Pid, Signal},
-};
-use tempfile::TempDir;
+use rustix::pipe::{fcntl_setpipe_size, pipe};
 
 use super::guests::{End, Guest};
 use crate::{
-    expect_usually,
     facts::is_emulated,
-    files,
-    process::{Input, Program, Running, Stopwatch, ThreadTimes, times_by_name},
-    product::Boot,
+    prelude::*,
+    process::{ThreadTimes, times_by_name},
 };
 
 /// How fast a host is.
@@ -64,8 +57,7 @@ const AT_WORK: Duration = Duration::from_millis(1);
 /// SIGTERM, as a shell reports it.
 const TERMINATED: i32 = 143;
 
-/// A row of the table.
-#[derive(Clone)]
+/// A hostile guest under a policy.
 pub struct Pair {
     pub guest: &'static Guest,
     /// As on the command line; `SLICE` is the length of a slice.
@@ -77,10 +69,8 @@ pub struct Pair {
 }
 
 /// What came of it.
+#[derive(Debug, Default)]
 pub struct Found {
-    pub status: i32,
-    pub took: Duration,
-    pub growth_kib: u64,
     /// Of the honest machine, 1 being equal parts for all vCPUs; None: there was none.
     pub share: Option<f64>,
     /// The part of the time for which vCPUs waited for a CPU.
@@ -90,18 +80,6 @@ pub struct Found {
 }
 
 impl Pair {
-    pub const fn of(guest: &'static Guest, policy: &'static str) -> Self {
-        Self { guest, policy, backend: None, stalled: false }
-    }
-
-    pub const fn stalled(guest: &'static Guest, policy: &'static str) -> Self {
-        Self { guest, policy, backend: None, stalled: true }
-    }
-
-    pub const fn by(backend: &'static str, guest: &'static Guest, policy: &'static str) -> Self {
-        Self { guest, policy, backend: Some(backend), stalled: false }
-    }
-
     /// Runs it and checks all that is promised, but for the share.
     pub fn run(&self) -> anyhow::Result<Found> {
         let folder = files::scratch()?;
@@ -110,7 +88,11 @@ impl Pair {
         }
         let Pace { start, beside, slice } = Pace::of(self.guest);
         let recording = folder.path().join("recording");
-        let boot = self.boot(&folder)?.vms(2).slots(1).slice(slice).record(&recording);
+        let boot = self
+            .boot(&folder)?
+            .with("--vms 2 --slots 1")
+            .option("--slice", slice)
+            .option("--record", &recording);
         let mut program = program(boot);
         // The pipe's reading end is open until the end of the test, and nobody reads.
         let unread = if self.stalled { Some(pipe()?) } else { None };
@@ -146,8 +128,8 @@ impl Pair {
         };
         ensure!(growth_kib <= GROWTH_KIB, "{growth_kib} KiB more in {beside:?}\n{}", ran.show());
         expect_usually!(took <= ENDS_WITHIN, "{took:?} from SIGTERM to its end");
-        let share = Some(share(&fs::read(&recording)?, self.guest.cpus(), beside)?);
-        Ok(Found { status: ran.status()?, took, growth_kib, share, waited, hostile })
+        let share = Some(share(&recording, self.guest.cpus(), beside)?);
+        Ok(Found { share, waited, hostile })
     }
 
     /// Checks what the policy promises.
@@ -164,15 +146,8 @@ impl Pair {
         let mut running = program(self.boot(folder)?).start()?;
         let mut watch = Stopwatch::start(running.pid());
         running.wait_by(&mut watch, HUNG)?;
-        let ran = running.wait()?.exits(status)?.complains(&[])?;
-        Ok(Found {
-            status: ran.status()?,
-            took: watch.took(),
-            growth_kib: 0,
-            share: None,
-            waited: 0.0,
-            hostile: 0.0,
-        })
+        running.wait()?.exits(status)?.complains(&[])?;
+        Ok(Found::default())
     }
 
     /// Waits until both machines are at work: the honest one is the second, and its first vCPU works. A hostile one that
@@ -190,12 +165,15 @@ impl Pair {
     fn boot(&self, folder: &TempDir) -> anyhow::Result<Boot> {
         let kernel = files::put(folder, "vmlinux", &self.guest.kernel())?;
         let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-        let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(self.guest.cpus());
+        let boot = Boot::direct()
+            .option("--kernel", kernel)
+            .option("--initrd", initrd)
+            .option("--cpus", self.guest.cpus().to_string());
         // The machine that has input is the hostile one.
         let boot = boot
-            .policy(&self.policy.replace("SLICE", Pace::here().slice))
+            .option("--policy", self.policy.replace("SLICE", Pace::here().slice))
             .input(Input::Bytes(b"x".to_vec()));
-        let boot = self.backend.into_iter().fold(boot, Boot::pv);
+        let boot = self.backend.into_iter().fold(boot, |boot, pv| boot.option("--pv", pv));
         Ok(boot.command(["attack"]))
     }
 }
@@ -233,18 +211,15 @@ fn resident(process: Pid) -> anyhow::Result<u64> {
 }
 
 /// The honest machine's part of the slot since its first turn, of what each vCPU would have in equal parts. Its
-/// first vCPU comes after the `hostile` ones of the other machine; no further one runs. (A recording has
-/// 24 bytes a turn after a header of 40: `sched/recording.rs`.)
-fn share(recording: &[u8], hostile: u32, beside: Duration) -> anyhow::Result<f64> {
-    let number = |turn: &[u8], at: usize| turn[at..at + 8].try_into().map(u64::from_le_bytes);
+/// first vCPU comes after the `hostile` ones of the other machine; no further one runs.
+fn share(recording: &Path, hostile: u32, beside: Duration) -> anyhow::Result<f64> {
     let (mut had, mut first, mut last) = (0, None, 0);
-    for turn in recording.get(40..).context("no header")?.chunks_exact(24) {
-        let (at, ran) = (number(turn, 0)?, number(turn, 8)?);
-        if turn[16..20] == hostile.to_le_bytes() {
-            first = first.or(Some(at));
-            had += ran;
+    for turn in files::turns(recording)? {
+        if turn.vcpu == hostile {
+            first = first.or(Some(turn.at_ns));
+            had += turn.ran_ns;
         }
-        last = last.max(at + ran);
+        last = last.max(turn.at_ns + turn.ran_ns);
     }
     let whole = last.saturating_sub(first.unwrap_or(0));
     // The last turn is open in the recording and has no length; it may be most of the time.

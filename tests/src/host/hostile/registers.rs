@@ -8,7 +8,7 @@ use super::{
 };
 use crate::files::{
     self,
-    code::{SPIN, out, port::EXIT},
+    code::{SPIN, out, port::EXIT, with},
 };
 
 /// KVM's own registers (virt/kvm/x86/msr.rst).
@@ -19,23 +19,18 @@ const STEAL_TIME: u32 = 0x4b56_4d03;
 /// Has KVM write its clocks and the guest's steal time into pages of all of its memory behind its first 18 MiB, and
 /// into addresses without memory.
 pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
-    let mut body = Vec::new();
     // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnc (until it wraps) 1b
-    body.extend([0xbb, 0, 0, 0x20, 1]);
+    let body = [0xbb, 0, 0, 0x20, 1];
     let mut each = Vec::new();
     for (number, flag) in [(WALL_CLOCK, 0_u8), (CLOCK, 1), (STEAL_TIME, 1)] {
-        each.push(0xb9); // mov ecx
-        each.extend(number.to_le_bytes());
+        each.extend(with(&[0xb9], number));
         // xor edx, edx; mov eax, ebx; or eax, flag; wrmsr
         each.extend([0x31, 0xd2, 0x89, 0xd8, 0x83, 0xc8, flag, 0x0f, 0x30]);
     }
     // add ebx, 0x11000; jnc 1b
-    each.extend([0x81, 0xc3, 0, 0x10, 1, 0]);
-    each.extend([0x0f, 0x83]);
+    each.extend([0x81, 0xc3, 0, 0x10, 1, 0, 0x0f, 0x83]);
     let back = -(each.len() as i32 + 4);
-    each.extend(back.to_le_bytes());
-    body.extend(each);
-    forever_long(&body)
+    forever_long(&[&body[..], &each, &back.to_le_bytes()].concat())
 });
 
 /// Random numbers and values, KVM's own registers among them. A handler skips what faults.
@@ -121,7 +116,7 @@ fn own() -> Registers {
 fn writes(registers: &[(u32, u64)]) -> Vec<u8> {
     let one = |(number, value): &(u32, u64)| {
         // mov ecx, number; rdmsr
-        let read = [&[0xb9][..], &number.to_le_bytes(), &[0x0f, 0x32]].concat();
+        let read = [with(&[0xb9], *number), vec![0x0f, 0x32]].concat();
         [skipping(&msr(*number, *value)), skipping(&read)].concat()
     };
     registers.iter().flat_map(one).collect()
@@ -134,14 +129,11 @@ pub const CALLS: Guest = alone("calls of KVM", End::Runs, || {
     for number in (0..16_u32).chain([0x7fff_ffff, u32::MAX]) {
         for argument in [0_u32, 1, 2, 128, DIRECTORY, u32::MAX] {
             for call in [0xd9_u8, 0xc1] {
-                let mut body = vec![0xb8]; // mov eax
-                body.extend(number.to_le_bytes());
-                for register in [0xbb_u8, 0xb9, 0xba, 0xbe] {
-                    body.push(register); // mov ebx, ecx, edx, esi
-                    body.extend(argument.to_le_bytes());
-                }
-                body.extend([0x0f, 0x01, call]); // vmmcall, vmcall
-                code.extend(skipping(&body));
+                // mov eax; mov ebx, ecx, edx, esi; vmmcall or vmcall
+                let arguments =
+                    [0xbb, 0xb9, 0xba, 0xbe].map(|register| with(&[register], argument));
+                let call = [with(&[0xb8], number), arguments.concat(), vec![0x0f, 0x01, call]];
+                code.extend(skipping(&call.concat()));
             }
         }
     }
@@ -176,24 +168,18 @@ fn skips_faults() -> Vec<u8> {
     code.extend([0x0f, 0xb7, 0xd8, 0x81, 0xcb, 0, 0, 0x10, 0]);
     code.extend([0x25, 0, 0, 0xff, 0xff, 0x0d, 0, 0x8e, 0, 0]);
     // mov edi, DESCRIPTORS; mov ecx, 32; 1: mov [rdi], ebx; mov [rdi + 4], eax; add edi, 16; dec ecx; jnz 1b
-    code.push(0xbf);
-    code.extend(DESCRIPTORS.to_le_bytes());
+    code.extend(with(&[0xbf], DESCRIPTORS));
     code.extend([0xb9, 32, 0, 0, 0, 0x89, 0x1f, 0x89, 0x47, 0x04, 0x83, 0xc7, 0x10]);
     code.extend([0xff, 0xc9, 0x75, 0xf4]);
     // The table's size and address behind it: mov word [...], 511; lidt [...]
-    code.extend([0x66, 0xc7, 0x04, 0x25]);
-    code.extend((DESCRIPTORS + 0x1000).to_le_bytes());
+    code.extend(with(&[0x66, 0xc7, 0x04, 0x25], DESCRIPTORS + 0x1000));
     code.extend(511_u16.to_le_bytes());
     code.extend(store(DESCRIPTORS + 0x1002, DESCRIPTORS));
-    code.extend([0x0f, 0x01, 0x1c, 0x25]);
-    code.extend((DESCRIPTORS + 0x1000).to_le_bytes());
+    code.extend(with(&[0x0f, 0x01, 0x1c, 0x25], DESCRIPTORS + 0x1000));
     code
 }
 
 /// Code that may fault: lea r15, [behind it].
 fn skipping(body: &[u8]) -> Vec<u8> {
-    let mut code = vec![0x4c, 0x8d, 0x3d];
-    code.extend((body.len() as i32).to_le_bytes());
-    code.extend(body);
-    code
+    [&with(&[0x4c, 0x8d, 0x3d], body.len() as u32)[..], body].concat()
 }

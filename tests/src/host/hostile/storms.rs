@@ -2,12 +2,12 @@
 
 use super::{
     code::{
-        DIRECTORY, apic, forever_long, maps_the_hole, msr, real_forever_long, real_msr, real_out,
-        real_x2apic, starts, store,
+        apic, forever_long, io_apic, maps_the_io_apic, msr, real_forever_long, real_msr, real_out,
+        real_x2apic, starts,
     },
     guests::{End, Guest, alone},
 };
-use crate::files::code::{SPIN, port::HALT};
+use crate::files::code::{SPIN, dx, port::HALT};
 
 /// Vectors that are sent in turn.
 const VECTORS: std::ops::Range<u32> = 0x20..0x30;
@@ -81,13 +81,12 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
                 (0x43, 0xc2 | 2 << channel),
                 (0x61, 3),
             ] {
-                body.extend([0x66, 0xba]);
-                body.extend(port.to_le_bytes());
+                body.extend(dx(port));
                 body.extend([0xb0, value, 0xee, 0xec]); // mov al; out dx, al; in al, dx
             }
         }
     }
-    [io_apic(0), io_apic(2), forever_long(&body)].concat()
+    [routed(0), routed(2), forever_long(&body)].concat()
 });
 
 /// Entries of the I/O APIC of each delivery mode that ends no machine, for lines that the machine has and has not, with
@@ -112,36 +111,19 @@ fn routes(modes: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let mut body = Vec::new();
     for mode in modes {
         for pin in [0_u32, 2, 4, 23, 24, 119] {
-            body.extend(entry(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
-            body.extend(entry(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
+            body.extend(io_apic(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
+            body.extend(io_apic(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
         }
         // mov dx, 0x3f9; mov al, 2; out dx, al: an interrupt after each byte; mov dx, 0x3fa; in al, dx: it was looked at
         body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xfa, 0x03, 0xec]);
         body.extend([0x66, 0xba, 0xf8, 0x03, 0xee]); // mov dx, 0x3f8; out dx, al
     }
-    [mapped(), forever_long(&body)].concat()
+    [maps_the_io_apic(), forever_long(&body)].concat()
 }
 
 const TSC_DEADLINE: u32 = 0x6e0;
 
 /// Routes this line of the I/O APIC to the first vCPU.
-fn io_apic(pin: u32) -> Vec<u8> {
-    [mapped(), entry(0x11 + 2 * pin, 0), entry(0x10 + 2 * pin, 0x50)].concat()
-}
-
-/// Maps the I/O APIC; RDI is its address.
-fn mapped() -> Vec<u8> {
-    let mut code = maps_the_hole();
-    code.extend(store(DIRECTORY + 0xfb0, 0xfec0_0083));
-    code.extend([0xbf, 0, 0, 0xc0, 0xfe]); // mov edi, 0xfec00000
-    code
-}
-
-/// Writes a register of the I/O APIC: `mov dword [rdi], index; mov dword [rdi + 16], value`.
-fn entry(index: u32, value: u32) -> Vec<u8> {
-    let mut code = vec![0xc7, 0x07];
-    code.extend(index.to_le_bytes());
-    code.extend([0xc7, 0x47, 0x10]);
-    code.extend(value.to_le_bytes());
-    code
+fn routed(pin: u32) -> Vec<u8> {
+    [maps_the_io_apic(), io_apic(0x11 + 2 * pin, 0), io_apic(0x10 + 2 * pin, 0x50)].concat()
 }

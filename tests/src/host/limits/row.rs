@@ -1,18 +1,11 @@
 //! A row of the table: an input, and how the product must end on it.
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    os::unix::fs::FileTypeExt,
-    path::Path,
-    time::{Duration, Instant},
+use std::os::unix::fs::FileTypeExt;
+
+use crate::{
+    prelude::*,
+    process::{folder, status},
 };
-
-use anyhow::{Context, ensure};
-use rustix::process::Pid;
-use tempfile::TempDir;
-
-use crate::{files, process::Program, ran::Ran};
 
 /// How the product ends on an input.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +32,6 @@ pub type Check = fn(&TempDir, &Ran) -> anyhow::Result<()>;
 pub struct Row {
     /// A description of the input.
     pub input: &'static str,
-    /// A description of the limit.
-    pub limit: &'static str,
     /// How it must end.
     pub end: End,
     /// The resident memory allowed for the product and its children, in MiB.
@@ -51,24 +42,14 @@ pub struct Row {
     pub check: Check,
 }
 
-/// An input that a command refuses at once, in one line, as a usage error: with these words in it.
-pub const fn refused(
-    input: &'static str,
-    limit: &'static str,
-    says: &'static [&'static str],
-    feed: Feed,
-) -> Row {
-    Row { input, limit, end: End::OneLine(2, says), memory: 64, feed, check: nothing_else }
+/// A row that checks nothing but the end, the memory and the files.
+pub const fn row(input: &'static str, end: End, memory: u64, feed: Feed) -> Row {
+    Row { input, end, memory, feed, check: nothing_else }
 }
 
-/// The result of a row.
-#[derive(Debug)]
-pub struct Found {
-    status: i32,
-    /// Peak resident memory, in KiB.
-    peak: u64,
-    took: Duration,
-    line: String,
+/// An input that a command refuses at once, in one line, as a usage error: with these words in it.
+pub const fn refused(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
+    row(input, End::OneLine(2, says), 64, feed)
 }
 
 /// The default check: only the files matter.
@@ -78,73 +59,45 @@ pub fn nothing_else(_: &TempDir, _: &Ran) -> anyhow::Result<()> {
 
 impl Row {
     /// Runs the row.
-    pub fn try_it(&self) -> anyhow::Result<Found> {
-        let began = Instant::now();
-        let folder = files::scratch()?;
-        let program = (self.feed)(&folder)?;
-        let before = contents(folder.path())?;
+    pub fn try_it(&self) -> anyhow::Result<()> {
+        let scratch = files::scratch()?;
+        let program = (self.feed)(&scratch)?;
+        let before = contents(scratch.path())?;
         let mut peak = 0;
         let ran = program.start()?.wait_watching(|pid| {
             peak = peak.max(resident(pid));
             ensure!(peak <= self.memory << 10, "{peak} KiB are more than {} MiB", self.memory);
             Ok(())
         })?;
-        let (ran, line) = self.ended(ran)?;
-        let after = contents(folder.path())?;
+        let ran = self.ended(ran)?;
+        let after = contents(scratch.path())?;
         for (name, bytes) in &before {
             ensure!(after.get(name) == Some(bytes), "{name} is not as it was\n{}", ran.show());
         }
         ensure!(!after.keys().any(|name| name.contains(".partial")), "left behind: {after:?}");
-        (self.check)(&folder, &ran)?;
-        Ok(Found { status: ran.status()?, peak, took: began.elapsed(), line })
+        (self.check)(&scratch, &ran)
     }
 
-    fn ended(&self, ran: Ran) -> anyhow::Result<(Ran, String)> {
+    fn ended(&self, ran: Ran) -> anyhow::Result<Ran> {
         let (status, parts) = match self.end {
-            End::OneLine(status, parts) => {
-                let ran = ran.fails(status, parts)?;
-                let line = ran.errors().trim_end().to_owned();
-                return Ok((ran, line));
-            }
+            End::OneLine(status, parts) => return ran.fails(status, parts),
+            End::Silent(status) => return ran.exits(status)?.complains_of_nothing(),
             End::Says(status, parts) => (status, parts),
-            End::Silent(status) => {
-                let ran = ran.exits(status)?;
-                ensure!(ran.stderr.is_empty(), "it complains\n{}", ran.show());
-                return Ok((ran, "-".into()));
-            }
         };
         let ran = ran.exits(status)?.complains(&[])?;
         let errors = ran.errors();
         let mut own = errors.lines().filter(|line| OWN.iter().any(|own| line.starts_with(own)));
-        let line = own.find(|line| parts.iter().all(|part| line.contains(part)));
-        let line = line.with_context(|| format!("no line with {parts:?}\n{}", ran.show()))?;
-        Ok((ran, line.to_owned()))
-    }
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = self.line.strip_prefix("pvticket: ").unwrap_or(&self.line);
-        let cut = line.char_indices().nth(140).map_or(line.len(), |(end, _)| end);
-        let more = if cut < line.len() { "..." } else { "" };
-        let mib = self.peak as f64 / 1024.0;
-        let took = self.took.as_secs_f64();
-        write!(f, "{:>6} {mib:>4.0} MiB {took:>4.1} s  {}{more}", self.status, &line[..cut])
+        let is_said = own.any(|line| parts.iter().all(|part| line.contains(part)));
+        ensure!(is_said, "no line with {parts:?}\n{}", ran.show());
+        Ok(ran)
     }
 }
 
 /// Peak resident memory of a process and its descendants so far, in KiB.
 fn resident(pid: Pid) -> u64 {
-    let process = format!("/proc/{}", pid.as_raw_nonzero());
-    let status = fs::read_to_string(format!("{process}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let own = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
-    let threads = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
-    let children = threads.map(|thread| thread.path().join("children"));
-    let children = children.map(|file| fs::read_to_string(file).unwrap_or_default());
-    let children: String = children.collect::<Vec<_>>().join(" ");
-    let ids = children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?));
-    own + ids.map(resident).sum::<u64>()
+    let peak = status(&folder(pid), "VmHWM:");
+    let own = peak.and_then(|peak| peak.trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    own + children(pid).into_iter().map(resident).sum::<u64>()
 }
 
 /// The files in a directory by name, and the contents of regular files.

@@ -1,21 +1,8 @@
 //! Jobs in the background of a terminal: they leave it alone, are not stopped by it, and end when they are told to.
 
-use std::{thread, time::Duration};
+use crate::{host::tiny, prelude::*};
 
-use anyhow::{Context, ensure};
-
-use crate::{
-    facts::need_kvm,
-    files::{self, code},
-    host::tiny,
-    process::Program,
-    product::Boot,
-    suite::skip,
-    terminal::Terminal,
-    tests,
-};
-
-tests![a_job_in_the_background_ends, what_is_typed_is_left_to_the_foreground];
+kvm::tests![a_job_in_the_background_ends, what_is_typed_is_left_to_the_foreground];
 
 /// A shell that controls the terminal, and below it timeout(1), which makes itself a job in the background: it sends the
 /// signal after three seconds, and SIGCONT, and waits for the end.
@@ -39,7 +26,6 @@ fn need_timeout() -> anyhow::Result<()> {
 
 /// With keys typed, output, and `stty tostop`, for each of which the kernel stops a job again each time it is continued.
 fn a_job_in_the_background_ends() -> anyhow::Result<()> {
-    need_kvm()?;
     need_timeout()?;
     for signal in ["TERM", "INT", "HUP"] {
         let folder = files::scratch()?;
@@ -48,7 +34,7 @@ fn a_job_in_the_background_ends() -> anyhow::Result<()> {
             ("output", tiny::boot(&folder, code::FLOOD)?, "tostop"),
             (
                 "input",
-                Boot::on("emulated").cpus(1).command(["head", "-n", "1"]).program(),
+                Boot::on("emulated").with("--cpus 1").command(["head", "-n", "1"]).program(),
                 "tostop",
             ),
         ];
@@ -81,7 +67,6 @@ fn ends_in_background(program: Program, signal: &str, setting: &str) -> anyhow::
 
 /// The shell reads a line while its job runs.
 fn what_is_typed_is_left_to_the_foreground() -> anyhow::Result<()> {
-    need_kvm()?;
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let script = "set -m; \\\"\\$0\\\" \\\"\\$@\\\" & read -r line; echo shell got \\$line; kill -TERM %1; wait; exit 5";
     let session = format!("exec setsid -w -c sh -c \"{script}\" \"$0\" \"$@\"");

@@ -1,19 +1,12 @@
 //! One cell of the table: a command, an output, a signal.
 
-use std::{fmt::Write, fs, thread, time::Duration};
-
-use anyhow::{Context, ensure};
-use rustix::process::Signal;
-
 use super::{
     outputs::{Disk, Output},
-    subjects::{Subject, World, status},
-    until,
+    subjects::{Subject, World},
 };
 use crate::{
-    files,
-    process::{Program, Running, Stopwatch},
-    terminal::Terminal,
+    prelude::*,
+    process::{folder, status},
 };
 
 /// The time after which a command counts as hung, on a busy machine, too.
@@ -44,23 +37,17 @@ impl Event {
     pub const ALL: [Self; 6] =
         [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndGoOn, Self::SecondInt];
 
-    const fn name(self) -> &'static str {
+    /// The signal that ends the command.
+    const fn last(self) -> Signal {
         match self {
-            Self::Int => "INT",
-            Self::Term => "TERM",
-            Self::Hup => "HUP",
-            Self::Nohup => "nohup HUP, TERM",
-            Self::StopAndGoOn => "TSTP, CONT, INT",
-            Self::SecondInt => "INT, INT",
+            Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
+            Self::Term | Self::Nohup => Signal::TERM,
+            Self::Hup => Signal::HUP,
         }
     }
 
     const fn status(self) -> i32 {
-        128 + match self {
-            Self::Int | Self::StopAndGoOn | Self::SecondInt => 2,
-            Self::Term | Self::Nohup => 15,
-            Self::Hup => 1,
-        }
+        128 + self.last().as_raw()
     }
 
     /// Sends it; returns a stopwatch from the moment at which the command was told to end.
@@ -80,14 +67,16 @@ impl Event {
             }
             Self::StopAndGoOn => {
                 running.signal(Signal::TSTP)?;
-                let is_stopped = || Ok(status(pid, "State:").is_some_and(|state| state == "T"));
-                until("stop", HUNG, is_stopped)?;
+                let is_stopped = || {
+                    Ok(status(&folder(pid), "State:").is_some_and(|state| state.starts_with('T')))
+                };
+                wait_until("stop", HUNG, is_stopped)?;
                 if let Some(terminal) = terminal {
                     terminal.is_restored().context("stopped")?;
                 }
                 running.signal(Signal::CONT)?;
                 if let Some(terminal) = terminal.filter(|_| is_raw) {
-                    until("raw mode again", HUNG, || terminal.is_raw())?;
+                    wait_until("raw mode again", HUNG, || terminal.is_raw())?;
                 }
             }
             Self::SecondInt => {
@@ -97,11 +86,7 @@ impl Event {
         }
         let told = Stopwatch::start(pid);
         if !running.has_ended()? {
-            running.signal(match self {
-                Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
-                Self::Term | Self::Nohup => Signal::TERM,
-                Self::Hup => Signal::HUP,
-            })?;
+            running.signal(self.last())?;
         }
         Ok(told)
     }
@@ -120,9 +105,7 @@ pub struct Cell {
 #[derive(Debug)]
 struct Found {
     status: Option<i32>,
-    /// The command ended before it was told to.
-    is_own: bool,
-    /// From then on to its end, without the time for which it had to wait for a CPU.
+    /// From the signal to its end, without the time for which it had to wait for a CPU.
     took: Duration,
     stderr: String,
 }
@@ -170,13 +153,13 @@ impl Cell {
         let old = fs::read_to_string(world.disk.old())?;
         let is_old = output != Output::FullDisk || old == Disk::OLD;
         ensure!(is_old, "the file on the full disk has changed: {old:?}");
-        Ok(Found { status: ran.shell_status(), is_own: !lives, took, stderr: ran.errors() })
+        Ok(Found { status: ran.shell_status(), took, stderr: ran.errors() })
     }
 
     /// What is wrong with the result, if anything.
     pub fn problem(&self) -> Option<String> {
         let Self { subject, event, output, found } = self;
-        let cell = format!("{}, {}, {}", subject.name(), event.name(), output.name());
+        let cell = format!("{subject:?}, {event:?}, {output:?}");
         let found = match found {
             Ok(found) => found,
             Err(error) => return Some(format!("{cell}: {error:#}")),
@@ -201,24 +184,8 @@ impl Cell {
     pub fn later_than(&self, soon: Duration) -> Option<String> {
         let Self { subject, event, output, found } = self;
         let took = found.as_ref().ok()?.took;
-        let cell = || format!("{}, {}, {}", subject.name(), event.name(), output.name());
-        (took > soon).then(|| format!("{} ({:.1} s)", cell(), took.as_secs_f64()))
-    }
-
-    fn shown(&self) -> String {
-        match &self.found {
-            Err(_) => "FAILED".to_owned(),
-            Ok(found) => {
-                let status = found.status.unwrap_or(-1);
-                let how = if found.is_own {
-                    "by itself".to_owned()
-                } else {
-                    format!("in {:.2} s", found.took.as_secs_f64())
-                };
-                let wrong = if self.problem().is_some() { " WRONG" } else { "" };
-                format!("{status} {how}{wrong}")
-            }
-        }
+        let seconds = took.as_secs_f64();
+        (took > soon).then(|| format!("{subject:?}, {event:?}, {output:?} ({seconds:.1} s)"))
     }
 }
 
@@ -234,30 +201,4 @@ fn start(
         _ => program.stdout(ours),
     };
     Ok((program.start()?, kept))
-}
-
-/// All cells: the exit status as a shell reports it, and the duration. Each cell also checks that
-/// the terminal was restored.
-pub fn table(cells: &[Cell]) -> String {
-    let mut text = String::new();
-    for subject in Subject::ALL {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\n{}\n{:<18}", subject.name(), "");
-        for output in Output::ALL {
-            let _ = write!(text, " {:<15}", output.name());
-        }
-        text.push('\n');
-        for event in Event::ALL {
-            let _ = write!(text, "  {:<16}", event.name());
-            for output in Output::ALL {
-                let is_cell = |cell: &&Cell| {
-                    (cell.subject, cell.event, cell.output) == (subject, event, output)
-                };
-                let shown = cells.iter().find(is_cell).map_or("-".to_owned(), Cell::shown);
-                let _ = write!(text, " {shown:<15}");
-            }
-            text.push('\n');
-        }
-    }
-    text
 }

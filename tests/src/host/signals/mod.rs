@@ -6,40 +6,19 @@ mod cell;
 mod outputs;
 mod subjects;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    thread,
-    time::Duration,
-};
-
-use anyhow::{Context, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{
-    expect_usually,
-    facts::{need_kvm, need_root},
-    files::{self, code},
-    process::{Input, Program, Stopwatch, children},
-    product::pvticket,
-    suite::skip,
-    tests,
-};
-
-use super::{control::Listening, tiny};
-use cell::{Cell, Event};
 pub use outputs::Disk;
+
+use cell::{Cell, Event};
 use outputs::Output;
-pub use subjects::status;
 use subjects::{Subject, World};
+
+use super::{cgroups::group, run::run_in, tiny};
+use crate::{facts::need_root, prelude::*, rows};
 
 tests![
     each_signal_ends_each_command_whatever_its_output,
-    every_signal_ends_every_command_whatever_its_output => Long("50 s: 157 combinations"),
+    // All combinations.
+    every_signal_ends_every_command_whatever_its_output: try_cells(|_, _, _| true) => Long("50 s: 157 combinations"),
     a_second_signal_ends_what_does_not_end,
     nohup_outlives_its_terminal,
     too_few_descriptors_are_said,
@@ -61,11 +40,6 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 const LONG: &str =
     "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 2\nseconds = 600\n";
 
-/// All combinations.
-fn every_signal_ends_every_command_whatever_its_output() -> anyhow::Result<()> {
-    try_cells(|_, _, _| true)
-}
-
 /// Each command with each signal once, and with each output once.
 fn each_signal_ends_each_command_whatever_its_output() -> anyhow::Result<()> {
     try_cells(|subject, event, output| match subject {
@@ -79,8 +53,7 @@ fn each_signal_ends_each_command_whatever_its_output() -> anyhow::Result<()> {
 fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Result<()> {
     need_kvm()?;
     let disk = Disk::mount()?;
-    let watched = Listening::start_with(LONG, &["--host", "direct"])?;
-    let world = World::new(disk, watched.path())?;
+    let world = World::new(disk)?;
     let planned: Vec<(Subject, Event, Output)> = Subject::ALL
         .into_iter()
         .flat_map(|subject| Event::ALL.map(|event| (subject, event)))
@@ -88,36 +61,22 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
         .filter(|(subject, event, output)| subject.is_tried(*event, *output))
         .filter(|(subject, event, output)| is_chosen(*subject, *event, *output))
         .collect();
-    let next = AtomicUsize::new(0);
-    let cells = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE {
-            scope.spawn(|| {
-                while let Some((subject, event, output)) = planned.get(next.fetch_add(1, Relaxed)) {
-                    let cell = Cell::run(&world, *subject, *event, *output);
-                    cells.lock().unwrap_or_else(PoisonError::into_inner).push(cell);
-                }
-            });
-        }
+    let cells = rows::each(&planned, SIDE_BY_SIDE, |(subject, event, output)| {
+        Cell::run(&world, *subject, *event, *output)
     });
-    let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
-    print!("{}", cell::table(&cells));
     let wrong: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
-    ensure!(wrong.is_empty(), "{} of {} cells:\n{}", wrong.len(), cells.len(), wrong.join("\n"));
+    rows::none_is_wrong(cells.len(), &wrong)?;
     let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();
     expect_usually!(late.is_empty(), "not within {} s: {}", SOON.as_secs(), late.join(", "));
-    watched.ask("stop")?;
-    watched.stops()
+    Ok(())
 }
 
 /// The run's worker is stopped, so that the run has to wait for it.
 fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let spec = files::put(&folder, "spec.toml", LONG.as_bytes())?;
-    let mut running = pvticket(["run", "--host", "direct", "--dir"])
-        .args([folder.path().join("run"), spec])
-        .start()?;
+    let (run, _) = run_in(&folder, LONG, &["--host", "direct"])?;
+    let mut running = run.start()?;
     let parent = running.pid();
     // Until its execve, a child catches the signals that its parent catches, and the parent waits for the execve.
     let command_line = |process: Pid| fs::read(format!("/proc/{process}/cmdline")).ok();
@@ -162,20 +121,13 @@ fn nohup_outlives_its_terminal() -> anyhow::Result<()> {
 
 /// A lack of descriptors is reported in one line, wherever it occurs.
 fn too_few_descriptors_are_said() -> anyhow::Result<()> {
-    let limited = |limit: u32, words: &[&str]| {
-        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
-        let shell = crate::process::Program::new("/bin/sh");
-        shell.args(["-c", &script]).args([crate::product::binary()]).args(words).run()
-    };
-    for limit in 4..=20 {
-        let ran = limited(limit, &["emulate", "--", "/init", "locks"])?;
-        if ran.shell_status() == Some(0) {
-            continue;
+    for limit in (4..=20).map(|limit| format!("ulimit -n {limit}")) {
+        let ran = pvticket(["emulate", "--", "/init", "locks"]).behind(&limit).run()?;
+        if ran.shell_status() != Some(0) {
+            ran.fails(1, &[]).with_context(|| limit)?;
         }
-        ran.fails(1, &[]).with_context(|| format!("ulimit -n {limit}"))?;
     }
-    let ran = limited(9, &["emulate", "--", "/init", "locks"])?;
-    ran.fails(1, &["ulimit -n"]).map(drop)
+    Ok(())
 }
 
 /// A shell script that runs the product as a user without other processes. $0 is a folder, $1 the product, and $2 the
@@ -225,33 +177,8 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
 /// A control group limits the tasks. QEMU reports that in its own words.
 fn too_few_tasks_of_a_group_are_said() -> anyhow::Result<()> {
     need_root()?;
-    let place = format!("pvticket-test-pids-{}", std::process::id());
-    let groups = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|root| Path::new(root).join(&place));
-    let is_made = |group: &&PathBuf| {
-        fs::create_dir(group).is_ok() && fs::write(group.join("pids.max"), "4").is_ok()
-    };
-    let Some(group) = groups.iter().find(is_made) else {
-        return skip("no control group can limit tasks here");
-    };
-    let enter = format!("echo 0 > {}", group.join("cgroup.procs").display());
-    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).behind(&enter);
-    let ran = emulate.limit(120).run();
-    let _ = fs::remove_dir(group);
-    ran?.fails(1, &["Resource temporarily unavailable", "pids.max of the control group"]).map(drop)
-}
-
-/// Waits until a condition holds; returns how long that took.
-fn until(
-    what: &str,
-    patience: Duration,
-    mut holds: impl FnMut() -> anyhow::Result<bool>,
-) -> anyhow::Result<Duration> {
-    let begin = std::time::Instant::now();
-    while !holds()? {
-        if begin.elapsed() > patience {
-            bail!("no {what} in {} s", patience.as_secs());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(begin.elapsed())
+    let group = group("pids", &[("pids", "pids.max", "4"), ("", "pids.max", "4")])?;
+    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).behind(&group.enter());
+    let ran = emulate.limit(120).run()?;
+    ran.fails(1, &["Resource temporarily unavailable", "pids.max of the control group"]).map(drop)
 }

@@ -1,20 +1,14 @@
 //! Where output goes, and what may go wrong there.
 
-use std::{
-    fs::{self, File},
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, os::fd::OwnedFd};
 
-use anyhow::Context;
 use rustix::{
     fs::OFlags,
     mount::{MountFlags, UnmountFlags, mount, unmount},
     pipe::{PipeFlags, pipe, pipe_with},
 };
-use tempfile::TempDir;
 
-use crate::{facts::need_root, files, suite::skip};
+use crate::{facts::need_root, prelude::*};
 
 /// The product's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,17 +29,6 @@ impl Output {
     /// All outputs.
     pub const ALL: [Self; 5] =
         [Self::Tty, Self::File, Self::FullDisk, Self::ClosedPipe, Self::StalledPipe];
-
-    /// The heading of its column.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tty => "tty",
-            Self::File => "file",
-            Self::FullDisk => "full disk",
-            Self::ClosedPipe => "closed pipe",
-            Self::StalledPipe => "stalled pipe",
-        }
-    }
 
     /// The product's end, and what must be kept open while it runs.
     pub fn open(self, folder: &Path, disk: &Disk) -> anyhow::Result<(OwnedFd, Option<OwnedFd>)> {

@@ -1,26 +1,14 @@
 //! The commands that receive signals.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
-
-use rustix::process::{Pid, Signal};
-use tempfile::TempDir;
-
 use super::{
     cell::Event,
     children,
     outputs::{Disk, Output},
-    until,
 };
 use crate::{
-    files::{self, code},
-    host::tiny,
-    process::{Input, Program, Running},
-    product::{Boot, pvticket},
+    host::{run::run_in, tiny},
+    prelude::*,
+    process::{folder, status, thread_named},
 };
 
 /// The time in which a command must be up.
@@ -28,9 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Between that moment and the signal.
 const SETTLED: Duration = Duration::from_millis(200);
-
-/// The time in which `top` must have printed a frame, if it can.
-const FRAME: Duration = Duration::from_secs(2);
 
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +30,6 @@ pub enum Subject {
     Run,
     /// `compare`.
     Compare,
-    /// `top`, which prints a single frame without a terminal.
-    Top,
 }
 
 /// What all cells share.
@@ -54,34 +37,20 @@ pub enum Subject {
 pub struct World {
     /// A full disk.
     pub disk: Disk,
-    /// The control socket of a run.
-    socket: PathBuf,
     busybox: PathBuf,
 }
 
 impl World {
-    /// Uses this disk and the run that listens at `socket`.
-    pub fn new(disk: Disk, socket: PathBuf) -> anyhow::Result<Self> {
-        Ok(Self { disk, socket, busybox: files::cached("busybox/busybox")? })
+    /// Uses this disk.
+    pub fn new(disk: Disk) -> anyhow::Result<Self> {
+        Ok(Self { disk, busybox: files::cached("busybox/busybox")? })
     }
 }
 
 impl Subject {
     /// All subjects.
-    pub const ALL: [Self; 6] =
-        [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare, Self::Top];
-
-    /// The heading of its table.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "boot, direct",
-            Self::Emulated => "boot, emulated, while its host starts",
-            Self::EmulatedAtWork => "emulate, at work",
-            Self::Run => "run",
-            Self::Compare => "compare",
-            Self::Top => "top",
-        }
-    }
+    pub const ALL: [Self; 5] =
+        [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare];
 
     /// Is this cell tested? An emulated host takes seconds to start: its outputs are tested with
     /// one signal, and the signals with one output.
@@ -99,7 +68,7 @@ impl Subject {
 
     /// Does it hold the terminal in raw mode?
     pub const fn is_raw(self) -> bool {
-        matches!(self, Self::Direct | Self::Emulated | Self::Top)
+        matches!(self, Self::Direct | Self::Emulated)
     }
 
     /// The exit status that follows from its output, whatever the signal.
@@ -108,8 +77,6 @@ impl Subject {
             // These write results at their end, and have no room for them.
             (Self::Direct | Self::EmulatedAtWork | Self::Compare, Output::FullDisk) => Some(1),
             (Self::Direct | Self::EmulatedAtWork, Output::ClosedPipe) => Some(141),
-            (Self::Top, Output::File | Output::ClosedPipe) => Some(0),
-            (Self::Top, Output::FullDisk) => Some(1),
             _ => None,
         }
     }
@@ -129,7 +96,7 @@ impl Subject {
             Self::Direct => tiny::boot(folder, code::FLOOD)?
                 .args(["--stats".as_ref(), path("stats").as_os_str()]),
             Self::Emulated => {
-                let boot = Boot::on("emulated").cpus(1).stats(path("stats"));
+                let boot = Boot::on("emulated").with("--cpus 1").option("--stats", path("stats"));
                 // On a terminal it runs a shell, which reads keys.
                 let command: &[&str] = if output == Output::Tty { &[] } else { &["true"] };
                 boot.command(command).program()
@@ -138,16 +105,11 @@ impl Subject {
                 let busybox = format!("{}:/in/busybox", world.busybox.display());
                 pvticket(["emulate", "--in", &busybox, "--", "/in/busybox", "yes"])
             }
-            Self::Run => {
-                let spec = files::put(folder, "spec.toml", super::LONG.as_bytes())?;
-                let program = pvticket(["run", "--host", "direct", "--dir"]);
-                program.args([folder.path().join("run"), spec])
-            }
+            Self::Run => run_in(folder, super::LONG, &["--host", "direct"])?.0,
             Self::Compare => {
                 let program = pvticket(["compare", "--host", "direct", "--vcpus", "1"]);
                 program.args(["--seconds", "600", "--json"]).args([path("json")])
             }
-            Self::Top => pvticket(["top"]).args([&world.socket]),
         }
         .limit(PATIENCE.as_secs())
         .input(Input::Silence))
@@ -156,22 +118,20 @@ impl Subject {
     /// Waits until it is up; false if it ended before.
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
-        // Outputs that end it are waited for; a single frame is printed without checking for
-        // signals.
+        // Outputs that end it are waited for.
         let patience = match (self, output) {
             (Self::Compare, _) | (_, Output::Tty) => None,
-            (Self::Top, Output::StalledPipe) => Some(FRAME),
             _ => self.own_status(output).map(|_| PATIENCE),
         };
         if let Some(patience) = patience {
-            return Ok(until("end", patience, || running.has_ended()).is_err());
+            return Ok(wait_until("end", patience, || running.has_ended()).is_err());
         }
-        until("command at work", PATIENCE, || {
+        wait_until("command at work", PATIENCE, || {
             Ok(running.has_ended()?
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
-                    // The command writes once it is up, and keeps writing.
-                    Self::EmulatedAtWork => has_output_thread(pid),
+                    // The command writes once it is up, and keeps writing: by a thread that the first write starts.
+                    Self::EmulatedAtWork => thread_named(pid, "output").is_some(),
                     Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
                     _ => catches(pid, Signal::TERM),
                 })
@@ -183,24 +143,6 @@ impl Subject {
 
 /// Does the process catch this signal?
 pub fn catches(pid: Pid, signal: Signal) -> bool {
-    let mask = status(pid, "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    let mask = status(&folder(pid), "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
-}
-
-/// The emulated host's output is written by a thread that is started for the first write.
-fn has_output_thread(pid: Pid) -> bool {
-    let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
-    let names = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
-    names.into_iter().any(|name| name.trim_end() == "output")
-}
-
-/// A field of /proc/PID/status.
-pub fn status(pid: Pid, field: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-    line.split_whitespace().next().map(str::to_owned)
 }

@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 
 use super::{
     super::wire::{self, AgentJob, ErrandEnd, FromAgent, OUTPUT_PIECE},
@@ -22,6 +22,7 @@ use super::{
     beat::Pulse,
     when,
 };
+use os::processes::signal_group;
 
 /// The ports of the errand's streams.
 #[derive(Debug)]
@@ -45,9 +46,7 @@ pub fn run(
     let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
     let status = child.wait().map_err(when("cannot wait for the command"))?;
     // Processes that it left running would keep its output open forever.
-    if let Some(group) = Pid::from_raw(child.id() as i32) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    signal_group(child.id(), Signal::KILL);
     for carrier in carriers {
         match carrier.join() {
             Ok(carried) => carried.map_err(when("output"))?,

@@ -3,7 +3,6 @@
 mod evidence;
 mod failure;
 mod spared;
-mod starvation;
 pub(super) mod watch;
 
 use std::{io, process::ExitStatus, time::Duration};
@@ -32,8 +31,8 @@ use super::{
 };
 use base::units::ByteSize;
 use evidence::LogTail;
+use os::processes::ThreadAccounts;
 use spared::Spared;
-use starvation::Starvation;
 use watch::LivenessWatch;
 
 /// How often the watch is checked.
@@ -70,7 +69,8 @@ pub struct Session<'a> {
     ticker: Interval,
     clock: Clock,
     watch: LivenessWatch,
-    starvation: Starvation,
+    /// Of the machine.
+    threads: ThreadAccounts,
     beat: Beat,
     console_log: LogTail,
     words_log: LogTail,
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
             ticker,
             clock,
             watch: LivenessWatch::new(supervision.limits, clock.now()),
-            starvation: Starvation::default(),
+            threads: ThreadAccounts::default(),
             beat: Beat::default(),
             console_log: LogTail::default(),
             words_log: LogTail::default(),
@@ -278,8 +278,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// How long a thread of the machine was ready to run without a CPU of a busy system since the last call: the longest time.
     fn starved(&mut self) -> Duration {
-        self.child.id().map_or(Duration::ZERO, |process| self.starvation.since_last(process))
+        let times = self.child.id().map(|process| self.threads.renew(process));
+        let waits = times.iter().flatten().map(|times| times.waited.0);
+        Duration::from_nanos(waits.max().unwrap_or(0))
     }
 
     fn cause_fault(&self) {

@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 
 fn through(message: FromAgent) -> FromAgent {
@@ -66,57 +64,6 @@ fn a_command_line_takes_hardly_more_than_its_bytes() {
     assert!(matches!(encode_to_agent(&ToAgent::Start(job)), Err(WireError::TooLong(_))));
     let odd = br#"{"Start":{"args":["\u0100"],"env":[],"files_out":[],"inject":null}}"#;
     assert!(matches!(decode_to_agent(&[b"{", &odd[..]].concat()), Err(WireError::Json(_))));
-}
-
-proptest! {
-    #[test]
-    fn no_bytes_are_too_strange_for_a_frame(
-        bytes in prop::collection::vec(any::<u8>(), 0..300),
-        lengths in prop::collection::vec(0..40_u32, 0..6),
-        step in 1..60_usize,
-    ) {
-        // Random lengths, some of which fit, and arbitrary bytes.
-        let framed = lengths.iter().flat_map(|length| {
-            let body = bytes.iter().copied().cycle().take(*length as usize / 2);
-            length.to_le_bytes().into_iter().chain(body)
-        });
-        for stream in [framed.collect(), bytes.clone()] {
-            let mut decoder = Decoder::default();
-            for part in <[u8]>::chunks(&stream, step) {
-                decoder.push(part);
-                while let Ok(Some(body)) = decoder.next_frame() {
-                    let _ = (decode(&body), decode_to_agent(&body));
-                }
-            }
-            let mut reader = &stream[..];
-            while let Ok(Some(body)) = read_frame(&mut reader) {
-                prop_assert!(body.len() <= stream.len());
-            }
-        }
-    }
-
-    #[test]
-    fn no_change_of_a_message_is_too_strange(
-        place: prop::sample::Index,
-        byte: u8,
-        cut: prop::sample::Index,
-        args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..4),
-    ) {
-        let job = AgentJob { args, env: vec![(vec![0xff], vec![b'x'])], ..AgentJob::default() };
-        let start = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
-        prop_assert_eq!(decode_to_agent(&start[LENGTH..]).unwrap(), ToAgent::Start(job));
-        let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
-        let piece = FromAgent::Piece { index: 1, bytes: vec![1, 2] };
-        for mut framed in [start, encode(&FromAgent::Beat(beat)).unwrap(), encode(&piece).unwrap()] {
-            let at = place.index(framed.len());
-            framed[at] = byte;
-            framed.truncate(cut.index(framed.len()) + 1);
-            let _ = framed.get(LENGTH..).map(|body| (decode(body), decode_to_agent(body)));
-            let mut decoder = Decoder::default();
-            decoder.push(&framed);
-            while let Ok(Some(_)) = decoder.next_frame() {}
-        }
-    }
 }
 
 #[test]

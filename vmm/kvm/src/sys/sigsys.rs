@@ -171,8 +171,8 @@ fn report(reporter: &Reporter, number: i64, request: u32) {
     }
     line.add(match reporter.then {
         Then::Note => "\n",
-        Then::Go => ", which is not on its list; it goes on (--seccomp log)\n",
-        Then::End => ", which is not on its list; ended (--seccomp)\n",
+        Then::Go => ", which is not on its list; it goes on (PVTICKET_SECCOMP=log)\n",
+        Then::End => ", which is not on its list; ended (PVTICKET_SECCOMP)\n",
     });
     let mut ready = libc::pollfd { fd: reporter.to, events: libc::POLLOUT, revents: 0 };
     let (ready, bytes) =

@@ -203,17 +203,15 @@ mod tests {
 
     #[test]
     fn calls_decode_by_offset_and_width() {
-        assert_eq!(
-            decode_write(ports::LOCK_SPINNING, 4, &[7, 0, 0, 0]),
-            Ok(Hypercall::LockSpinning(Ticket(7)))
-        );
-        assert_eq!(
-            decode_write(ports::UNLOCK_KICK, 4, &[3, 0, 0, 0]),
-            Ok(Hypercall::UnlockKick(VcpuId(3)))
-        );
-        let (kick, halt) = (&[9, 0, 3, 0], Ok(Hypercall::KickAndHalt(VcpuId(3), Ticket(9))));
-        assert_eq!(decode_write(ports::KICK_AND_HALT, 4, kick), halt, "the low half is the ticket");
-        assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Hypercall::Exit(7)));
+        for (port, data, call) in [
+            (ports::LOCK_SPINNING, [7, 0, 0, 0], Hypercall::LockSpinning(Ticket(7))),
+            (ports::UNLOCK_KICK, [3, 0, 0, 0], Hypercall::UnlockKick(VcpuId(3))),
+            // The low half is the ticket.
+            (ports::KICK_AND_HALT, [9, 0, 3, 0], Hypercall::KickAndHalt(VcpuId(3), Ticket(9))),
+            (ports::EXIT, [7, 1, 0, 0], Hypercall::Exit(7)),
+        ] {
+            assert_eq!(decode_write(port, 4, &data), Ok(call));
+        }
         assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Hypercall::Stdout(b"abc")));
         assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
         assert_eq!(decode_read(ports::GATE, 4), Ok(Query::Gate));

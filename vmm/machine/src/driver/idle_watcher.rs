@@ -146,12 +146,8 @@ mod tests {
     /// A vCPU that has the only slot and is blocked at the first looks but not at the next, and
     /// another one that waits for the slot.
     fn wakes_after(blocked_looks: u32) -> (Arc<Driver>, VcpuIndex) {
-        let spec = ScheduleSpec::new(
-            "rr".parse().unwrap(),
-            allowed_cpus()[..1].into(),
-            Nanos::millis(4),
-            1,
-        );
+        let (policy, cpus) = ("rr".parse().unwrap(), allowed_cpus()[..1].into());
+        let spec = ScheduleSpec::new(policy, cpus, Nanos::millis(4), 1);
         let driver = Driver::new(&spec, &[2]).unwrap();
         let looks = AtomicU32::new(0);
         let blocking: Vec<Blocked> =
@@ -169,10 +165,8 @@ mod tests {
         driver.reclaim(Some(sleeper));
         assert_eq!(driver.lock().core.slots()[0], Some(sleeper));
         assert!(!driver.thread(sleeper).is_unslotted());
-        assert!(
-            driver.lock().core.accounting().totals().grants == 1,
-            "no other vCPU had it meanwhile"
-        );
+        let grants = driver.lock().core.accounting().totals().grants;
+        assert_eq!(grants, 1, "no other vCPU had it meanwhile");
     }
 
     /// Not at the next look, which a busy host may delay: until then it is in the guest without a slot.

@@ -11,7 +11,6 @@ use base::units::Nanos;
 use sched::{
     accounting::{Preemption, Totals},
     core::Core,
-    cross_check::CrossTable,
     extensions::{ExtensionCounts, Extensions},
     policy::{Divergence, Hits},
     recording::Recording,
@@ -81,8 +80,6 @@ pub struct SchedReport {
     pub extensions: Option<ExtensionReport>,
     /// Are the sums of wasted spinning counted? Not of guests that do not say when a wait began.
     pub counts_waste: bool,
-    /// What guests say of their locks, and what was observed of them, if that was compared.
-    pub cross_check: Option<CrossTable>,
     /// How a replay differs from its recording, if this was one.
     pub divergence: Option<Divergence>,
     /// Times from one of its events to the next.
@@ -110,7 +107,6 @@ impl SchedReport {
             hits: core.policy().hits(),
             extensions: core.policy().extensions().map(ExtensionReport::of),
             counts_waste: true,
-            cross_check: None,
             divergence: core.policy().divergence(),
             times: histograms.map(Latency::of),
             histograms,
@@ -144,12 +140,8 @@ mod tests {
         live: impl FnOnce(&dyn VcpuScheduler) + Send,
         meanwhile: impl FnOnce(&Driver, &dyn VcpuScheduler),
     ) -> SchedReport {
-        let spec = ScheduleSpec::new(
-            "rr".parse().unwrap(),
-            vec![signal::allowed_cpus()[0]],
-            Nanos::millis(500),
-            1,
-        );
+        let (policy, cpus) = ("rr".parse().unwrap(), vec![signal::allowed_cpus()[0]]);
+        let spec = ScheduleSpec::new(policy, cpus, Nanos::millis(500), 1);
         let driver = Driver::traced(&spec, &[1]).unwrap();
         let scheduler: Arc<dyn VcpuScheduler> = driver.vm_scheduler(0, None, None);
         thread::scope(|scope| {

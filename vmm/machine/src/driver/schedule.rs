@@ -18,7 +18,6 @@ use crate::clock::Moment;
 use base::units::{Nanos, VcpuId};
 use sched::{
     core::{Core, Member},
-    cross_check::CrossTable,
     event::{LockActivity, Mode, Observation, VcpuIndex},
     log::Log,
     policy::Setup,
@@ -53,8 +52,6 @@ pub struct Driver {
     pub(super) watched: Watched,
     pub(super) cpus: Box<[usize]>,
     pub(super) spin_looks: u32,
-    /// What guests say of their locks, and what is observed, if that is compared.
-    pub(super) cross_check: Option<Mutex<CrossTable>>,
 }
 
 impl fmt::Debug for Driver {
@@ -112,7 +109,6 @@ impl Driver {
             vms: vms.into(),
             cpus: spec.cpus.as_slice().into(),
             spin_looks,
-            cross_check: spec.cross_check.then(Mutex::default),
         }))
     }
 
@@ -136,14 +132,10 @@ impl Driver {
 
     /// Everything that has happened so far.
     pub fn report(&self) -> SchedReport {
-        let cross_check = self
-            .cross_check
-            .as_ref()
-            .map(|table| table.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let inner = self.lock();
         let report = SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now());
         let counts_waste = (0..self.counts.len()).all(|vm| self.is_told(vm));
-        SchedReport { cross_check, counts_waste, ..report }
+        SchedReport { counts_waste, ..report }
     }
 
     /// Takes the core's lock. Not to be called at the lowest priority: a vCPU on the same CPU would
@@ -186,7 +178,7 @@ impl Driver {
 
     /// What a vCPU is doing with locks, without stopping it. It may be out of date when it is read.
     pub(super) fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
-        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity_or_wait(id, now()));
+        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
         activity.unwrap_or_default()
     }
 }

@@ -20,13 +20,11 @@ pub struct ScheduleSpec {
     pub recording: Option<Arc<Recording>>,
     /// Log every turn, to write a recording.
     pub record: bool,
-    /// Compare what guests say of their locks with what is observed of them.
-    pub cross_check: bool,
 }
 
 impl ScheduleSpec {
     /// A schedule that neither records nor replays nor compares.
     pub const fn new(policy: PolicySpec, cpus: Vec<usize>, slice: Nanos, seed: u64) -> Self {
-        Self { policy, cpus, slice, seed, recording: None, record: false, cross_check: false }
+        Self { policy, cpus, slice, seed, recording: None, record: false }
     }
 }

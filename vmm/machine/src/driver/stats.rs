@@ -230,16 +230,10 @@ mod tests {
     fn it_takes_from_the_grant_to_the_first_instruction() {
         let look = Observation { activity: LockActivity::Free, ..asleep() };
         assert_eq!(grant_to_guest(Event::Stopped(look), 3_100), [100]);
-        assert_eq!(
-            grant_to_guest(Event::Halted(asleep()), 3_100),
-            [100],
-            "it halts for another lock"
-        );
-        assert_eq!(
-            grant_to_guest(Event::Stopped(look), 2_900),
-            [0; 0],
-            "before it, of another halt"
-        );
+        let halts_again = grant_to_guest(Event::Halted(asleep()), 3_100);
+        assert_eq!(halts_again, [100], "it halts for another lock");
+        let before = grant_to_guest(Event::Stopped(look), 2_900);
+        assert_eq!(before, [0; 0], "before it, of another halt");
     }
 
     #[test]

@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use halts::{HaltScheduler, Halts, Host, Kicked};
+use sched::halts::{HaltScheduler, Halts, Host, Kicked};
 
 use super::{schedule::LOCKED_IN_BACKGROUND, *};
-use crate::vcpu::{Stopped, TracedLocks, VcpuScheduler};
+use crate::vcpu::{Stopped, VcpuScheduler};
 use base::{
     rng::SplitMix64,
-    units::{Nanos, SlotId, Ticket, VcpuCount, VcpuId},
+    units::{Nanos, Ticket, VcpuCount, VcpuId},
 };
 use kvm::signal;
 use sched::{Event, LockActivity, VcpuIndex, core::State};
@@ -30,37 +30,22 @@ const STEPS: u32 = 150;
 /// Exceeded only by a hang, not by a slow machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A vCPU whose location is unknown.
-struct Nowhere;
-
-impl Stopped for Nowhere {
-    fn is_in_user_mode(&self) -> Option<bool> {
-        None
-    }
-
-    fn observed_activity(&self, _: &dyn TracedLocks) -> LockActivity {
-        LockActivity::Unknown
-    }
-
-    fn is_in_hlt(&self) -> bool {
-        false
-    }
+/// A vCPU in KVM's HLT, or one whose location is unknown.
+struct Seen {
+    is_in_hlt: bool,
 }
 
-/// A vCPU in KVM's HLT.
-struct InHlt;
-
-impl Stopped for InHlt {
+impl Stopped for Seen {
     fn is_in_user_mode(&self) -> Option<bool> {
-        Some(false)
+        self.is_in_hlt.then_some(false)
     }
 
-    fn observed_activity(&self, _: &dyn TracedLocks) -> LockActivity {
+    fn observed_activity(&self) -> LockActivity {
         LockActivity::Unknown
     }
 
     fn is_in_hlt(&self) -> bool {
-        true
+        self.is_in_hlt
     }
 }
 
@@ -112,7 +97,6 @@ impl World {
             seed: 5,
             recording: None,
             record: true,
-            cross_check: false,
         };
         let driver = Driver::new(&spec, &[VCPUS, VCPUS]).unwrap();
         let blocked: Vec<Arc<AtomicBool>> = (0..2 * VCPUS).map(|_| Arc::default()).collect();
@@ -162,7 +146,7 @@ impl World {
             match (interrupted, rng.below(9)) {
                 (true, _) => {
                     self.stops.fetch_add(1, SeqCst);
-                    gate.interrupted(id, &Nowhere);
+                    gate.interrupted(id, &Seen { is_in_hlt: false });
                 }
                 (_, 0..3) => self.halt(vm, id),
                 (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
@@ -199,7 +183,7 @@ impl World {
             if !signalled {
                 return gate.came_out(id);
             }
-            gate.interrupted(id, &InHlt);
+            gate.interrupted(id, &Seen { is_in_hlt: true });
         }
     }
 
@@ -233,13 +217,13 @@ impl World {
 
 /// Checks that each vCPU that has a slot is running on it, whenever it is called.
 fn look(driver: &Driver) {
-    let ScheduleSnapshot { vcpus, slots, .. } = driver.snapshot();
-    for (ix, seen) in vcpus.iter().enumerate() {
-        assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
-        let whose = |slot: SlotId| slots[slot.0 as usize].1;
-        match seen.state {
-            Some(State::Running(slot)) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
-            _ => assert!(slots.iter().all(|(_, whose)| *whose != Some(VcpuIndex(ix as u32)))),
+    let core = &driver.lock().core;
+    for vcpu in (0..driver.vms.len() as u32).map(VcpuIndex) {
+        let (vm, id) = driver.id_of(vcpu);
+        assert_eq!((vm, id.0), (vcpu.0 as usize / VCPUS as usize, vcpu.0 % VCPUS));
+        match core.state(vcpu) {
+            State::Running(slot) => assert_eq!(core.slots()[slot.0 as usize], Some(vcpu)),
+            _ => assert!(!core.slots().contains(&Some(vcpu))),
         }
     }
 }

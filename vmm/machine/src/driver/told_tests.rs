@@ -90,6 +90,12 @@ impl World {
         assert_eq!(self.state(), State::Running(SlotId(0)));
     }
 
+    /// The other vCPU kicks the holder.
+    fn kick(&self) {
+        let kicker = Kicker { vcpu: OTHER, activity: LockActivity::Free };
+        self.driver.tell_for(OTHER, HOLDER, Event::Kicked(Some(kicker)));
+    }
+
     fn state(&self) -> State {
         self.driver.lock().core.state(HOLDER)
     }
@@ -101,11 +107,7 @@ fn what_was_asked_is_withdrawn_when_the_turn_ends() {
     world.ask();
     world.driver.tell(HOLDER, Event::Halted(Observation::default()));
     assert!(!world.is_asked(), "it has halted");
-    world.driver.tell_for(
-        OTHER,
-        HOLDER,
-        Event::Kicked(Some(Kicker { vcpu: OTHER, activity: LockActivity::Free })),
-    );
+    world.kick();
     assert_eq!(world.state(), State::Running(SlotId(0)), "its kicker makes way");
     assert!(!world.is_asked(), "the next turn would be given up at its first unlock");
 }
@@ -116,11 +118,7 @@ fn what_is_asked_too_late_is_withdrawn_when_the_next_turn_begins() {
     world.driver.tell(HOLDER, Event::Halted(Observation::default()));
     // A guest may write anything into its line.
     world.driver.telemetry_of(HOLDER).unwrap().0.ask_to_yield(VcpuId(0));
-    world.driver.tell_for(
-        OTHER,
-        HOLDER,
-        Event::Kicked(Some(Kicker { vcpu: OTHER, activity: LockActivity::Free })),
-    );
+    world.kick();
     assert_eq!(world.state(), State::Running(SlotId(0)));
     assert!(!world.is_asked());
 }

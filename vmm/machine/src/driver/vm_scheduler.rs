@@ -2,11 +2,11 @@
 
 use std::{
     io,
-    sync::{Arc, PoisonError, atomic::Ordering::SeqCst},
+    sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-use halts::HaltScheduler;
-use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
+use hypercalls::telemetry::Point;
+use sched::halts::HaltScheduler;
 
 use super::{
     idle_watcher,
@@ -165,16 +165,8 @@ impl VcpuScheduler for VmScheduler {
             None => Mode::Unknown,
         };
         let mut look = self.driver.look(vcpu, mode);
-        let is_told = look.activity != LockActivity::Unknown;
-        let traced = self.driver.lines[self.vm].get();
-        match &self.driver.cross_check {
-            Some(table) if is_told => {
-                let observed = stopped.observed_activity(&traced);
-                let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-                table.count(&look.activity, &observed);
-            }
-            _ if is_told => {}
-            _ => look.activity = stopped.observed_activity(&traced),
+        if look.activity == LockActivity::Unknown {
+            look.activity = stopped.observed_activity();
         }
         if stopped.is_in_hlt() {
             look.activity = look.activity.in_hlt();
@@ -228,14 +220,7 @@ impl VcpuScheduler for VmScheduler {
     }
 
     fn observes(&self, id: VcpuId) -> bool {
-        let is_told = self.driver.sample(self.index(id)) != LockActivity::Unknown;
-        !is_told || self.driver.cross_check.is_some()
-    }
-
-    fn set_traced_lines(&self, lines: LineFrames) {
-        if let Some(view) = self.driver.lines[self.vm].get() {
-            view.set_traced(lines);
-        }
+        self.driver.sample(self.index(id)) == LockActivity::Unknown
     }
 
     fn leave(&self, id: VcpuId) {

@@ -21,9 +21,6 @@ pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));
 /// The Linux guest's workloads, a static ELF.
 pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
 
-/// The Linux guest's `pgbench-table`, a static ELF.
-pub const PGBENCH_TABLE: &[u8] = include_bytes!(env!("PVTICKET_PGBENCH_TABLE_ELF"));
-
 /// One part of an initrd. The loader pads each part but the last to a multiple of four bytes.
 #[derive(Debug, Clone)]
 pub enum InitrdSource {
@@ -39,9 +36,7 @@ pub struct GuestRoot<'a> {
     /// A static busybox: the guest gets its applets and an `/init`. None leaves the root to the
     /// user's initrd.
     pub busybox: Option<&'a Path>,
-    /// Add `bench`, the program of the workloads.
-    pub bench: bool,
-    /// An archive with PostgreSQL to add, together with `pgbench-table`.
+    /// An archive with PostgreSQL to add, for the workload `pgbench`.
     pub guest_disk: Option<&'a Path>,
     /// The command; empty means a shell.
     pub argv: &'a [OsString],
@@ -105,12 +100,7 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
         archive.directory(OURS, 0o755)?;
     }
     archive.file("pvticket/init", 0o755, GUEST_INIT)?;
-    if root.bench {
-        archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
-    }
-    if root.guest_disk.is_some() {
-        archive.file("pvticket/pgbench-table", 0o755, PGBENCH_TABLE)?;
-    }
+    archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
     if !root.argv.is_empty() {
         let words = root.argv.iter().map(|word| word.as_bytes());
         archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
@@ -177,6 +167,7 @@ fn applets(busybox: &Path) -> Result<String, InitrdError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use boot::test_fixtures::newc_names as names;
 
     fn flatten(parts: &[InitrdSource]) -> Vec<u8> {
         let mut all = Vec::new();
@@ -188,26 +179,6 @@ mod tests {
             all.resize(all.len().next_multiple_of(4), 0);
         }
         all
-    }
-
-    /// The names in an uncompressed archive.
-    fn names(archive: &[u8]) -> Vec<String> {
-        let (mut at, mut names) = (0, Vec::new());
-        loop {
-            assert_eq!(&archive[at..at + 6], b"070701", "at {at}");
-            let field = |index: usize| {
-                let digits = &archive[at + 6 + index * 8..][..8];
-                usize::from_str_radix(std::str::from_utf8(digits).expect("digits"), 16)
-                    .expect("a number")
-            };
-            let (size, name_size) = (field(6), field(11));
-            let name = &archive[at + 110..][..name_size - 1];
-            if name == b"TRAILER!!!" {
-                return names;
-            }
-            names.push(String::from_utf8(name.to_vec()).expect("a name"));
-            at = ((at + 110 + name_size).next_multiple_of(4) + size).next_multiple_of(4);
-        }
     }
 
     fn scratch(name: &str) -> PathBuf {
@@ -223,7 +194,6 @@ mod tests {
         fs::write(busybox.with_file_name("applets"), "sh\nls\n").expect("write");
         let root = GuestRoot {
             busybox: Some(&busybox),
-            bench: true,
             guest_disk: None,
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
             plain_lines: true,
@@ -231,15 +201,9 @@ mod tests {
         };
         let names =
             names(&flatten(&assemble(Path::new("vmlinux"), None, Some(root)).expect("assemble")));
-        for name in [
-            "init",
-            "bin/busybox",
-            "pvticket/init",
-            "pvticket/bench",
-            "pvticket/applets",
-            "pvticket/argv",
-            "pvticket/plain-lines",
-        ] {
+        let ours = ["init", "bench", "applets", "argv", "plain-lines"];
+        let ours = ours.map(|name| format!("pvticket/{name}"));
+        for name in ["init", "bin/busybox"].into_iter().chain(ours.iter().map(String::as_str)) {
             assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
         }
     }
@@ -253,7 +217,7 @@ mod tests {
         let parts = assemble(Path::new("vmlinux"), Some(&users), Some(root)).expect("assemble");
         assert!(matches!(&parts[1], InitrdSource::File(file) if *file == users));
         let names = names(&flatten(&parts[..1]));
-        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/argv"]);
+        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/bench", "pvticket/argv"]);
     }
 
     #[test]
@@ -275,7 +239,7 @@ mod tests {
             .collect();
         assert_eq!(files, [disk, users]);
         let names = names(&flatten(&parts[..1]));
-        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/pgbench-table"]);
+        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/bench"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU32};
 
-use halts::{HaltScheduler, Host};
+use sched::halts::{HaltScheduler, Host};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{

@@ -8,7 +8,7 @@ use std::{
 };
 
 use confine::Class;
-use halts::Courier;
+use sched::halts::Courier;
 
 use super::Board;
 use crate::clock::Moment;

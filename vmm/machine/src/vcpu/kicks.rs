@@ -1,4 +1,4 @@
-//! The guest's halts and kicks: the protocol of the [`halts`] crate, with injected faults, counters
+//! The guest's halts and kicks: the protocol of the [`sched::halts`] module, with injected faults, counters
 //! and recorded events.
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
+use sched::halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
 
 use super::{
     fault::{Dice, HaltFate, KickFate},

@@ -1,15 +1,8 @@
 //! Halts and kicks with counters, events and faults, on threads of the host: no KVM is needed.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
+use std::{sync::atomic::AtomicU32, thread, time::Duration};
 
-use halts::{Courier, HaltScheduler};
+use sched::halts::{Courier, HaltScheduler};
 
 use super::*;
 use crate::vcpu::fault::FaultPlan;
@@ -26,35 +19,10 @@ struct Threads {
     has_halt: bool,
 }
 
-/// The type of a scheduler that does not exist.
-enum NoScheduler {}
-
-impl HaltScheduler for NoScheduler {
-    fn halt(&self, _: VcpuId) {
-        match *self {}
-    }
-
-    fn hand_over(&self, _: VcpuId, _: VcpuId) {
-        match *self {}
-    }
-
-    fn wake(&self, _: VcpuId, _: Option<VcpuId>) {
-        match *self {}
-    }
-
-    fn kicked_unparked(&self, _: VcpuId, _: Option<VcpuId>) {
-        match *self {}
-    }
-
-    fn stop(&self) {
-        match *self {}
-    }
-}
-
 impl Host for Threads {
-    type Scheduler = NoScheduler;
+    type Scheduler = dyn HaltScheduler;
 
-    fn scheduler(&self) -> Option<&NoScheduler> {
+    fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
         None
     }
 
@@ -223,42 +191,4 @@ fn delayed_kicks_come_when_they_are_due() {
     assert!(!machine.halts().is_parked(B));
     assert_eq!(counts(&machine, A).woke_parked, 0, "late kicks are in no vCPU's counters");
     assert!(machine.recorder().text().contains("late kicks"));
-}
-
-/// Real threads halt and kick at random while kicks are late, lost, doubled and spurious; the
-/// machine still stops.
-#[test]
-fn a_machine_with_faults_stops() {
-    let faults = "kick-drop:0.1,kick-delay:50us,kick-dup:0.3,spurious:0.1,halt-delay:50us";
-    let machine = Arc::new(machine(Some(faults)));
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let courier = scope.spawn(|| {
-            machine.register_courier(thread::current());
-            let mut courier = Courier::default();
-            while !is_over.load(SeqCst) {
-                let now = Moment::now().reading();
-                match machine.deliver_due(&mut courier, now) {
-                    Some(due) => thread::park_timeout(Duration::from_nanos(due.since(now).0)),
-                    None => thread::park(),
-                }
-            }
-        });
-        let vcpus = [(A, B), (B, A)].map(|(id, other)| {
-            let machine = machine.clone();
-            scope.spawn(move || {
-                while !machine.halts().is_stopping() {
-                    machine.kick(id, other, LATCH);
-                    machine.kick_and_halt(id, other, Ticket(0));
-                }
-            })
-        });
-        while machine.fault_counts().unwrap().dropped < 10 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        machine.halts().stop();
-        vcpus.into_iter().for_each(|vcpu| vcpu.join().unwrap());
-        is_over.store(true, SeqCst);
-        courier.thread().unpark();
-    });
 }

@@ -21,7 +21,7 @@ pub mod thread;
 pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
-pub use scheduler::{Stopped, TracedLocks, VcpuScheduler};
+pub use scheduler::{Stopped, VcpuScheduler};
 pub use thread::ThreadPlacement;
 
 use std::{fmt, io};
@@ -157,14 +157,9 @@ mod tests {
     fn a_failure_says_what_broke_and_where() {
         assert!(message(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
         assert!(message(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
-        assert!(
-            message(Cause::InternalError(Suberror(3)), 0xfff0)
-                .starts_with("vCPU 0 at 0xfff0: KVM failed")
-        );
-        assert!(
-            message(Cause::InternalError(Suberror(3)), 1)
-                .contains("suberror 3: it could not deliver")
-        );
+        let internal = message(Cause::InternalError(Suberror(3)), 0xfff0);
+        assert!(internal.starts_with("vCPU 0 at 0xfff0: KVM failed"), "{internal}");
+        assert!(internal.contains("suberror 3: it could not deliver"), "{internal}");
         assert!(message(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
         assert!(message(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
         assert!(instead_of_emulating(KvmKind::Software).contains("--host emulated"));

@@ -2,21 +2,11 @@
 
 use std::{fmt, io};
 
-use halts::HaltScheduler;
-use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
+use hypercalls::telemetry::Point;
+use sched::halts::HaltScheduler;
 
 use base::units::VcpuId;
-use sched::event::{LockActivity, LockId};
-
-/// What a program in the guest's kernel tells of locks, at tracepoints in its slow paths.
-pub trait TracedLocks {
-    /// The lock that a vCPU waits for.
-    fn awaited(&self, vcpu: VcpuId) -> Option<LockId>;
-
-    /// The lock that a vCPU took after a wait, if it is the last one to have done so and no release to a waiter was
-    /// seen since. Others may have taken and released it since, without a wait.
-    fn held(&self, vcpu: VcpuId) -> Option<LockId>;
-}
+use sched::event::LockActivity;
 
 /// What a scheduler can ask about a vCPU outside its guest.
 pub trait Stopped {
@@ -25,7 +15,7 @@ pub trait Stopped {
 
     /// What it does with locks by what can be observed from outside, in a guest that does not say so itself
     /// ([`observed`](super::observed)).
-    fn observed_activity(&self, traced: &dyn TracedLocks) -> LockActivity;
+    fn observed_activity(&self) -> LockActivity;
 
     /// Is the vCPU in KVM's own HLT, with no kick received yet?
     fn is_in_hlt(&self) -> bool;
@@ -91,12 +81,9 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// thread.
     fn awaits_turn(&self, id: VcpuId) -> bool;
 
-    /// Does it have to observe what the vCPU does with locks, as the guest has not said so yet or as that is compared?
+    /// Does it have to observe what the vCPU does with locks, as the guest has not said so yet?
     /// Called by the vCPU's thread.
     fn observes(&self, id: VcpuId) -> bool;
-
-    /// A program in the guest tells in these lines which locks its vCPUs wait for. Called by a vCPU's thread.
-    fn set_traced_lines(&self, lines: LineFrames);
 
     /// The thread leaves for good.
     fn leave(&self, id: VcpuId);

@@ -6,11 +6,11 @@ use std::{
     thread,
 };
 
-use halts::KickPath;
 use hypercalls::{
     kernel_facts::{self, KernelFacts},
     ports::{self, GuestEvent},
 };
+use sched::halts::KickPath;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{Board, Cause, End, MachineHost, VcpuScheduler};
@@ -192,12 +192,7 @@ fn learn<H: MachineHost>(board: &Board<H>, id: VcpuId, frame: u32) {
     let mut bytes = [0; kernel_facts::SIZE];
     let read = board.memory().read_slice(&mut bytes, page_at(frame)).ok();
     match read.and_then(|()| KernelFacts::from_bytes(&bytes)) {
-        Some(facts) => {
-            board.kernel.tell(KernelSymbols::reported(&facts));
-            if facts.line_frames[0] != 0 {
-                scheduled(board, |scheduler| scheduler.set_traced_lines(facts.line_frames));
-            }
-        }
+        Some(facts) => board.kernel.tell(KernelSymbols::reported(&facts)),
         None => count(board, id, Misuse::page(ports::KERNEL_FACTS, frame)),
     }
 }

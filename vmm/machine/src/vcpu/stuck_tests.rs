@@ -46,33 +46,66 @@ fn looks(
     (0..count).find_map(|n| Some((n, watch.look(&seen(n), Nanos(LOOK.0 * n))?)))
 }
 
-#[test]
-fn a_served_waiter_whose_kick_was_lost_is_found_after_two_seconds() {
-    let (n, stuck) =
-        looks(&mut watch(3), 100, |n| vec![runs(n), halted(42, Some(0)), runs(n)]).unwrap();
-    assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
-    assert_eq!(
-        stuck.to_string(),
-        "waits for ticket 42 of lock 0x203000, which has been served for 2.0 s: its kick was lost"
-    );
+/// The vCPU waits outside of the queue, in which there are so many others.
+fn outside(queued: u16) -> VcpuSample {
+    let waits = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
+    VcpuSample { waits, ..halted(1, None) }
 }
 
-#[test]
-fn a_waiter_in_the_queue_may_wait_as_long_as_it_takes() {
-    let queued = |n| vec![runs(n), halted(42, Some(1)), halted(44, None)];
-    assert_eq!(looks(&mut watch(3), 1000, queued), None);
-}
+type Seen = fn(u64) -> Vec<VcpuSample>;
 
 #[test]
-fn a_waiter_that_goes_on_is_not_stuck() {
-    // Each observation finds a different halt: more exits, or another ticket.
-    let exits = |n| vec![runs(n), VcpuSample { exits: n, ..halted(42, Some(0)) }];
-    assert_eq!(looks(&mut watch(2), 1000, exits), None);
-    let tickets = |n| vec![runs(n), halted(n as u16 * 2, Some(0))];
-    assert_eq!(looks(&mut watch(2), 1000, tickets), None);
-    // Kicked now and then, and then without a turn for long.
-    let turns = |n| vec![runs(n), if n % 7 < 6 { halted(42, Some(0)) } else { off(7) }];
-    assert_eq!(looks(&mut watch(2), 1000, turns), None);
+fn a_vcpu_that_may_go_on_is_not_stuck() {
+    let all: [(&str, Seen); 8] = [
+        ("in the queue", |n| vec![runs(n), halted(42, Some(1)), halted(44, None)]),
+        ("more exits", |n| vec![runs(n), VcpuSample { exits: n, ..halted(42, Some(0)) }]),
+        ("other tickets", |n| vec![runs(n), halted(n as u16 * 2, Some(0))]),
+        ("kicked now and then, and then without a turn for long", |n| {
+            vec![runs(n), if n % 7 < 6 { halted(42, Some(0)) } else { off(7) }]
+        }),
+        ("outside, in its turn", |n| vec![runs(n), outside(2)]),
+        ("one still runs", |_| vec![runs(3), halted(42, None)]),
+        ("all have left", |_| vec![left(), left()]),
+        ("all are halted, but never in the same halts", |n| {
+            [2, 4].map(|ticket| VcpuSample { exits: n, ..halted(ticket, Some(1)) }).into()
+        }),
+    ];
+    for (name, seen) in all {
+        assert_eq!(looks(&mut watch(seen(0).len()), 1000, seen), None, "{name}");
+    }
+}
+
+/// After two seconds. Of all that halt the one that is served is named.
+#[test]
+fn a_vcpu_whose_kick_was_lost_or_that_none_can_kick_is_stuck() {
+    let served =
+        "waits for ticket 42 of lock 0x203000, which has been served for 2.0 s: its kick was lost";
+    let nobody = "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s";
+    // Without telemetry the ticket is the one that the guest halted with.
+    let blind = "waits for ticket 6, and no vCPU has been left to kick it for 2.0 s";
+    let free = "waits outside of the queue of lock 0x203000, which has been free for 2.0 s: its kick was lost";
+    let all: [(Seen, u32, Proof, &str); 5] = [
+        (|n| vec![runs(n), halted(42, Some(0)), runs(n)], 1, Proof::Served, served),
+        (
+            |_| [(44, 1), (42, 0), (46, 2)].map(|(t, d)| halted(t, Some(d))).into(),
+            1,
+            Proof::Served,
+            served,
+        ),
+        (
+            |_| vec![left(), halted(42, Some(3)), halted(40, Some(2))],
+            1,
+            Proof::NobodyLeft(2),
+            nobody,
+        ),
+        (|_| vec![VcpuSample { waits: None, ..halted(6, None) }], 0, Proof::NobodyLeft(1), blind),
+        (|n| vec![runs(n), outside(0)], 1, Proof::Served, free),
+    ];
+    for (seen, vcpu, proof, text) in all {
+        let (n, stuck) = looks(&mut watch(seen(0).len()), 100, seen).unwrap();
+        assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(vcpu), proof), "{text}");
+        assert_eq!(stuck.to_string(), text);
+    }
 }
 
 #[test]
@@ -104,61 +137,6 @@ fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
         let seen = |n| vec![other(n), halted(42, Some(0))];
         assert!(looks(&mut watch(2), 1000, seen).unwrap().0 <= 10);
     }
-}
-
-#[test]
-fn when_all_halt_nobody_can_kick() {
-    let seen = |_| vec![left(), halted(42, Some(3)), halted(40, Some(2))];
-    let (n, stuck) = looks(&mut watch(3), 100, seen).unwrap();
-    assert_eq!((n, stuck.proof), (8, Proof::NobodyLeft(2)));
-    assert_eq!(
-        stuck.to_string(),
-        "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s"
-    );
-    // Without telemetry the ticket is the one that the guest halted with.
-    let blind = VcpuSample { waits: None, ..halted(6, None) };
-    let (_, stuck) = looks(&mut watch(1), 100, |_| vec![blind]).unwrap();
-    assert_eq!(
-        stuck.to_string(),
-        "waits for ticket 6, and no vCPU has been left to kick it for 2.0 s"
-    );
-}
-
-#[test]
-fn a_vcpu_outside_of_a_free_lock_is_found() {
-    let outside = |queued| {
-        let waits = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
-        VcpuSample { waits, ..halted(1, None) }
-    };
-    assert_eq!(looks(&mut watch(2), 1000, |n| vec![runs(n), outside(2)]), None, "in its turn");
-    let (n, stuck) = looks(&mut watch(2), 100, |n| vec![runs(n), outside(0)]).unwrap();
-    assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
-    assert_eq!(
-        stuck.to_string(),
-        "waits outside of the queue of lock 0x203000, which has been free for 2.0 s: its kick was lost"
-    );
-}
-
-#[test]
-fn of_all_that_halt_the_one_that_is_served_is_named() {
-    let seen = |_| vec![halted(44, Some(1)), halted(42, Some(0)), halted(46, Some(2))];
-    let (_, stuck) = looks(&mut watch(3), 100, seen).unwrap();
-    assert_eq!(
-        (stuck.vcpu, stuck.ticket, stuck.proof),
-        (VcpuId(1), Some(Ticket(42)), Proof::Served)
-    );
-}
-
-#[test]
-fn nobody_halts_for_ever_where_one_still_runs_or_all_have_left() {
-    assert_eq!(looks(&mut watch(2), 1000, |_| vec![runs(3), halted(42, None)]), None);
-    assert_eq!(looks(&mut watch(2), 1000, |_| vec![left(), left()]), None);
-    // All are halted at each observation, but never in the same halts.
-    let busy = |n| {
-        let exits = |ticket| VcpuSample { exits: n, ..halted(ticket, Some(1)) };
-        vec![exits(2), exits(4)]
-    };
-    assert_eq!(looks(&mut watch(2), 1000, busy), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{
-    Board, Cause, End, Failure, Stopped, TracedLocks,
+    Board, Cause, End, Failure, Stopped,
     observed::StoppedCpu,
     step::{self, Next},
 };
@@ -130,7 +130,7 @@ impl Stopped for InterruptedVcpu<'_> {
         self.vcpu.is_in_user_mode()
     }
 
-    fn observed_activity(&self, traced: &dyn TracedLocks) -> LockActivity {
+    fn observed_activity(&self) -> LockActivity {
         let kernel = &self.board.kernel;
         if !kernel.is_known() {
             return LockActivity::Unknown;
@@ -139,7 +139,7 @@ impl Stopped for InterruptedVcpu<'_> {
             Ok(None) => LockActivity::Free,
             Ok(Some(registers)) => {
                 let cpu = InRingZero { stopped: self, registers };
-                kernel.activity(self.vcpu.id(), &cpu, traced)
+                kernel.activity(self.vcpu.id(), &cpu)
             }
             Err(_) => LockActivity::Unknown,
         }

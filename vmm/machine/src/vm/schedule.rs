@@ -7,7 +7,7 @@ use sched::driver::DriverKind;
 use thiserror::Error;
 
 use super::{Console, MachineSpec, Running, Vm, VmError};
-use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSnapshot, ScheduleSpec};
+use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSpec};
 #[cfg(feature = "bpf")]
 use crate::driver::{BpfDriver, BpfDriverError, BpfReport};
 
@@ -119,16 +119,6 @@ impl Schedule {
             Self::User(driver) => Some(driver.account()),
             #[cfg(feature = "bpf")]
             Self::Bpf(driver) => Some(driver.account()),
-        }
-    }
-
-    /// The vCPUs at this moment; None: the schedule is the host's.
-    pub fn snapshot(&self) -> Option<ScheduleSnapshot> {
-        match self {
-            Self::Host => None,
-            Self::User(driver) => Some(driver.snapshot()),
-            #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => Some(driver.snapshot()),
         }
     }
 

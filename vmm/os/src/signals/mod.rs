@@ -25,7 +25,7 @@ use signal_hook::{
     low_level::emulate_default_handler,
 };
 
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, Listener};
 
 use confine::Class;
 use kvm::sys::{disposition::is_ignored, fatal};

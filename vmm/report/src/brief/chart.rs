@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{
     figures::{
-        Figure, Legend, Panel, Plot, PlotRow, Rows, STYLES,
-        characters::tick_names,
+        Figure, Legend, Panel, Plot, PlotRow, Rows, STYLES, characters,
         scale::{AxisUnit, Scale},
     },
+    lists::unique,
     si::si,
     words::sentences::first_large,
 };
@@ -23,44 +23,20 @@ pub const MOST_LINES: usize = 12;
 /// Most bars: without the blank line and the scale.
 const MOST_BARS: usize = MOST_LINES - 2;
 
-/// Columns of a rate.
-const RATE: usize = 6;
-
-/// Least columns of the bars, and of what is left of them.
-const LEAST_BAR: usize = 8;
-const LEAST_NAMES: usize = 20;
-
-/// Parts of a character, by eighths from the left.
-const EIGHTHS: [char; 9] = [
-    ' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
-    '\u{2588}',
-];
-
 /// A rate with the names of its guest, its schedule, and its lock with what else tells points apart.
 #[derive(Debug)]
 pub struct Bar {
-    names: [String; 3],
+    guest: String,
+    schedule: String,
+    lock: String,
     rate: Summary,
 }
 
 /// The chart, below a blank line; nothing without rates.
 pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
-    if bars.is_empty() {
-        return String::new();
-    }
     let shown = if bars.len() > MOST_BARS { MOST_BARS - 1 } else { bars.len() };
-    let scale = scale("", &bars[..shown]);
-    let names = names(&bars[..shown]);
-    let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let room = width.saturating_sub(RATE + LEAST_BAR + 2);
-    let left = widest.max(LEAST_NAMES).min(room);
-    let columns = width.saturating_sub(left + RATE + 2).max(LEAST_BAR);
-    let mut text = String::new();
-    for (bar, name) in bars.iter().zip(&names) {
-        let name: String = name.chars().take(left).collect();
-        let drawn = drawn(scale.place(bar.median()), columns);
-        text += &format!("{name:<left$} {drawn} {:>RATE$}\n", si(bar.median()));
-    }
+    let Some(plot) = plot(&bars[..shown], unit) else { return String::new() };
+    let mut text = characters::compact(&plot, &format!("{unit}/s, log"), width);
     if bars.len() > shown {
         text += &format!(
             "{} {} in the whole report\n",
@@ -68,34 +44,26 @@ pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
             agree(bars.len() - shown, "is", "are")
         );
     }
-    let unit: String = format!("{unit}/s, log").chars().take(left).collect();
-    text += &format!("{unit:<left$} {}\n", tick_names(&scale, columns));
     format!("\n{}", clipped(&text, width))
 }
 
-/// The chart for a page: a row for each bar, coloured by its lock.
-pub fn figure(bars: &[Bar], unit: &str) -> Option<Figure> {
-    let mut locks: Vec<&String> = Vec::new();
-    for lock in bars.iter().map(|bar| &bar.names[2]) {
-        if !locks.contains(&lock) {
-            locks.push(lock);
-        }
-    }
-    let style = |lock: &String| locks.iter().position(|name| *name == lock).unwrap_or(0) % STYLES;
+/// A row for each bar, coloured by its lock; None without any.
+fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
+    let locks = locks(bars);
     let row = |bar: &Bar| {
-        let [guest, schedule, lock] = &bar.names;
-        let rate = si(bar.median());
-        let interval = bar.rate.median.interval;
+        let Bar { guest, schedule, lock, rate } = bar;
+        let shown = si(bar.median());
+        let interval = rate.median.interval;
         let within = interval.map_or_else(String::new, |within| {
             format!(", 95 % {} .. {}", si(within.low), si(within.high))
         });
         let label = format!("{schedule}, {lock}");
         PlotRow {
-            says: format!("{guest}, {label}: {rate} {unit}/s{within}"),
+            says: format!("{guest}, {label}: {shown} {unit}/s{within}"),
             group: guest.clone(),
             label,
-            note: rate,
-            style: style(lock),
+            note: shown,
+            style: style(&locks, lock),
             bar: Some(bar.median()),
             span: interval.map(|within| (within.low, within.high)),
             ..PlotRow::default()
@@ -103,18 +71,31 @@ pub fn figure(bars: &[Bar], unit: &str) -> Option<Figure> {
     };
     let rows: Vec<PlotRow> = bars.iter().map(row).collect();
     let x = scale(&format!("{unit} a second (log scale)"), bars);
-    let legend = locks.iter().map(|lock| Legend { style: style(lock), name: (*lock).clone() });
-    (!rows.is_empty()).then(|| Figure {
+    (!rows.is_empty()).then_some(Rows { x, rows, reference: None })
+}
+
+/// The locks, each once.
+fn locks(bars: &[Bar]) -> Vec<&str> {
+    unique(bars.iter().map(|bar| bar.lock.as_str()))
+}
+
+fn style(locks: &[&str], lock: &str) -> usize {
+    locks.iter().position(|name| *name == lock).unwrap_or(0) % STYLES
+}
+
+/// The chart for a page.
+pub fn figure(bars: &[Bar], unit: &str) -> Option<Figure> {
+    let locks = locks(bars);
+    let legend =
+        locks.iter().map(|lock| Legend { style: style(&locks, lock), name: (*lock).to_owned() });
+    Some(Figure {
         id: "answer".to_owned(),
         title: format!("{} a second by guest, schedule and lock", first_large(unit)),
         note: "Bars: medians on a logarithmic scale. Lines: their exact 95 % intervals, from six \
                repetitions on."
             .to_owned(),
         legend: legend.collect(),
-        panels: vec![Panel {
-            title: String::new(),
-            plot: Plot::Rows(Rows { x, rows, reference: None }),
-        }],
+        panels: vec![Panel { title: String::new(), plot: Plot::Rows(plot(bars, unit)?) }],
         command: String::new(),
     })
 }
@@ -140,8 +121,8 @@ pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<B
             seen.push(&measured.point);
             let lock = [words.lock(&measured.point)].into_iter();
             let lock = lock.chain(others(study, &measured.point)).collect::<Vec<_>>().join(", ");
-            let names = [guest.clone(), schedule(&measured.point), lock];
-            bars.push(Bar { names, rate });
+            let schedule = schedule(&measured.point);
+            bars.push(Bar { guest: guest.clone(), schedule, lock, rate });
         }
     }
     bars
@@ -153,26 +134,4 @@ fn scale(label: &str, bars: &[Bar]) -> Scale {
     let least = rates().fold(f64::INFINITY, f64::min);
     let below = 10f64.powf((least / 2.0).log10().floor());
     Scale::log(label, AxisUnit::Count, rates().chain([below]))
-}
-
-/// The names in columns, a guest's only with its first bar.
-fn names(bars: &[Bar]) -> Vec<String> {
-    let widest =
-        |ix: usize| bars.iter().map(|bar| bar.names[ix].chars().count()).max().unwrap_or(0);
-    let [guests, schedules] = [0, 1].map(widest);
-    let mut lines = Vec::new();
-    let mut before = "";
-    for Bar { names: [guest, schedule, lock], .. } in bars {
-        let shown = if guest == before { "" } else { guest };
-        before = guest;
-        lines.push(format!("{shown:<guests$}  {schedule:<schedules$}  {lock}"));
-    }
-    lines
-}
-
-/// A bar up to this place, 0 to 1.
-fn drawn(place: f64, columns: usize) -> String {
-    let eighths = (place * (columns * 8) as f64).round() as usize;
-    let part = |column: usize| EIGHTHS[eighths.saturating_sub(column * 8).min(8)];
-    (0..columns).map(part).collect()
 }

@@ -14,7 +14,7 @@ use base::plural::{agree, count};
 
 /// The answer: the clearest difference between locks of each guest, then the clearest between schedules.
 pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
-    let Some(level) = subjects.iter().find_map(Subject::level) else {
+    let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };
     let level = names::overcommit_of(level);
@@ -52,7 +52,7 @@ fn place(guest: &str) -> String {
 fn of_lock(row: &ComparisonRow, words: &LockWords) -> String {
     let [compared, against] = &row.sides;
     match row.ratio.map(ratio) {
-        Some(times) if words.are_of_ticketlocks() => {
+        Some(times) if words.are_of_ticketlocks => {
             format!("{compared} ticketlocks have {times} the throughput of {against} ones")
         }
         Some(times) => format!("{compared} has {times} the throughput of {against}"),
@@ -64,7 +64,7 @@ fn of_lock(row: &ComparisonRow, words: &LockWords) -> String {
 fn of_schedule(row: &ComparisonRow, words: &LockWords) -> Option<String> {
     let [compared, against] = &row.sides;
     let (times, lock) = (ratio(row.ratio?), row.shared.as_deref()?);
-    let (have, it_has) = if words.are_of_ticketlocks() {
+    let (have, it_has) = if words.are_of_ticketlocks {
         (" ticketlocks have", "they have")
     } else {
         (" has", "it has")

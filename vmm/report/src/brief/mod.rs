@@ -15,6 +15,7 @@ mod tests;
 
 use crate::{
     figures::{Figure, characters::wrapped},
+    lists::grouped,
     names, si,
     words::{
         sentences::{Sentence, Tone, operations},
@@ -78,7 +79,7 @@ impl Brief {
             standing: Sentence::plain(Tone::Neutral, String::new()),
             bars: chart::bars(studies, &subjects, &words),
             unit: studies.first().map_or("operations", operations),
-            levels: subjects.iter().filter_map(Subject::level).collect(),
+            levels: subjects.iter().filter_map(|subject| subject.level).collect(),
             rows,
         }
     }
@@ -133,15 +134,8 @@ impl Brief {
 
 /// A study of each run; runs of one spec make one study.
 fn studies(runs: &[RunRecord]) -> Vec<Study> {
-    let mut groups: Vec<Vec<RunRecord>> = Vec::new();
-    for run in runs {
-        let spec = &run.contents.run.spec;
-        match groups.iter_mut().find(|group| group[0].contents.run.spec == *spec) {
-            Some(group) => group.push(run.clone()),
-            None => groups.push(vec![run.clone()]),
-        }
-    }
-    groups.iter().map(|group| Study::new(group)).collect()
+    let by_spec = grouped(runs.iter().map(|run| (&run.contents.run.spec, run.clone())));
+    by_spec.iter().map(|(_, runs)| Study::new(runs)).collect()
 }
 
 /// The runs without their disturbed windows; None if no window was disturbed.
@@ -162,7 +156,7 @@ fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
 
 /// What is compared, at which overcommit ratio, and from how many runs.
 fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
-    let Some(level) = subjects.iter().find_map(Subject::level) else {
+    let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };
     let runs = || rows.iter().map(|row| row.runs);
@@ -171,7 +165,7 @@ fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> Stri
         (Some(least), Some(most)) => format!(", {least} to {most} runs"),
         _ => String::new(),
     };
-    let what = if words.are_of_ticketlocks() { "Ticketlocks, " } else { "" };
+    let what = if words.are_of_ticketlocks { "Ticketlocks, " } else { "" };
     let level = names::overcommit_of(level);
     let level = level.trim_end_matches('x');
     format!("{what}{level} vCPUs per CPU: ratios of medians (95 %){counted}")

@@ -22,8 +22,6 @@ use study::{
 pub struct Note {
     /// Part of a sentence.
     text: String,
-    /// Its effect on the answer, for a page, which has room.
-    effect: &'static str,
     /// Do the warnings of a study have it, too?
     pub is_of_study: bool,
     /// Are the figures meaningless?
@@ -31,18 +29,17 @@ pub struct Note {
 }
 
 impl Note {
-    fn new(text: String, effect: &'static str) -> Self {
-        Self { text, effect, is_of_study: false, is_broken: false }
+    const fn new(text: String) -> Self {
+        Self { text, is_of_study: false, is_broken: false }
     }
 
     fn of_study(text: String) -> Self {
-        Self { is_of_study: true, ..Self::new(text, "") }
+        Self { is_of_study: true, ..Self::new(text) }
     }
 
-    /// The note with its effect.
+    /// The note as a sentence of its own.
     pub fn sentence(&self) -> Sentence {
-        let text = format!("{}{}.", first_large(&self.text), self.effect);
-        Sentence::plain(Tone::Neutral, text)
+        Sentence::plain(Tone::Neutral, format!("{}.", first_large(&self.text)))
     }
 }
 
@@ -54,27 +51,21 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> V
         notes.push(Note { is_broken: true, ..Note::of_study(text.to_owned()) });
     }
     let failed = subjects.iter().filter_map(|subject| failed(studies, subject));
-    notes.extend(failed.map(|text| Note::new(text, "")));
+    notes.extend(failed.map(Note::new));
     notes.extend(studies.iter().find_map(disturbed::quota).map(Note::of_study));
     let shown = subjects.iter().flat_map(|subject| super::points(studies, subject));
     let disturbed = disturbed::counted(shown.map(|(_, point)| point.disturbance).sum());
     notes.extend(disturbed.into_iter().chain(words::partial(studies)).map(Note::of_study));
-    let emulated = subjects.iter().filter(|subject| subject.host() == HostKind::Emulated);
-    notes.extend(emulated.map(|subject| {
-        let text = format!("{} ran on emulated CPUs: an order, not speeds", subject.name());
-        Note::new(text, "")
-    }));
+    let emulated = subjects.iter().filter(|subject| subject.host == HostKind::Emulated);
+    let emulated = emulated
+        .map(|subject| format!("{} ran on emulated CPUs: an order, not speeds", subject.name()));
+    notes.extend(emulated.map(Note::new));
     let moved: Vec<_> = studies.iter().filter_map(|study| study.moved.as_ref()).collect();
     let moved = moved::briefly(&moved);
-    notes.extend(moved.map(|text| {
-        Note::new(
-            text,
-            ": rates of contended locks follow, and the intervals of the ratios include that",
-        )
-    }));
+    notes.extend(moved.map(Note::of_study));
     let absent = absent(subjects, rows);
     if !absent.is_empty() {
-        notes.push(Note::new(format!("not measured: {}", absent.join(", ")), ""));
+        notes.push(Note::new(format!("not measured: {}", absent.join(", "))));
     }
     notes
 }
@@ -96,14 +87,14 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
 /// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
 fn absent(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     let mut absent = Vec::new();
-    if subjects.iter().all(|subject| subject.guest() == GuestKind::Sim) && !subjects.is_empty() {
+    if subjects.iter().all(|subject| subject.guest == GuestKind::Sim) && !subjects.is_empty() {
         return absent;
     }
     let has_schedules = rows.iter().any(|row| !row.is_of_locks);
     for (guest, name) in [(GuestKind::Payload, "the payload"), (GuestKind::Linux, "a Linux guest")]
     {
-        let is_of = |row: &&ComparisonRow| subjects[row.subject].guest() == guest;
-        match subjects.iter().find(|subject| subject.guest() == guest) {
+        let is_of = |row: &&ComparisonRow| subjects[row.subject].guest == guest;
+        match subjects.iter().find(|subject| subject.guest == guest) {
             None => absent.push(name.to_owned()),
             Some(subject)
                 if has_schedules && !rows.iter().filter(is_of).any(|row| !row.is_of_locks) =>
@@ -153,7 +144,7 @@ mod tests {
     #[test]
     fn a_note_without_room_is_left_out_whole() {
         let notes = ["first", "second", "third"]
-            .map(|nth| Note::new(format!("the {nth} note has some words"), ""));
+            .map(|nth| Note::new(format!("the {nth} note has some words")));
         let whole = sentence(&notes, 0, 72, 3);
         assert!(whole.contains("third") && whole.ends_with(".\n"), "{whole}");
         let two_lines = sentence(&notes, 1, 40, 3).replace('\n', " ");
@@ -163,7 +154,7 @@ mod tests {
         );
         assert_eq!(sentence(&[], 0, 72, 3), "");
         // A note that is longer than all the room is cut: it is the most important one.
-        let long = sentence(&[Note::new("an error without end, ".repeat(20), "")], 0, 72, 3);
+        let long = sentence(&[Note::new("an error without end, ".repeat(20))], 0, 72, 3);
         assert!(long.starts_with("Note: an error") && long.lines().count() == 3, "{long}");
     }
 }

@@ -5,7 +5,7 @@ use super::{
     subject::{LockWords, Subject},
 };
 use crate::{
-    compare::with_interval,
+    columns::Columns,
     figures::characters::wrapped,
     names,
     si::ratio,
@@ -16,6 +16,7 @@ use sched::{PolicySpec, policy::POLICIES};
 use study::{
     findings::{Axis, Comparison, OF_LOCKS, Study, compare::Outcome},
     point::Point,
+    stats::Estimate,
 };
 
 /// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
@@ -208,23 +209,26 @@ pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
 pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
     let whats = column_of_whats(rows, width.saturating_sub(guests + 4));
-    let mut text = String::new();
+    let fits = |row: &&ComparisonRow| row.what.chars().count() <= whats;
+    let mut columns = Columns::new(0..0);
     let mut before = "";
-    for ComparisonRow { guest, what, value, .. } in rows {
-        let shown = if guest == before { "" } else { guest };
+    for ComparisonRow { guest, what, value, .. } in rows.iter().filter(fits) {
+        columns.row([if guest == before { "" } else { guest }, what, value]);
         before = guest;
-        let in_columns = format!("{shown:<guests$}  {what:<whats$}  {value}");
-        let alone = format!("{shown:<guests$}  {what}  {value}");
-        let one_line = [in_columns, alone].into_iter().find(|line| line.chars().count() <= width);
-        text += &match one_line {
-            Some(line) => format!("{line}\n"),
-            None => {
-                let above = wrapped(&format!("{guest}: {what}"), width, "");
-                above + &wrapped(value, width, "    ")
-            }
-        };
     }
-    text
+    let mut aligned = columns.lines(2).into_iter();
+    let line = |row: &ComparisonRow| {
+        if fits(&row) {
+            return aligned.next().unwrap_or_default() + "\n";
+        }
+        let ComparisonRow { guest, what, value, .. } = row;
+        let alone = format!("{guest}  {what}  {value}\n");
+        if alone.chars().count() <= width + 1 {
+            return alone;
+        }
+        wrapped(&format!("{guest}: {what}"), width, "") + &wrapped(value, width, "    ")
+    };
+    rows.iter().map(line).collect()
 }
 
 /// The widest column of what is compared in which each row that is not wider has its value beside it, in `width`
@@ -250,4 +254,12 @@ pub fn legends(rows: &[ComparisonRow]) -> [String; 2] {
             .join("; ")
     };
     [without(&["host"]), without(&["host", "rr"])]
+}
+
+fn with_interval(estimate: &Estimate) -> String {
+    let value = ratio(estimate.value);
+    match estimate.interval {
+        Some(interval) => format!("{value} ({} .. {})", ratio(interval.low), ratio(interval.high)),
+        None => value,
+    }
 }

@@ -3,7 +3,7 @@
 
 use locks::System;
 
-use crate::names;
+use crate::{lists::unique, names};
 use base::{backend::PvBackend, handoff::HandoffSpec, shown};
 use study::{
     findings::Study,
@@ -16,27 +16,23 @@ const ASKED: f64 = 2.0;
 /// A guest on a host, with the overcommit ratio that is shown of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
-    guest: GuestKind,
-    host: HostKind,
+    pub guest: GuestKind,
+    pub host: HostKind,
     machine: String,
-    level: Option<f64>,
+    /// The overcommit ratio that is shown; None: none above 1 has figures.
+    pub level: Option<f64>,
 }
 
 /// The subjects of the studies, in the order of the guests.
 pub fn all(studies: &[Study]) -> Vec<Subject> {
-    let mut found: Vec<Subject> = Vec::new();
     let points = || studies.iter().flat_map(|study| &study.points);
-    for measured_point in points() {
+    let mut found = unique(points().map(|measured_point| {
         let Point { guest, host, ref machine, .. } = measured_point.point;
-        let machine = machine.clone();
-        let subject = Subject { guest, host, machine, level: None };
-        if !found.contains(&subject) {
-            found.push(subject);
-        }
-    }
+        Subject { guest, host, machine: machine.clone(), level: None }
+    }));
     for subject in &mut found {
         let measured = points().filter(|measured_point| {
-            measured_point.rate.is_some() && subject.is_of(&measured_point.point)
+            measured_point.rate.is_some() && subject.has(&measured_point.point)
         });
         subject.level = level(measured.map(|measured_point| measured_point.point.overcommit()));
     }
@@ -54,32 +50,15 @@ fn level(ratios: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl Subject {
-    fn is_of(&self, point: &Point) -> bool {
+    /// Is this one of its points, at whatever ratio?
+    pub fn has(&self, point: &Point) -> bool {
         (self.guest, self.host, self.machine.as_str())
             == (point.guest, point.host, point.machine.as_str())
     }
 
-    /// The overcommit ratio that is shown; None: none above 1 has figures.
-    pub const fn level(&self) -> Option<f64> {
-        self.level
-    }
-
     /// Is this one of its points, at that ratio?
     pub fn is_at_level(&self, point: &Point) -> bool {
-        self.is_of(point) && self.level == Some(point.overcommit())
-    }
-
-    /// Has its point this guest, at whatever ratio?
-    pub fn has(&self, point: &Point) -> bool {
-        self.is_of(point)
-    }
-
-    pub const fn guest(&self) -> GuestKind {
-        self.guest
-    }
-
-    pub const fn host(&self) -> HostKind {
-        self.host
+        self.has(point) && self.level == Some(point.overcommit())
     }
 
     /// Name in a sentence.
@@ -95,7 +74,7 @@ impl Subject {
     pub fn name_among(&self, all: &[Self]) -> String {
         let has_twin = all.iter().any(|other| other.guest == self.guest && other.host != self.host);
         let host = if has_twin { format!(", {}", self.host.name()) } else { String::new() };
-        let first = all.iter().find_map(Self::level);
+        let first = all.iter().find_map(|subject| subject.level);
         let at = self.level.filter(|_| self.level != first);
         let at =
             at.map_or_else(String::new, |level| format!(" at {}", names::overcommit_of(level)));
@@ -106,7 +85,8 @@ impl Subject {
 /// The words for locks: `native` and `PV`, where there are no others.
 #[derive(Debug)]
 pub struct LockWords {
-    are_of_ticketlocks: bool,
+    /// Are there no other locks than ticketlocks, native and PV?
+    pub are_of_ticketlocks: bool,
 }
 
 impl LockWords {
@@ -115,11 +95,6 @@ impl LockWords {
         let points =
             || studies.iter().flat_map(|study| &study.points).map(|study_point| &study_point.point);
         Self { are_of_ticketlocks: points().all(|point| ticketlock(point).is_some()) }
-    }
-
-    /// Are there no other locks than ticketlocks, native and PV?
-    pub const fn are_of_ticketlocks(&self) -> bool {
-        self.are_of_ticketlocks
     }
 
     /// The name of a point's lock.

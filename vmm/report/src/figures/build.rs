@@ -8,6 +8,7 @@ use super::{
     scale::{AxisUnit, Scale},
 };
 use crate::{
+    lists::grouped,
     names,
     si::si,
     words::{command, sentences, simulated, titles},
@@ -27,7 +28,10 @@ pub fn all(study: &Study) -> Vec<Figure> {
     figures.extend(preempted::wasted(study));
     figures.extend(preempted::kinds(study));
     figures.extend(latency::all(study));
-    figures.iter_mut().for_each(|figure| figure.title = simulated::marked(study, &figure.title));
+    for figure in &mut figures {
+        figure.title = simulated::marked(study, &figure.title);
+        figure.keep_telling_panels();
+    }
     figures
 }
 
@@ -108,40 +112,33 @@ pub(super) fn legend(study: &Study) -> Vec<Legend> {
     legend
 }
 
+/// The style of a series.
+pub(super) fn style_of(legend: &[Legend], name: &str) -> Option<usize> {
+    legend.iter().find(|line| line.name == name).map(|line| line.style)
+}
+
 /// Facets with their series; `marks` turns each point into marks.
 pub(super) fn panels(
     study: &Study,
     legend: &[Legend],
     marks: impl Fn(&PointStudy) -> Option<PlottedValue>,
 ) -> Vec<(String, Vec<Series>)> {
-    let mut panels: Vec<(String, Vec<Series>)> = Vec::new();
-    for point in &study.points {
-        let Some(mark) = marks(point) else { continue };
+    in_panels(study.points.iter().filter_map(|point| {
+        let mark = marks(point)?;
         let facet = names::panel(study, &point.point, names::facet(study, &point.point));
         let name = names::series(study, &point.point);
-        let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
-        add(&mut panels, facet, name, style, mark);
-    }
-    panels
+        let style = style_of(legend, &name).unwrap_or(0);
+        Some((facet, ((name, style), mark)))
+    }))
 }
 
-/// Adds a mark to its series in its panel.
-pub(super) fn add(
-    panels: &mut Vec<(String, Vec<Series>)>,
-    facet: String,
-    name: String,
-    style: usize,
-    mark: PlottedValue,
-) {
-    let panel = panels.iter().position(|(title, _)| *title == facet).unwrap_or_else(|| {
-        panels.push((facet, Vec::new()));
-        panels.len() - 1
-    });
-    let all = &mut panels[panel].1;
-    match all.iter_mut().find(|series| series.name == name) {
-        Some(series) => series.marks.push(mark),
-        None => all.push(Series { name, style, marks: vec![mark] }),
-    }
+/// The series of each panel; each mark comes with its panel's title, and with the name and the style of its series.
+pub(super) fn in_panels(
+    marks: impl Iterator<Item = (String, ((String, usize), PlottedValue))>,
+) -> Vec<(String, Vec<Series>)> {
+    let series = |((name, style), marks)| Series { name, style, marks };
+    let panels = grouped(marks).into_iter();
+    panels.map(|(title, marks)| (title, grouped(marks).into_iter().map(series).collect())).collect()
 }
 
 /// A legend of series that have names: a single one without needs none.
@@ -222,13 +219,6 @@ pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
 
 /// Panels of rows on a common axis; each row comes with its panel's title.
 pub(super) fn rows(all: impl Iterator<Item = (String, PlotRow)>, x: &Scale) -> Vec<Panel> {
-    let mut panels: Vec<(String, Vec<PlotRow>)> = Vec::new();
-    for (facet, row) in all {
-        match panels.iter_mut().find(|(title, _)| *title == facet) {
-            Some((_, rows)) => rows.push(row),
-            None => panels.push((facet, vec![row])),
-        }
-    }
     let plot = |rows| Plot::Rows(Rows { x: x.clone(), rows: by_category(rows), reference: None });
-    panels.into_iter().map(|(title, rows)| Panel { title, plot: plot(rows) }).collect()
+    grouped(all).into_iter().map(|(title, rows)| Panel { title, plot: plot(rows) }).collect()
 }

@@ -13,6 +13,15 @@ const SHADES: [char; 9] = [
     '\u{2588}',
 ];
 
+/// Parts of a character, by eighths from the left.
+const EIGHTHS: [char; 9] = [
+    ' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
+    '\u{2588}',
+];
+
+/// The least width of what is drawn in a row.
+const LEAST_STRIP: usize = 8;
+
 /// Letters of hollow markers; styles without one share the last.
 const HOLLOW: [char; 6] = ['\u{25cb}', '\u{25a1}', '\u{25b3}', '\u{25c7}', '\u{25bd}', '\u{25cc}'];
 
@@ -152,7 +161,7 @@ fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
 }
 
 /// The tick labels that fit beneath an axis of so many columns.
-pub fn tick_names(scale: &Scale, columns: usize) -> String {
+fn tick_names(scale: &Scale, columns: usize) -> String {
     let mut names = String::new();
     let mut free = 0;
     for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
@@ -170,6 +179,19 @@ pub fn tick_names(scale: &Scale, columns: usize) -> String {
 }
 
 fn rows(plot: &Rows, width: usize) -> String {
+    let (text, left, columns) = strips(plot, width);
+    text + &axis_below(&plot.x, columns, left)
+}
+
+/// Rows, and in one line below them `unit` and the tick labels.
+pub fn compact(plot: &Rows, unit: &str, width: usize) -> String {
+    let (text, left, columns) = strips(plot, width);
+    let unit: String = unit.chars().take(left).collect();
+    text + &format!("{unit:<left$} {}\n", tick_names(&plot.x, columns))
+}
+
+/// A line for each row, the columns left of the axis, and those right of it.
+fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
     let longest = |text: fn(&PlotRow) -> &String| {
         plot.rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0)
     };
@@ -177,9 +199,10 @@ fn rows(plot: &Rows, width: usize) -> String {
         0 => 0,
         longest => longest + 1,
     };
-    let labels = longest(|row| &row.label).min(width / 3);
     let notes = longest(|row| &row.note).min(width / 2);
-    let columns = width.saturating_sub(groups + labels + notes + 6).max(16);
+    let room = width.saturating_sub(groups + notes + LEAST_STRIP + 6);
+    let labels = longest(|row| &row.label).min(room.max(width / 3));
+    let columns = width.saturating_sub(groups + labels + notes + 6).max(LEAST_STRIP);
     let mut text = String::new();
     for (ix, row) in plot.rows.iter().enumerate() {
         let group = if plot.is_first(ix) { row.group.as_str() } else { "" };
@@ -193,10 +216,13 @@ fn rows(plot: &Rows, width: usize) -> String {
         text += line.trim_end();
         text.push('\n');
     }
-    text + &axis_below(&plot.x, columns, groups + labels + 3)
+    (text, groups + labels + 3, columns)
 }
 
 fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
+    if let Some(end) = row.bar {
+        return bar(plot.x.place(end), columns);
+    }
     let at = |value: f64| (plot.x.place(value) * (columns - 1) as f64).round() as usize;
     let mut letters = vec![' '; columns];
     for (ix, height) in row.ridge.iter().enumerate() {
@@ -219,6 +245,13 @@ fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
         }
     }
     letters.into_iter().collect()
+}
+
+/// A bar up to this place, 0 to 1.
+fn bar(place: f64, columns: usize) -> String {
+    let eighths = (place * (columns * 8) as f64).round() as usize;
+    let part = |column: usize| EIGHTHS[eighths.saturating_sub(column * 8).min(8)];
+    (0..columns).map(part).collect()
 }
 
 /// Wraps words into lines of at most `width` columns.

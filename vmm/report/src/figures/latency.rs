@@ -31,7 +31,7 @@ fn figure(study: &Study, timed: Timed) -> Option<Figure> {
     let legend = build::legend(study);
     let rows = found().map(|(point, times)| {
         let name = names::series(study, &point.point);
-        let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
+        let style = build::style_of(&legend, &name).unwrap_or(0);
         (names::facet(study, &point.point), row(study, point, times, &x, style))
     });
     let panels = build::rows(rows, &x);

@@ -15,11 +15,18 @@ pub mod svg;
 #[cfg(test)]
 mod tests;
 
+use base::plural::{agree, count};
 pub use build::all;
 use scale::Scale;
 
 /// Number of marker styles; each has its own colour.
 pub const STYLES: usize = 12;
+
+/// Figures with so many panels are shown as small multiples.
+pub const MANY: usize = 4;
+
+/// The most values of a figure with several panels.
+const MOST_VALUES: usize = 120;
 
 /// The id of the figure of throughput.
 pub const THROUGHPUT: &str = "throughput";
@@ -154,6 +161,30 @@ pub struct PlotRow {
     pub says: String,
 }
 
+impl Plot {
+    fn values(&self) -> usize {
+        match self {
+            Self::Lines(Lines { series, .. }) => series.iter().map(|one| one.marks.len()).sum(),
+            Self::Rows(Rows { rows, .. }) => rows.len(),
+        }
+    }
+
+    /// The part of the axis of values over which its marks are spread.
+    fn spread(&self) -> f64 {
+        let places: Vec<f64> = match self {
+            Self::Lines(Lines { y, series, .. }) => {
+                series.iter().flat_map(|series| &series.marks).map(|mark| y.place(mark.y)).collect()
+            }
+            Self::Rows(Rows { x, rows, .. }) => {
+                let marks = rows.iter().flat_map(|row| &row.marks);
+                marks.map(|(_, value)| x.place(*value)).collect()
+            }
+        };
+        let most = places.iter().copied().fold(0.0, f64::max);
+        most - places.iter().copied().fold(most, f64::min)
+    }
+}
+
 impl Rows {
     /// Is this row the first of its category?
     pub fn is_first(&self, row: usize) -> bool {
@@ -174,6 +205,29 @@ impl Figure {
             Plot::Rows(_) => true,
         });
         (!self.panels.is_empty()).then_some(self)
+    }
+
+    /// Without the panels that show least, if there are more than can be looked at; their figures are in the tables.
+    fn keep_telling_panels(&mut self) {
+        let spread = |ix: &usize| self.panels[*ix].plot.spread();
+        let mut order: Vec<usize> = (0..self.panels.len()).collect();
+        order.sort_by(|a, b| spread(b).total_cmp(&spread(a)));
+        let values = order.iter().scan(0, |sum, ix| {
+            *sum += self.panels[*ix].plot.values();
+            Some(*sum)
+        });
+        let kept = values.take_while(|values| *values <= MOST_VALUES).count().max(1);
+        let left_out = order.split_off(kept.min(order.len()));
+        if left_out.is_empty() {
+            return;
+        }
+        let mut places = 0..;
+        self.panels.retain(|_| places.next().is_some_and(|place| !left_out.contains(&place)));
+        self.note += &format!(
+            " {} {} left out, whose values differ less: they are in the tables.",
+            count(left_out.len(), "panel"),
+            agree(left_out.len(), "is", "are")
+        );
     }
 
     /// Does it have plots of lines?

@@ -21,7 +21,7 @@ pub(super) fn all(study: &Study) -> Vec<Figure> {
 fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
     let all = || study.comparisons.iter().filter(move |comparison| comparison.axis == axis);
     let mut legend: Vec<Legend> = Vec::new();
-    let mut panels = Vec::new();
+    let mut marks = Vec::new();
     let mut of_panel: HashMap<String, usize> = HashMap::new();
     let own = build::legend(study);
     for comparison in all() {
@@ -31,12 +31,13 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
             // Style 0 is the baseline's in the throughput figure.
             let count = of_panel.entry(panel.clone()).or_insert(0);
             *count += 1;
-            let style = own.iter().find(|line| line.name == name).map(|line| line.style);
-            legend.push(Legend { style: style.unwrap_or(*count % STYLES), name: name.clone() });
+            let style = build::style_of(&own, &name).unwrap_or(*count % STYLES);
+            legend.push(Legend { style, name: name.clone() });
         }
-        let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
-        build::add(&mut panels, panel, name, style, mark);
+        let style = build::style_of(&legend, &name).unwrap_or(0);
+        marks.push((panel, ((name, style), mark)));
     }
+    let panels = build::in_panels(marks.into_iter());
     let ends = |mark: &PlottedValue| {
         [
             Some(mark.y),

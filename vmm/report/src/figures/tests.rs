@@ -83,7 +83,10 @@ fn numbers_are_lines_and_single_points_are_none() {
     let study = study(&Fixture { critical: vec![5, 50, 500, 5000], ..policies() });
     let mut figure = figure(&study, "throughput");
     assert_eq!(figure.panels.len(), 3);
-    let has_line = |figure: &Figure| svg::panels(figure).concat().concat().contains("class=\"line");
+    let drawn = |figure: &Figure| -> String {
+        svg::panels(figure).into_iter().flat_map(|(_, plots)| plots).collect()
+    };
+    let has_line = |figure: &Figure| drawn(figure).contains("class=\"line");
     assert!(figure.connects_marks() && has_line(&figure));
     let text = characters::figure(&figure, 80);
     assert!(text.contains("increments in a critical section"), "{text}");
@@ -93,7 +96,20 @@ fn numbers_are_lines_and_single_points_are_none() {
         }
     }
     assert!(!figure.connects_marks() && !has_line(&figure));
-    assert!(svg::panels(&figure).concat().concat().contains("class=\"mark"));
+    assert!(drawn(&figure).contains("class=\"mark"));
+}
+
+/// Regression: the page of the full league had 31 MB, with 996 charts.
+#[test]
+fn of_many_panels_those_that_differ_most_are_kept() {
+    let critical = (1..=40).map(|tens| tens * 10).collect();
+    let fixture =
+        Fixture { rounds: 2, policies: vec!["rr"], vcpus: vec![2, 4], critical, ..policies() };
+    let figure = figure(&study(&fixture), "throughput");
+    assert_eq!(figure.panels.len(), MOST_VALUES / 4);
+    assert!(figure.note.contains(" 10 panels are left out"), "{}", figure.note);
+    let plots = svg::panels(&figure);
+    assert!(plots.iter().all(|(_, plots)| plots.len() == 1), "one form for all pages");
 }
 
 #[test]

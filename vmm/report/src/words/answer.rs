@@ -7,14 +7,14 @@ use super::{
         si::{ratio, si},
     },
     sentences::{
-        Sentence, Tone, by_ranks, clearest, figure, first_large, operations, p, place, range,
-        too_few,
+        Sentence, Tone, by_ranks, claim, clearest, figure, first_large, operations, p, place,
+        range, too_few, with,
     },
-    titles::{most, placed, widest},
+    titles::{self, widest},
 };
 use base::plural::{agree, count};
 use study::{
-    findings::{Axis, Comparison, PointStudy, Study, compare::Outcome, point::Preempted},
+    findings::{Axis, Comparison, PointStudy, Study, compare::Outcome},
     stats::Estimate,
 };
 
@@ -43,8 +43,7 @@ fn fall(study: &Study) -> Option<Sentence> {
         return Some(Sentence::plain(Tone::Neutral, text.to_owned()));
     };
     let series = names::series(study, &to.point);
-    let facet = names::facet(study, &to.point);
-    let facet = if facet.is_empty() { facet } else { format!(" ({facet})") };
+    let facet = titles::under(study, &to.point);
     let rate = |point: &PointStudy, unit: &str| {
         let median = point.rate?.median;
         let at = names::at(study, &[&point.point]);
@@ -60,21 +59,7 @@ fn fall(study: &Study) -> Option<Sentence> {
 
 /// Which holders and waiters the schedule preempts.
 fn hit(study: &Study) -> Option<Sentence> {
-    let most_of = |pick: fn(&Preempted) -> f64| {
-        most(study, |point| point.preempted.map(|preempted| pick(&preempted)))
-            .filter(|(_, rate)| *rate > 0.0)
-    };
-    let hits = [
-        (most_of(|preempted| preempted.lhp), "a lock's holder"),
-        (most_of(|preempted| preempted.lwp), "the next in line"),
-        (most_of(|preempted| preempted.queued), "a waiter further back"),
-    ];
-    let parts = hits.into_iter().filter_map(|(found, who)| {
-        let (point, count) = found?;
-        let place = placed(study, point);
-        Some(format!("{who} is preempted up to {} times a second: {place}", si(count)))
-    });
-    let parts: Vec<String> = parts.collect();
+    let parts: Vec<String> = titles::hits(study).map(|found| titles::hit(study, found)).collect();
     (!parts.is_empty())
         .then(|| Sentence::plain(Tone::Neutral, format!("{}.", first_large(&parts.join("; ")))))
 }
@@ -92,10 +77,7 @@ fn differences(study: &Study) -> Option<Sentence> {
     let axis = asked(study)?;
     let all: Vec<&Comparison> =
         study.comparisons.iter().filter(|comparison| comparison.axis == axis).collect();
-    let by_outcome = |outcome| -> Vec<&Comparison> {
-        all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
-    };
-    let (more, less) = (by_outcome(Outcome::More), by_outcome(Outcome::Less));
+    let [more, less] = [Outcome::More, Outcome::Less].map(|outcome| with(&all, outcome));
     let (name, compared) = (axis.name(), all.len());
     let ends: Vec<&Comparison> = [clearest(&more), clearest(&less)].into_iter().flatten().collect();
     let Some(farthest) = clearest(&ends) else {
@@ -125,32 +107,19 @@ fn differences(study: &Study) -> Option<Sentence> {
 
 /// `pv-ticket has 31x the throughput of ticket at 4x (95 % 28x .. 33x, p < 0.0001)`.
 fn gives(study: &Study, comparison: &Comparison) -> String {
-    let (subject, against) = names::sides(study, comparison);
-    let (p, place) = (p(comparison.verdict.adjusted), place(study, comparison));
-    let ranks = by_ranks(comparison.is_contrary());
-    match comparison.ratio {
-        Some(times) => {
-            let evidence = match times.interval {
-                Some(within) => {
-                    format!("95 % {} .. {}, p {p}{ranks}", ratio(within.low), ratio(within.high))
-                }
-                None => format!("p {p}{ranks}"),
-            };
-            let times = ratio(times.value);
-            match comparison.outcome() {
-                Outcome::More if comparison.is_contrary() => {
-                    format!("{subject} gives more than {against}{place}, {times} ({evidence})")
-                }
-                _ if comparison.is_contrary() => {
-                    format!("{subject} gives less than {against}{place}, {times} ({evidence})")
-                }
-                _ => {
-                    format!("{subject} has {times} the throughput of {against}{place} ({evidence})")
-                }
-            }
-        }
-        None => format!("{subject} does what {against} does not do at all{place} (p {p})"),
-    }
+    let p = p(comparison.verdict.adjusted);
+    let Some(times) = comparison.ratio else {
+        let ((subject, against), place) =
+            (names::sides(study, comparison), place(study, comparison));
+        return format!("{subject} does what {against} does not do at all{place} (p {p})");
+    };
+    let within = times.interval.map_or_else(String::new, |within| {
+        format!("95 % {} .. {}, ", ratio(within.low), ratio(within.high))
+    });
+    let is_contrary = comparison.is_contrary();
+    let medians = if is_contrary { format!(", {}", ratio(times.value)) } else { String::new() };
+    let claim = claim(study, comparison, times.value);
+    format!("{claim}{medians} ({within}p {p}{})", by_ranks(is_contrary))
 }
 
 /// An estimate's interval in brackets; nothing without.

@@ -1,5 +1,6 @@
 //! The commands that reproduce a figure.
 
+use crate::lists::unique;
 use base::shown::quoted;
 use study::{
     findings::{RunFacts, Study},
@@ -61,16 +62,6 @@ fn only(study: &Study, points: &[&Point]) -> String {
         }
     }
     text
-}
-
-fn unique(values: impl Iterator<Item = String>) -> Vec<String> {
-    let mut found = Vec::new();
-    for value in values {
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Differences by ranks whose medians lie the other way.
 
-use super::{answer::answer, diff as diff_words, mail, sentences, tables, text, titles};
-use crate::{brief, compare};
+use super::{answer::answer, diff as diff_words, regressions, sentences, tables, text, titles};
+use crate::{brief, document::Document};
 use study::{
     findings::{Axis, Diff, RunRecord, Study, compare::Outcome},
-    store::record::Outcome as Ended,
-    testing::{Fixture, record},
+    testing::{Fixture, figures, record},
 };
 
 /// Rates of two modes: those of ticketlocks are the middle one and a low one, those of the others the middle one, or
@@ -24,11 +23,9 @@ fn two_modes() -> RunRecord {
     let fixture =
         Fixture { rounds: 21, policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() };
     let mut run = record(&fixture);
-    for cell in &mut run.contents.cells {
-        let rate = rate(cell.point.lock.name(), cell.round);
-        if let Ended::Done { figures } = &mut cell.outcome {
-            figures.seconds = figures.all_operations() / rate;
-        }
+    let rounds: Vec<u32> = run.contents.cells.iter().map(|cell| cell.round).collect();
+    for ((point, figures), round) in figures(&mut run).zip(rounds) {
+        figures.seconds = figures.all_operations() / rate(point.lock.name(), round);
     }
     run
 }
@@ -44,12 +41,11 @@ fn a_ratio_that_contradicts_its_direction_is_told() {
     assert_eq!(comparison.outcome(), Outcome::More);
     assert!(comparison.ratio.unwrap().value < 1.0 && comparison.is_contrary(), "{comparison:?}");
     let told = [
-        compare::render(&study),
         sentences::findings(&study)[0].text.clone(),
         sentences::comparison(&study, comparison),
         answer(&study).last().unwrap().text.clone(),
         titles::ratios(&study, Axis::Lock),
-        mail::study(&study).replace("\n  ", " "),
+        text::render(&Document::of_study(&study), text::Form::MAIL).replace("\n  ", " "),
     ];
     for text in told {
         assert!(text.contains(OTHER_WAY), "{text}");
@@ -76,11 +72,11 @@ fn a_regression_by_ranks_is_told_as_such() {
         Study::new(&[run])
     };
     let diff = Diff::new(only("pv-ticket"), only("ticket"));
-    let [regression] = &mail::regressions(&diff)[..] else { panic!("{:?}", diff.both) };
+    let [regression] = &regressions::lines(&diff)[..] else { panic!("{:?}", diff.both) };
     assert!(regression.starts_with("1.01x") && regression.contains(OTHER_WAY), "{regression}");
     assert!(diff_words::verdict(&diff)[0].text.contains(OTHER_WAY));
     assert!(diff_words::verdict(&diff)[0].figure.is_empty());
     let table = text::table(&diff_words::tables(&diff)[0], 120);
     assert!(table.contains("less (ranks)"), "{table}");
-    assert!(mail::diff(&diff).contains("1.01x (ranks)"));
+    assert!(text::render(&Document::of_diff(&diff), text::Form::MAIL).contains("1.01x (ranks)"));
 }

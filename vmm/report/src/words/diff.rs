@@ -2,16 +2,14 @@
 
 use super::{
     super::{
-        figures::{self, characters::wrapped},
         names,
         si::{ratio, si},
     },
-    tables::{Table, within},
-    text::{NARROWEST, bullet, figures_of, printable, table},
+    tables::{self, Table, ratio_within},
 };
 use crate::words::{
     disturbed,
-    sentences::{self, Sentence, Tone},
+    sentences::{self, Sentence, Tone, clarity},
 };
 use base::{
     plural::{agree, count},
@@ -29,11 +27,8 @@ fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
 }
 
 fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
-    let size = |both: &Both| match both.ratio {
-        _ if both.is_contrary() => 0.0,
-        ratio => ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs()),
-    };
-    all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
+    let clarity = |both: &Both| clarity(both.ratio, both.is_contrary());
+    all.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
 }
 
 /// The findings of the comparison.
@@ -151,44 +146,42 @@ pub fn command(diff: &Diff) -> String {
     )
 }
 
-/// The anchor of the table of what differs beside the figures.
-pub(super) const DIFFERS: &str = "differs";
-
 /// All tables that have lines.
 pub fn tables(diff: &Diff) -> Vec<Table> {
     let note = "Medians; p is Holm's.";
     let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];
     let both = Table::new("both", "Points of both", note, &head);
     let line = |both: &Both| {
-        let dash = || "-".to_owned();
-        let outcome = match diff.outcome(both) {
-            Outcome::More if both.is_contrary() => "more (ranks)",
-            Outcome::Less if both.is_contrary() => "less (ranks)",
-            Outcome::More => "more",
-            Outcome::Less => "less",
-            Outcome::Unclear => "unclear",
-            Outcome::TooFew => "too few",
-            Outcome::Apart => "apart",
-        };
+        let [ratio, within] = ratio_within(both.ratio);
         vec![
             si(both.before.median.value),
             si(both.after.median.value),
-            both.ratio.map_or_else(dash, |estimate| ratio(estimate.value)),
-            both.ratio.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            ratio,
+            within,
             sentences::bare_p(both.verdict.adjusted),
-            outcome.to_owned(),
+            tables::outcome(diff.outcome(both), both.is_contrary()).to_owned(),
         ]
     };
     let both = both.by_facets(&diff.before, diff.both.iter().map(|both| (&both.point, line(both))));
-    let mut differs = Table::new(DIFFERS, "Not the same in both", "", &["what", "first", "second"]);
+    let mut differs =
+        Table::new("differs", "Not the same in both", "", &["what", "first", "second"]);
     differs.figures_from = usize::MAX;
     for fact in &diff.differs {
-        differs.cells([fact.what.clone(), fact.before.clone(), fact.after.clone()]);
+        differs.cells([fact.what.clone(), short(&fact.before), short(&fact.after)]);
     }
     let only = [("first", &diff.only_before), ("second", &diff.only_after)];
     let only = only.map(|(which, points)| lonely(which, points));
     let others = [differs].into_iter().chain(only).filter_map(Table::filled);
     both.into_iter().chain(others).collect()
+}
+
+/// A fact of a run in a few words.
+fn short(value: &str) -> String {
+    match value.lines().count() {
+        0 => "unknown".to_owned(),
+        1 => value.to_owned(),
+        lines => format!("{lines} lines"),
+    }
 }
 
 fn lonely(which: &str, points: &[Point]) -> Table {
@@ -198,25 +191,4 @@ fn lonely(which: &str, points: &[Point]) -> Table {
         table.cells([point.to_string()]);
     }
     table
-}
-
-/// The whole comparison for a terminal.
-pub fn render(diff: &Diff, width: usize) -> String {
-    let width = width.clamp(NARROWEST, 120);
-    let source =
-        |study: &Study| study.runs.first().map_or_else(String::new, |run| run.source.clone());
-    let mut text = format!("{} against {}\n\n", source(&diff.after), source(&diff.before));
-    for sentence in disturbed(diff).into_iter().chain(verdict(diff)) {
-        text += &bullet(&sentence.text, width);
-    }
-    let figure: Vec<_> = figures::diff::figure(diff).into_iter().collect();
-    text += &figures_of(&figure, width);
-    for one in tables(diff) {
-        text += &format!("\n{}", table(&one, width));
-    }
-    text += "\nMethod\n";
-    for sentence in method(diff) {
-        text += &wrapped(&sentence, width, "  ");
-    }
-    printable(&text)
 }

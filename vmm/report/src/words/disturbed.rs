@@ -85,31 +85,35 @@ pub fn in_words(study: &Study) -> Option<String> {
 mod tests {
     use super::*;
     use crate::{
-        brief, html,
-        words::{diff, mail, text},
+        brief,
+        document::Document,
+        html,
+        words::text::{Form, render},
     };
     use study::{
         findings::{Diff, RunRecord},
-        store::record::Outcome,
-        testing::{Fixture, record},
+        testing::{Fixture, figures, record},
     };
 
     /// A run in which something stopped two windows of one point.
     fn stopped() -> RunRecord {
         let mut run = record(&Fixture::default());
-        let cells = run.contents.cells.iter_mut();
-        let chosen = cells
-            .filter(|cell| cell.point.policy.name() == "rr" && cell.point.vcpus.get() == 4)
-            .filter_map(|cell| match &mut cell.outcome {
-                Outcome::Done { figures } => Some(figures),
-                _ => None,
-            });
-        chosen.take(2).for_each(|figures| figures.seconds *= 9.0);
+        let chosen = figures(&mut run)
+            .filter(|(point, _)| point.policy.name() == "rr" && point.vcpus.get() == 4);
+        chosen.take(2).for_each(|(_, figures)| figures.seconds *= 9.0);
         run
     }
 
     fn study_of(run: RunRecord) -> Study {
         Study::new(&[run])
+    }
+
+    fn text(study: &Study, form: Form) -> String {
+        render(&Document::of_study(study), form)
+    }
+
+    fn of_diff(diff: &Diff, form: Form) -> String {
+        render(&Document::of_diff(diff), form)
     }
 
     fn flat(text: &str) -> String {
@@ -121,12 +125,14 @@ mod tests {
     fn disturbed_windows_are_told_on_the_page_and_in_the_mail() {
         let study = study_of(stopped());
         let expected = "Disturbed windows, no figures of a lock: 2 much longer than asked (ticket";
-        for text in
-            [mail::study(&study), text::render(&study, 80), html::page(&study, None).unwrap()]
-        {
+        for text in [
+            text(&study, Form::MAIL),
+            text(&study, Form::terminal(80)),
+            html::page(&study, None).unwrap(),
+        ] {
             assert!(flat(&text).contains(expected), "{text}");
         }
-        assert!(!mail::study(&study_of(record(&Fixture::default()))).contains("Disturbed"));
+        assert!(!text(&study_of(record(&Fixture::default())), Form::MAIL).contains("Disturbed"));
     }
 
     /// Regression: the brief and the comparison of two runs said nothing.
@@ -143,16 +149,19 @@ mod tests {
         {
             let diff = Diff::new(study_of(before), study_of(after));
             let expected = format!("The {which} run has {expected} (ticket");
-            for text in [diff::render(&diff, 80), html::diff_page(&diff).unwrap()] {
+            for text in [
+                of_diff(&diff, Form::terminal(80)),
+                html::document_page(Document::of_diff(&diff)).unwrap(),
+            ] {
                 let text = flat(&text);
                 assert_eq!(text.matches(&expected).count(), 1, "{text}");
                 assert_eq!(text.matches("disturbed windows").count(), 1, "{text}");
             }
             // The mail has it with the other facts of the run.
-            let mail = mail::diff(&diff).to_lowercase();
+            let mail = of_diff(&diff, Form::MAIL).to_lowercase();
             assert_eq!(mail.matches("disturbed").count(), 1, "{mail}");
         }
         let same = Diff::new(study_of(whole()), study_of(whole()));
-        assert!(!diff::render(&same, 80).contains("disturbed"));
+        assert!(!of_diff(&same, Form::terminal(80)).contains("disturbed"));
     }
 }

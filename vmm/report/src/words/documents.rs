@@ -2,15 +2,16 @@
 
 use std::sync::LazyLock;
 
-use locks::Seed;
-use published::{CellSetup, Claim, Row, Shown};
-
 use super::{
     super::si::{ratio, si},
-    tables::{Table, within},
+    tables::{Table, dash, ratio_within},
 };
 use crate::words::sentences;
-use study::findings::{Axis, Comparison, PointStudy, Study};
+use locks::Seed;
+use study::{
+    findings::{Axis, Comparison, PointStudy, Study},
+    published::{self, CellSetup, Claim, Row},
+};
 
 /// The published tables; none if they cannot be read, which their own tests exclude.
 static TABLES: LazyLock<Vec<published::Table>> =
@@ -49,18 +50,18 @@ pub fn sections(study: &Study) -> Vec<DocumentSystems> {
 
 fn theirs(seed: Seed) -> impl Iterator<Item = Theirs> {
     TABLES.iter().filter_map(move |table| {
-        let Shown { document, remark } = table.shown.as_ref()?;
+        let (document, remark) = table.shown()?;
         let source = || format!("{} (read: {})", table.source, table.read);
         let theirs = || Theirs { table: rows(table), source: source(), remark };
-        (*document == seed).then(theirs)
+        (document == seed).then(theirs)
     })
 }
 
 /// The rows of a published table, with the figures that they compare if it has any.
 fn rows(published: &published::Table) -> Table {
     let figures = |row: &Row| {
-        let (base, changed) = row.cells?;
-        Some([published.cells.get(base)?.figure?, published.cells.get(changed)?.figure?])
+        let [base, changed] = published.cells_of(row)?;
+        Some([base.figure?, changed.figure?])
     };
     let has_figures = published.rows.iter().any(|row| figures(row).is_some());
     let mut head = vec!["published"];
@@ -73,12 +74,10 @@ fn rows(published: &published::Table) -> Table {
     for row in &published.rows {
         let mut cells = vec![row.id.clone()];
         if has_figures {
-            let dash = || ["-".to_owned(), "-".to_owned()];
-            cells.extend(
-                figures(row).map_or_else(dash, |both| both.map(|figure| figure.to_string())),
-            );
+            let figures = figures(row).map(|both| both.map(|figure| figure.to_string()));
+            cells.extend(figures.unwrap_or_else(|| [dash(), dash()]));
         }
-        cells.push(match row.claim {
+        cells.push(match published.claim(row) {
             Claim::Ratio(value) => gain(value),
             Claim::Retries(count) => format!("{count} retries an operation"),
         });
@@ -107,12 +106,11 @@ fn ours(study: &Study, seed: Seed) -> Option<Table> {
     table.by_facet(study, |point| {
         let rate = point.rate.filter(|_| point.point.lock.seed() == seed)?;
         let found = baseline(study, point);
-        let over = found.and_then(|comparison| comparison.ratio);
-        let dash = || "-".to_owned();
+        let [over, within] = ratio_within(found.and_then(|comparison| comparison.ratio));
         let mut cells = vec![
             si(rate.median.value),
-            over.map_or_else(dash, |estimate| ratio(estimate.value)),
-            over.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            over,
+            within,
             found.map_or_else(dash, |comparison| sentences::bare_p(comparison.verdict.adjusted)),
         ];
         if at_ratios {
@@ -134,16 +132,16 @@ fn at_ratio(point: &PointStudy) -> Option<String> {
     let (lock, overcommit) = (point.point.lock, point.point.overcommit());
     let is_at = |setup: &CellSetup| setup.all_vcpus() as f64 / setup.cpus as f64 == overcommit;
     TABLES.iter().find_map(|table| {
-        let Shown { document, .. } = table.shown.as_ref()?;
-        if *document != lock.seed() {
+        let (document, _) = table.shown()?;
+        if document != lock.seed() {
             return None;
         }
         table.rows.iter().find_map(|row| {
-            let (base, changed) = table.simulated(row)?;
-            let (base, changed) = (base.setup.as_ref().ok()?, changed.setup.as_ref().ok()?);
+            let [base, changed] = table.simulated(row).ok()?;
+            let (base, changed) = (table.setup(base).ok()?, table.setup(changed).ok()?);
             let is_it =
-                changed.system == lock && base.system != lock && is_at(changed) && is_at(base);
-            is_it.then(|| format!("{} {}", gain(row.claim.value()), table.name))
+                changed.system == lock && base.system != lock && is_at(&changed) && is_at(&base);
+            is_it.then(|| format!("{} {}", gain(table.claim(row).value()), table.name))
         })
     })
 }

@@ -1,8 +1,8 @@
 //! The league in words: a table of the locks, what each keeps by schedule, and who leads.
 
 use super::{
-    sentences::{Sentence, Tone},
-    tables::Table,
+    sentences::{Sentence, Tone, bracketed},
+    tables::{Table, dash},
 };
 use crate::{
     figures::scale::time,
@@ -67,6 +67,7 @@ fn lead(study: &Study, league: &League) -> Vec<Sentence> {
     let Some(first) = league.rows.first() else { return Vec::new() };
     let least = first.least(league.ranked_by);
     let of = surroundings(study, league);
+    let of = if of.is_empty() { of } else { format!("{of}: ") };
     let mut all = Vec::new();
     if least >= 0.0 {
         all.push(Sentence {
@@ -105,7 +106,7 @@ fn lead(study: &Study, league: &League) -> Vec<Sentence> {
 fn each(league: &League, row: &Standing) -> String {
     let share = |trial: usize| {
         let share = row.kept[trial].and_then(|kept| kept.share).map(|share| shown(&share));
-        format!("{} {}", words(&league.trials[trial]), share.unwrap_or_else(|| "-".to_owned()))
+        format!("{} {}", words(&league.trials[trial]), share.unwrap_or_else(dash))
     };
     league.ranked_by.map(share).join(", ")
 }
@@ -142,7 +143,7 @@ fn table(study: &Study, league: &League) -> Table {
          (even: 50 %){costs}. {SPARED}{}",
         elsewhere(league.counted)
     );
-    let title = format!("The league{}", in_brackets(&surroundings(study, league)));
+    let title = format!("The league{}", bracketed(surroundings(study, league)));
     let by_first = format!("by {first}");
     let mut head = vec!["lock", "1x", &by_first, &holders, &next, &host, "longest", "busier half"];
     head.extend(has_cpu_time.then_some("CPU time"));
@@ -200,7 +201,7 @@ fn heat_map(study: &Study, league: &League) -> HeatMap {
     HeatMap {
         title: format!(
             "What each lock keeps, by schedule{}",
-            in_brackets(&surroundings(study, league))
+            bracketed(surroundings(study, league))
         ),
         note: format!(
             "Shares of the lock's own rate with one vCPU for each CPU under the host's scheduler, as in the table \
@@ -236,13 +237,7 @@ fn name(study: &Study, row: &Standing) -> String {
 /// What the points of the league have in common that those of another one do not.
 fn surroundings(study: &Study, league: &League) -> String {
     let point = league.rows.first().map(|row| &study.points[row.base].point);
-    let text = point.map_or_else(String::new, |point| names::league(study, point));
-    if text.is_empty() { text } else { format!("{text}: ") }
-}
-
-fn in_brackets(surroundings: &str) -> String {
-    let text = surroundings.trim_end_matches(": ");
-    if text.is_empty() { String::new() } else { format!(" ({text})") }
+    point.map_or_else(String::new, |point| names::league(study, point))
 }
 
 fn words(trial: &Trial) -> String {
@@ -268,10 +263,6 @@ fn shown(share: &Estimate) -> String {
             format!("{value} ({} .. {})", low.trim_end_matches(" %"), high.trim_end_matches(" %"))
         },
     )
-}
-
-fn dash() -> String {
-    "-".to_owned()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! A study in words and tables: its answer, its findings, its tables, the commands that reproduce
-//! it, and its layout for a terminal.
+//! it, and its layout as text.
 
 pub mod answer;
 #[cfg(test)]
@@ -12,18 +12,24 @@ pub mod disturbed;
 pub mod documents;
 pub mod extensions;
 pub mod league;
-pub mod mail;
 pub mod moved;
 mod nodes;
+mod notes;
 #[cfg(test)]
 mod plural_tests;
+pub mod regressions;
 mod replayed;
 pub mod reproduction;
 pub mod sentences;
+pub mod setup;
 pub mod simulated;
+#[cfg(test)]
+mod summary_tests;
 pub mod tables;
 pub mod text;
 pub mod titles;
+
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::names;
 use base::plural::{agree, count};
@@ -62,7 +68,6 @@ pub fn method(study: &Study) -> Vec<String> {
                 .to_owned(),
         );
     }
-    all.extend(study.moved.as_ref().map(|moved| format!("NOTE: {}.", moved::in_words(moved))));
     all
 }
 
@@ -93,18 +98,15 @@ pub fn overcommit(study: &Study) -> Option<String> {
     all.all(|ratio| ratio == first).then_some(first)
 }
 
-/// A time in UTC, to the minute (Gregorian calendar by Hinnant's method).
+/// The last millisecond of the year 9999, up to which moments have a name.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+/// A time in UTC, to the minute.
 pub fn when(at_ms: u64) -> String {
-    let minutes = at_ms / 60_000;
-    let days = minutes / 1440 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (of_month, month) =
-        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{of_month:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+    let at = UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS));
+    let text = humantime::format_rfc3339_seconds(at).to_string();
+    let minutes: String = text.chars().take("2000-02-29T12:34".len()).collect();
+    format!("{} UTC", minutes.replace('T', " "))
 }
 
 #[cfg(test)]

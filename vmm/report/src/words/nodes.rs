@@ -1,27 +1,26 @@
-//! The nodes of sweeps: a table of them, and what makes them unlike each other.
+//! The nodes that measured parts of a run: a table of them, and differences between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::Table;
 use study::findings::{Study, diff};
 
-/// The nodes of sweeps, with the units that count.
+/// The nodes, with the number of sessions of each.
 pub(super) fn table(study: &Study) -> Table {
-    let note =
-        "Each round was measured on one node. Comparisons exchange repetitions within nodes only.";
-    let head = ["node", "CPU", "Linux", "microcode", "units"];
+    let note = "Comparisons exchange repetitions within nodes only.";
+    let head = ["node", "CPU", "Linux", "microcode", "sessions"];
     let mut table = Table::new("nodes", "Nodes", note, &head);
     table.figures_from = 4;
-    let mut units: BTreeMap<(&str, &str, &str, &str), usize> = BTreeMap::new();
+    let mut sessions: BTreeMap<(&str, &str, &str, &str), usize> = BTreeMap::new();
     for session in study.runs.iter().flat_map(|run| &run.sessions) {
-        if let Some(attempt) = &session.attempt {
-            let host = &session.host;
+        let host = &session.host;
+        if let Some(node) = &host.node {
             let microcode = host.microcode.as_deref().unwrap_or_default();
-            *units.entry((&attempt.node, &host.cpu, &host.kernel, microcode)).or_default() += 1;
+            *sessions.entry((node, &host.cpu, &host.kernel, microcode)).or_default() += 1;
         }
     }
-    for ((node, cpu, kernel, microcode), units) in units {
-        table.cells([node, cpu, kernel, microcode, &units.to_string()].map(str::to_owned));
+    for ((node, cpu, kernel, microcode), sessions) in sessions {
+        table.cells([node, cpu, kernel, microcode, &sessions.to_string()].map(str::to_owned));
     }
     table
 }
@@ -30,11 +29,11 @@ pub(super) fn table(study: &Study) -> Table {
 const OF_NODES: [(&str, &str); 3] =
     [("cpu", "CPU model"), ("kernel", "host's Linux"), ("microcode", "microcode")];
 
-/// Names the nodes of sweeps that differ in CPU model, kernel or microcode.
+/// Names the nodes that differ in CPU model, kernel or microcode.
 pub(super) fn unlike(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
     let of_nodes: Vec<_> = sessions
-        .filter_map(|session| Some((&session.attempt.as_ref()?.node, diff::facts(&session.host))))
+        .filter_map(|session| Some((session.host.node.as_ref()?, diff::facts(&session.host))))
         .collect();
     let mut all = Vec::new();
     for (fact, what) in OF_NODES {

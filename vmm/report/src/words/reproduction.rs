@@ -1,17 +1,12 @@
-//! A reproduction in words and tables, and as text that fits into a mail.
+//! A reproduction in words and tables.
 
 use super::{
-    super::{
-        figures::characters::wrapped,
-        si::{ratio, si},
-    },
+    super::si::{ratio, si},
     disturbed,
-    mail::{WIDTH, command},
     sentences::{Sentence, Tone},
-    tables::{Table, within},
-    text::{printable, table},
-    when,
+    tables::{Table, dash, within},
 };
+use crate::lists::grouped;
 use base::plural::{agree, count};
 use study::{
     reproduction::{
@@ -75,20 +70,6 @@ fn disturbed(reproduction: &Reproduction) -> Option<String> {
     Some(format!("{counted} ({})", tables.join(", ")))
 }
 
-/// The score for the top of a page.
-pub fn answer(reproduction: &Reproduction) -> Vec<Sentence> {
-    let score = reproduction.score(None);
-    let sentence = |figure: usize, text: String| Sentence {
-        figure: format!("{figure} of {}", score.scored),
-        text,
-        tone: Tone::Neutral,
-    };
-    vec![
-        sentence(score.sign_and_order, "rows hold in order and sign".to_owned()),
-        sentence(score.ratio, format!("rows have their ratio within {FACTOR}x")),
-    ]
-}
-
 /// What the score consists of.
 pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
     let plain = |tone: Tone| move |text: String| Sentence::plain(tone, text);
@@ -131,11 +112,11 @@ fn about(section: &Section) -> Vec<String> {
     all
 }
 
-/// A figure as tables show it.
-fn shown(entry: &Entry, value: f64) -> String {
+/// How tables show figures.
+const fn show(entry: &Entry) -> fn(f64) -> String {
     match entry.kind {
-        Kind::Ratio => ratio(value),
-        Kind::Count => si(value),
+        Kind::Ratio => ratio,
+        Kind::Count => si,
     }
 }
 
@@ -152,7 +133,7 @@ fn figures(section: &Section) -> Option<Table> {
         for (way, verdict) in Way::ALL.into_iter().zip(verdicts) {
             let Ok(ours) = entry.figure(way) else { continue };
             let by = if way == Way::Measured { "here" } else { "model" };
-            let figures = [shown(entry, entry.published), by.to_owned()];
+            let figures = [show(entry)(entry.published), by.to_owned()];
             let cells = [name.to_owned()].into_iter().chain(figures);
             table.cells(cells.chain(judged_cells(entry, ours, verdict)));
             name = "";
@@ -162,13 +143,11 @@ fn figures(section: &Section) -> Option<Table> {
 }
 
 fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<FigureJudgement>) -> [String; 6] {
-    let dash = || "-".to_owned();
     let yes = |is_so: bool| if is_so { "yes" } else { "NO" }.to_owned();
-    let show = if entry.kind == Kind::Ratio { ratio } else { si };
     let off = ours.value / entry.published;
     [
-        shown(entry, ours.value),
-        within(ours, show),
+        show(entry)(ours.value),
+        within(ours, show(entry)),
         verdict.map_or_else(dash, |verdict| yes(verdict.sign)),
         verdict.and_then(|verdict| verdict.order).map_or_else(dash, yes),
         if off.is_nan() { dash() } else { ratio(off) },
@@ -178,20 +157,17 @@ fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<FigureJudgement>
 
 /// Why the rows without figures have none: the reasons, and the rows of each.
 fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
-    let mut all: Vec<(String, Vec<&Entry>)> = Vec::new();
-    for entry in &section.entries {
-        let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else { continue };
+    grouped(section.entries.iter().filter_map(|entry| {
+        let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else {
+            return None;
+        };
         let reason = if measured == simulated {
             measured.clone()
         } else {
             format!("not measured: {measured}; not simulated: {simulated}")
         };
-        match all.iter_mut().find(|(other, _)| *other == reason) {
-            Some((_, rows)) => rows.push(entry),
-            None => all.push((reason, vec![entry])),
-        }
-    }
-    all
+        Some((reason, entry))
+    }))
 }
 
 /// The tables of a page.
@@ -207,7 +183,7 @@ pub fn tables(reproduction: &Reproduction) -> Vec<Table> {
         table.figures_from = usize::MAX;
         for (reason, rows) in reasons(section) {
             for entry in rows {
-                table.cells([entry.row.clone(), shown(entry, entry.published), reason.clone()]);
+                table.cells([entry.row.clone(), show(entry)(entry.published), reason.clone()]);
             }
         }
         all.extend(table.filled());
@@ -231,42 +207,6 @@ pub fn method(reproduction: &Reproduction) -> Vec<String> {
         ),
     ]);
     all
-}
-
-/// The whole as text of at most 72 columns.
-pub fn mail(reproduction: &Reproduction) -> String {
-    let mut text = format!("{}\n", score_line(reproduction.score(None)));
-    let mut say = |line: &str, indent: &str| text += &wrapped(line, WIDTH, indent);
-    for part in parts(reproduction).into_iter().chain(disturbed(reproduction)) {
-        say(&part, "  ");
-    }
-    say(&format!("{}; {}", when(reproduction.at_ms), reproduction.host), "  ");
-    if let Some(card) = card(reproduction) {
-        text += &format!("\n{}", table(&card, WIDTH));
-    }
-    for section in &reproduction.sections {
-        let title = format!("{}: {}", section.name, section.table);
-        text += &format!("\n{}", wrapped(&title, WIDTH, ""));
-        for line in about(section) {
-            text += &wrapped(&line, WIDTH, "  ");
-        }
-        if let Some(rows) = figures(section) {
-            text += &table(&Table { title: String::new(), ..rows }, WIDTH);
-        }
-        for (reason, rows) in reasons(section) {
-            let names: Vec<String> = rows
-                .iter()
-                .map(|entry| format!("{} ({})", entry.row, shown(entry, entry.published)))
-                .collect();
-            text += &wrapped(&format!("no figure: {}: {reason}", names.join("; ")), WIDTH, "  ");
-        }
-    }
-    text += "\nMethod\n";
-    for sentence in method(reproduction) {
-        text += &wrapped(&sentence, WIDTH, "  ");
-    }
-    text += &format!("\nTo make it again:\n{}", command(&reproduction.command));
-    printable(&text)
 }
 
 #[cfg(test)]

@@ -1,6 +1,14 @@
 use super::*;
-use crate::html::reproduction_page;
+use crate::{
+    document::Document,
+    html::document_page,
+    words::text::{Form, render},
+};
 use study::{disturbance::Disturbance, reproduction::CardLine, stats::Interval};
+
+fn mail(reproduction: &Reproduction) -> String {
+    render(&Document::of_reproduction(reproduction), Form::MAIL)
+}
 
 fn entry(row: &str, published: f64, measured: Result<f64, &str>) -> Entry {
     let interval = Some(Interval { low: 1.1, high: 2.4 });
@@ -57,20 +65,20 @@ fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
     let text = mail(&made());
     assert!(text.starts_with("order and sign: 1 of 2 rows; ratio within 2x: 1\n"), "{text}");
     for line in text.lines() {
-        assert!(line.chars().count() <= WIDTH, "{line}");
+        assert!(line.chars().count() <= 72, "{line}");
     }
-    let again = format!("\n  pvticket reproduce --row dbench \\\n    {}\n", long_row());
-    assert!(text.ends_with(&again), "{text}");
+    let again = "\n  pvticket reproduce --row dbench --row \\\n    'build: unfair queued by pv-ticket, 1.5x, and more'\n";
+    assert!(text.ends_with(again), "{text}");
     let disturbed =
-        "\n  disturbed windows, no figures of a lock: 2 much longer than asked\n  (dbench)\n";
-    for part in [disturbed, "needs 32 CPUs;", "PDP-11", "FAILS", "(b) ticketlocks", "1.17x"] {
+        "\n* disturbed windows, no figures of a lock: 2 much longer than asked\n  (dbench)\n";
+    for part in [disturbed, "needs 32 CPUs", "PDP-11", "FAILS", "(b) ticketlocks", "1.17x"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
 #[test]
 fn a_page_has_the_score_the_rows_and_the_reasons() {
-    let page = reproduction_page(&made()).expect("it renders");
+    let page = document_page(Document::of_reproduction(&made())).expect("it renders");
     for part in [
         "order and sign: 1 of 2 rows; ratio within 2x: 1",
         "<li class=\"bad\">",

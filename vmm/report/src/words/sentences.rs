@@ -1,13 +1,14 @@
 //! The findings of a study in sentences, each backed by its figures.
 
-use base::plural::{agree, count, noun};
+use base::plural::{agree, count};
 use locks::Family;
 
 use super::super::{
+    lists::unique,
     names,
-    si::{ratio, si},
+    si::{percent, ratio},
 };
-use super::{disturbed, nodes, replayed, simulated};
+use super::{disturbed, moved, nodes, replayed, simulated};
 use study::{
     findings::{Comparison, SeriesComparison, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
@@ -83,6 +84,11 @@ fn caution(text: String) -> Sentence {
     Sentence::plain(Tone::Caution, text)
 }
 
+/// A caution of a text without a full stop.
+fn noted(text: String) -> Sentence {
+    caution(format!("{}.", first_large(&text)))
+}
+
 /// The most findings in sentences; the table has them all.
 const MOST_FINDINGS: usize = 6;
 
@@ -92,11 +98,7 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
     let weight = |finding: &SeriesComparison| {
         let clear = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
         let clear = clear.filter(|comparison| comparison.outcome() != Outcome::Unclear);
-        clear
-            .map(|comparison| {
-                comparison.ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs())
-            })
-            .fold(0.0, f64::max)
+        clear.map(|comparison| clarity(comparison.ratio, false)).fold(0.0, f64::max)
     };
     findings.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     let mut all: Vec<Sentence> =
@@ -180,26 +182,21 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             count(*costs, "cost"),
             agree(*assumed, "is", "are")
         )));
-        all.extend(
-            simulated::doubts(file).map(|doubt| caution(format!("{}.", first_large(&doubt)))),
-        );
+        all.extend(simulated::doubts(file).map(noted));
     }
-    all.extend(
-        simulated::frozen(study).map(|frozen| caution(format!("{}.", first_large(&frozen)))),
-    );
+    all.extend(simulated::frozen(study).map(noted));
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
         all.push(bad(format!(
-            "BROKEN: mutual exclusion failed {} {}; the figures mean nothing.",
-            si(violations),
-            noun(violations, "time")
+            "BROKEN: mutual exclusion failed {}; the figures mean nothing.",
+            count(violations as u64, "time")
         )));
     }
     if disorder > 0.0 {
         all.push(bad(format!(
             "BROKEN: {} {} served out of order.",
-            si(disorder),
-            agree(disorder, "ticket was", "tickets were")
+            disorder as u64,
+            agree(disorder as u64, "ticket was", "tickets were")
         )));
     }
     if study.done() < study.cells() {
@@ -210,13 +207,11 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             agree(study.done(), "has", "have")
         )));
     }
-    let disturbed = [disturbed::quota(study), disturbed::in_words(study)];
-    all.extend(
-        disturbed
-            .into_iter()
-            .flatten()
-            .map(|windows| caution(format!("{}.", first_large(&windows)))),
-    );
+    let sessions = study.runs.iter().filter_map(|run| run.sessions.last());
+    let busy = sessions.filter_map(|session| busy(&session.host)).next();
+    let moved = study.moved.as_ref().map(moved::in_words);
+    let of_the_host = [disturbed::quota(study), disturbed::in_words(study), busy, moved];
+    all.extend(of_the_host.into_iter().flatten().map(noted));
     all.extend(replayed::not_repeated(study).map(bad));
     all.extend(apart(study).map(caution));
     all.extend(nodes::unlike(study).into_iter().map(caution));
@@ -238,6 +233,18 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     all
 }
 
+/// A share of the CPUs' time taken by others above which there is a warning.
+const BUSY: f64 = 0.1;
+
+/// A warning if other processes used the CPUs of the vCPUs just before.
+fn busy(facts: &study::host::HostFacts) -> Option<String> {
+    let busy = facts.busy.filter(|busy| *busy >= BUSY)?;
+    Some(format!(
+        "other processes used {} of these CPUs just before: the vCPUs may get less than stated",
+        percent(busy)
+    ))
+}
+
 /// Facts that should be the same for all starts of the runs and are not. A guest without a kernel has none that
 /// could be another.
 fn strangers(study: &Study) -> Vec<String> {
@@ -249,56 +256,26 @@ fn strangers(study: &Study) -> Vec<String> {
         let is_of_kernel = fact.0.starts_with("kernels ");
         all.iter().all(|(has_none, host)| host.contains(fact) || is_of_kernel && *has_none)
     };
-    let mut names: Vec<String> = Vec::new();
-    for fact in all.iter().flat_map(|(_, host)| host).filter(|fact| !is_shared(fact)) {
-        if !names.contains(&fact.0) {
-            names.push(fact.0.clone());
-        }
-    }
-    names
+    let facts = all.iter().flat_map(|(_, host)| host).filter(|fact| !is_shared(fact));
+    unique(facts.map(|fact| fact.0.clone()))
 }
 
-/// The comparisons of a finding by their outcome.
-struct Sorted<'a> {
-    more: Vec<&'a Comparison>,
-    less: Vec<&'a Comparison>,
-    unclear: Vec<&'a Comparison>,
-    few: Vec<&'a Comparison>,
-    apart: Vec<&'a Comparison>,
-}
-
-impl<'a> Sorted<'a> {
-    fn new(all: &[&'a Comparison]) -> Self {
-        let by_outcome = |outcome| {
-            all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
-        };
-        let [more, less] = [Outcome::More, Outcome::Less].map(by_outcome);
-        let [unclear, few, apart] =
-            [Outcome::Unclear, Outcome::TooFew, Outcome::Apart].map(by_outcome);
-        Self { more, less, unclear, few, apart }
-    }
+/// The comparisons with this outcome.
+pub(super) fn with<'a>(all: &[&'a Comparison], outcome: Outcome) -> Vec<&'a Comparison> {
+    all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
 }
 
 /// A finding about two series, at each of their places, or about the places of one series.
 fn sentence(study: &Study, finding: &SeriesComparison) -> Sentence {
     let all: Vec<&Comparison> =
         finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
-    let sorted = Sorted::new(&all);
-    let parts = if names::is_along_x(study, all[0]) {
-        along_x(study, &sorted, all[0])
-    } else {
-        beside(study, &sorted, all[0])
+    let [more, less] = [Outcome::More, Outcome::Less].map(|outcome| with(&all, outcome));
+    let (tone, clear) = match (more.is_empty(), less.is_empty()) {
+        (false, true) => (Tone::More, clearest(&more)),
+        (true, false) => (Tone::Less, clearest(&less)),
+        _ => (Tone::Neutral, None),
     };
-    let tone = match (sorted.more.is_empty(), sorted.less.is_empty()) {
-        (false, true) => Tone::More,
-        (true, false) => Tone::Less,
-        _ => Tone::Neutral,
-    };
-    let clear = match tone {
-        Tone::More => clearest(&sorted.more),
-        Tone::Less => clearest(&sorted.less),
-        _ => None,
-    };
+    let parts = parts(study, &all);
     Sentence {
         tone,
         figure: clear.map(figure).unwrap_or_default(),
@@ -306,79 +283,63 @@ fn sentence(study: &Study, finding: &SeriesComparison) -> Sentence {
     }
 }
 
-/// `pv-ticket gives more than ticket at 2x: ..., and at 3x too`.
-fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String> {
+/// The clauses of a finding: `pv-ticket gives more than ticket at 2x: ..., and at 3x too`, or along the axis of the
+/// charts `gang gives more than rr: ..., and fair too; lhp gives less: ...`.
+fn parts(study: &Study, all: &[&Comparison]) -> Vec<String> {
+    let first = all[0];
+    let is_along_x = names::is_along_x(study, first);
     let (subject, against) = names::sides(study, first);
     let around = bracketed(names::surroundings(study, first));
-    let mut parts = Vec::new();
-    for (them, verb) in [(&sorted.more, "gives more than"), (&sorted.less, "gives less than")] {
-        let Some((clearest, rest)) = with_rest(them) else { continue };
-        let too =
-            if rest.is_empty() { String::new() } else { format!(", and {} too", at(study, &rest)) };
-        let whom = if parts.is_empty() {
-            format!("{subject} {verb} {against}{around}")
+    let which = |all: &[&Comparison]| {
+        if is_along_x {
+            let subject = |comparison: &&Comparison| names::sides(study, comparison).0;
+            names::listed(&all.iter().map(subject).collect::<Vec<_>>())
         } else {
-            verb.replace(" than", "")
-        };
-        parts.push(format!("{whom} {}: {}{too}", at(study, &[clearest]), evidence(clearest)));
-    }
-    if !sorted.unclear.is_empty() {
-        let subject = if parts.is_empty() {
-            format!("No significant difference between {subject} and {against}{around}")
-        } else {
-            "no significant difference".to_owned()
-        };
-        parts.push(format!("{subject} {}: {}", at(study, &sorted.unclear), some(&sorted.unclear)));
-    }
-    if let Some(most) = neediest(&sorted.few) {
-        parts.push(format!(
-            "too few repetitions of {subject} and {against} {} to tell: {}",
-            at(study, &sorted.few),
-            needed(most)
-        ));
-    }
-    if !sorted.apart.is_empty() {
-        let place = at(study, &sorted.apart);
-        parts.push(format!("no node or host has {subject} and {against} {place}"));
-    }
-    parts
-}
-
-/// `gang gives more than rr: ..., and fair too; lhp gives less: ...`.
-fn along_x(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String> {
-    let against = names::sides(study, first).1;
-    let around = bracketed(names::surroundings(study, first));
-    let names = |all: &[&Comparison]| {
-        let all: Vec<String> =
-            all.iter().map(|comparison| names::sides(study, comparison).0).collect();
-        names::listed(&all)
+            at(study, all)
+        }
     };
     let mut parts = Vec::new();
-    for (them, verb) in [(&sorted.more, "gives more"), (&sorted.less, "gives less")] {
-        let Some((clearest, rest)) = with_rest(them) else { continue };
+    for (outcome, verb) in [(Outcome::More, "gives more"), (Outcome::Less, "gives less")] {
+        let Some((clearest, rest)) = with_rest(&with(all, outcome)) else { continue };
         let too =
-            if rest.is_empty() { String::new() } else { format!(", and {} too", names(&rest)) };
-        let than =
-            if parts.is_empty() { format!(" than {against}{around}") } else { String::new() };
-        parts.push(format!("{} {verb}{than}: {}{too}", names(&[clearest]), evidence(clearest)));
-    }
-    if !sorted.unclear.is_empty() {
-        let subject = if parts.is_empty() {
-            format!("No significant difference to {against}{around}")
-        } else {
-            "no significant difference".to_owned()
+            if rest.is_empty() { String::new() } else { format!(", and {} too", which(&rest)) };
+        let (one, is_first) = (which(&[clearest]), parts.is_empty());
+        let than = if is_first { format!(" than {against}{around}") } else { String::new() };
+        let clause = match (is_along_x, is_first) {
+            (true, _) => format!("{one} {verb}{than}"),
+            (false, true) => format!("{subject} {verb}{than} {one}"),
+            (false, false) => format!("{verb} {one}"),
         };
-        parts.push(format!("{subject} with {}: {}", names(&sorted.unclear), some(&sorted.unclear)));
+        parts.push(format!("{clause}: {}{too}", evidence(clearest)));
     }
-    if let Some(most) = neediest(&sorted.few) {
-        parts.push(format!(
-            "too few repetitions of {} to tell a difference to {against}: {}",
-            names(&sorted.few),
-            needed(most)
-        ));
+    let [unclear, few, apart] =
+        [Outcome::Unclear, Outcome::TooFew, Outcome::Apart].map(|outcome| with(all, outcome));
+    if !unclear.is_empty() {
+        let difference = match (parts.is_empty(), is_along_x) {
+            (true, true) => format!("No significant difference to {against}{around}"),
+            (true, false) => {
+                format!("No significant difference between {subject} and {against}{around}")
+            }
+            (false, _) => "no significant difference".to_owned(),
+        };
+        let with = if is_along_x { "with " } else { "" };
+        parts.push(format!("{difference} {with}{}: {}", which(&unclear), some(&unclear)));
     }
-    if !sorted.apart.is_empty() {
-        parts.push(format!("no node or host has {} and {against}", names(&sorted.apart)));
+    if let Some(most) = neediest(&few) {
+        let (place, needed) = (which(&few), needed(most));
+        parts.push(if is_along_x {
+            format!("too few repetitions of {place} to tell a difference to {against}: {needed}")
+        } else {
+            format!("too few repetitions of {subject} and {against} {place} to tell: {needed}")
+        });
+    }
+    if !apart.is_empty() {
+        let place = which(&apart);
+        parts.push(if is_along_x {
+            format!("no node or host has {place} and {against}")
+        } else {
+            format!("no node or host has {subject} and {against} {place}")
+        });
     }
     parts
 }
@@ -388,7 +349,7 @@ fn neediest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
     all.iter().copied().max_by_key(|comparison| comparison.least())
 }
 
-fn bracketed(text: String) -> String {
+pub(super) fn bracketed(text: String) -> String {
     if text.is_empty() { text } else { format!(" ({text})") }
 }
 
@@ -401,12 +362,17 @@ fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comp
     ))
 }
 
-pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
-    let size = |comparison: &Comparison| match comparison.ratio {
-        _ if comparison.is_contrary() => 0.0,
+/// How far a ratio is from 1: without a ratio as far as can be, and not at all where the ranks contradict it.
+pub(super) fn clarity(ratio: Option<Estimate>, is_contrary: bool) -> f64 {
+    match ratio {
+        _ if is_contrary => 0.0,
         ratio => ratio.map_or(f64::MAX, |ratio| ratio.value.ln().abs()),
-    };
-    all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
+    }
+}
+
+pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
+    let clarity = |one: &Comparison| clarity(one.ratio, one.is_contrary());
+    all.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
 }
 
 /// Where on the axis of the charts comparisons are.
@@ -491,6 +457,19 @@ pub fn p(p: Option<f64>) -> String {
 /// A probability without an equals sign.
 pub fn bare_p(p: Option<f64>) -> String {
     self::p(p).trim_start_matches("= ").to_owned()
+}
+
+/// `pv-ticket has 31x the throughput of ticket at 4x`; by ranks alone `gives more than`.
+pub(super) fn claim(study: &Study, comparison: &Comparison, times: f64) -> String {
+    let (subject, against) = names::sides(study, comparison);
+    let place = place(study, comparison);
+    match comparison.outcome() {
+        _ if !comparison.is_contrary() => {
+            format!("{subject} has {} the throughput of {against}{place}", ratio(times))
+        }
+        Outcome::More => format!("{subject} gives more than {against}{place}"),
+        _ => format!("{subject} gives less than {against}{place}"),
+    }
 }
 
 /// One comparison as a phrase.

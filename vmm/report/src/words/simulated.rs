@@ -1,5 +1,6 @@
 //! Marks on simulated results: the machine file that was used, and how far that file is validated.
 
+use crate::lists::unique;
 use study::{
     findings::Study,
     point::Point,
@@ -9,35 +10,25 @@ use study::{
 /// The mark of every figure and table: `simulated NAME`, with the machines of all simulated points; `None` if all
 /// points were measured.
 pub fn simulated(study: &Study) -> Option<String> {
-    let mut machines: Vec<&str> = Vec::new();
-    for point in study.points.iter().map(|study| study.point.machine.as_str()) {
-        if !point.is_empty() && !machines.contains(&point) {
-            machines.push(point);
-        }
-    }
+    let machines = study.points.iter().map(|study| study.point.machine.as_str());
+    let machines = unique(machines.filter(|machine| !machine.is_empty()));
     (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
 }
 
 /// The machine files of a study, each once.
 pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
-    let mut files: Vec<&MachineFile> = Vec::new();
-    for file in study.runs.iter().flat_map(|run| &run.run.machines) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
+    unique(study.runs.iter().flat_map(|run| &run.run.machines))
 }
 
 /// Which validation a machine file has passed.
 pub const fn validation(file: &MachineFile) -> &'static str {
     match file.origin {
         MachineOrigin::Shipped => {
-            "rungs 1 and 3 of `pvticket sim validate` hold; they do not show that its costs are right"
+            "tests of the simulator hold for it; they do not show that its costs are right"
         }
         MachineOrigin::Calibrated => {
-            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \
-             --rung 2` says on that host"
+            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim calibrate \
+             --validate` says on that host"
         }
         MachineOrigin::File => "a file that does not come with pvticket, not validated",
     }
@@ -60,20 +51,13 @@ pub fn frozen(study: &Study) -> Option<String> {
     let files = machine_files(study);
     let file_of = |point: &Point| files.iter().find(|file| file.name == point.machine);
     let is_it = |point: &&Point| file_of(point).is_some_and(|file| is_frozen(point, file));
-    let (mut locks, mut machines) = (Vec::new(), Vec::new());
-    for point in study.points.iter().map(|study| &study.point).filter(is_it) {
-        let add = |all: &mut Vec<_>, name| {
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        };
-        add(&mut locks, point.lock.name());
-        add(&mut machines, point.machine.as_str());
-    }
+    let points = || study.points.iter().map(|study| &study.point).filter(is_it);
+    let locks = unique(points().map(|point| point.lock.name()));
+    let machines = unique(points().map(|point| point.machine.as_str()));
     (!locks.is_empty()).then(|| {
         format!(
             "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the order of the start: machine \
-             {} has no noise, so that waiters and run queue keep their order; give --noise 20us+980us",
+             {} has no noise, so that waiters and run queue keep their order; set noise=20us+980us",
             locks.join(", "),
             machines.join(", ")
         )
@@ -81,9 +65,7 @@ pub fn frozen(study: &Study) -> Option<String> {
 }
 
 fn is_frozen(point: &Point, file: &MachineFile) -> bool {
-    // Machine files that come with pvticket have no noise. For other files, older stores do not say.
-    let has_noise = file.has_noise.unwrap_or(file.origin != MachineOrigin::Shipped);
-    let is_still = !has_noise && point.noise.is_none();
+    let is_still = !file.has_noise && point.noise.is_none();
     let waits_in_order = point.lock.is_fifo() && !point.lock.halts();
     is_still && waits_in_order && point.policy.is_host_model() && point.all_vcpus() > point.slots
 }
@@ -101,7 +83,7 @@ mod tests {
     use super::*;
     use study::testing::{Fixture, record};
 
-    fn file(origin: MachineOrigin, has_noise: Option<bool>) -> MachineFile {
+    fn file(origin: MachineOrigin, has_noise: bool) -> MachineFile {
         let (text, doubts) = (String::new(), Vec::new());
         MachineFile { name: "m".into(), origin, assumed: 3, costs: 17, text, doubts, has_noise }
     }
@@ -123,7 +105,7 @@ mod tests {
     /// Regression: machines that come with pvticket have no noise, and nothing said what that does.
     #[test]
     fn rates_that_follow_the_luck_of_the_start_are_told() {
-        let shipped = || file(MachineOrigin::Shipped, Some(false));
+        let shipped = || file(MachineOrigin::Shipped, false);
         let text = told(shipped(), |_| ()).expect("it is told");
         assert!(text.starts_with("rates of ticket under the host's scheduler, "), "{text}");
         assert!(text.contains(": machine m has no noise, ") && !text.contains('\n'), "{text}");
@@ -136,18 +118,15 @@ mod tests {
         };
         let text = told(shipped(), queued).expect("it is told");
         assert!(text.starts_with("rates of ticket, queued under "), "{text}");
-        // A file of the user, and stores that do not say whether there is noise.
-        assert!(told(file(MachineOrigin::File, Some(false)), |_| ()).is_some());
-        assert!(told(file(MachineOrigin::Shipped, None), |_| ()).is_some());
-        assert!(told(file(MachineOrigin::File, None), |_| ()).is_none());
+        assert!(told(file(MachineOrigin::File, false), |_| ()).is_some());
     }
 
     #[test]
     fn rates_whose_order_changes_are_not() {
-        let shipped = || file(MachineOrigin::Shipped, Some(false));
+        let shipped = || file(MachineOrigin::Shipped, false);
         let noise = |point: &mut Point| point.noise = Some("20us+980us".parse().unwrap());
         assert_eq!(told(shipped(), noise), None);
-        assert_eq!(told(file(MachineOrigin::Calibrated, Some(true)), |_| ()), None);
+        assert_eq!(told(file(MachineOrigin::Calibrated, true), |_| ()), None);
         let own = |point: &mut Point| point.policy = "rr".parse().unwrap();
         assert_eq!(told(shipped(), own), None, "turns are of one length");
         let alone = |point: &mut Point| point.slots = 4;

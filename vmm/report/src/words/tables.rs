@@ -10,8 +10,8 @@ use super::{
     },
     titles,
 };
-use crate::words::{extensions, moved, nodes, sentences, simulated};
-use base::units::CpuList;
+use crate::words::{extensions, moved, nodes, notes, sentences, simulated};
+use base::{shown, units::CpuList};
 use study::{
     findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
@@ -61,8 +61,40 @@ impl Table {
         self.lines.push(TableLine::Cells(cells.into_iter().collect()));
     }
 
+    /// The rows without the headings.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Vec<String>> {
+        self.lines.iter().filter_map(|line| match line {
+            TableLine::Cells(cells) => Some(cells),
+            TableLine::Heading(_) => None,
+        })
+    }
+
+    /// The table with each of its texts in one line.
+    pub(super) fn in_lines(&self) -> Self {
+        let mut table = self.clone();
+        for line in &mut table.lines {
+            let texts = match line {
+                TableLine::Heading(text) => std::slice::from_mut(text),
+                TableLine::Cells(cells) => cells.as_mut_slice(),
+            };
+            texts.iter_mut().for_each(|text| *text = shown::line(text).into_owned());
+        }
+        table
+    }
+
+    /// The table without columns of figures that no row has.
+    pub(super) fn without_empty_columns(self) -> Self {
+        let has_figures =
+            |ix: usize| self.rows().any(|cells| cells.get(ix).is_some_and(|cell| cell != "-"));
+        let columns = 0..self.head.len();
+        let kept: Vec<usize> =
+            columns.filter(|ix| *ix < self.figures_from || has_figures(*ix)).collect();
+        self.with_columns(&kept)
+    }
+
     /// The table with these of its columns; the first one names the rows.
     pub(super) fn with_columns(mut self, columns: &[usize]) -> Self {
+        self.figures_from = columns.iter().filter(|ix| **ix < self.figures_from).count();
         let kept = |all: &[String]| -> Vec<String> {
             columns.iter().filter_map(|ix| all.get(*ix).cloned()).collect()
         };
@@ -94,7 +126,6 @@ impl Table {
             lines.push(line);
         }
         self.lines = lines;
-        self.figures_from = self.figures_from.saturating_sub(1);
         self.with_columns(&rest)
     }
 
@@ -137,15 +168,35 @@ pub(super) fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
         .map_or_else(dash, |interval| format!("{} .. {}", show(interval.low), show(interval.high)))
 }
 
+/// A ratio and its interval.
+pub(super) fn ratio_within(estimate: Option<Estimate>) -> [String; 2] {
+    let value = estimate.map_or_else(dash, |estimate| ratio(estimate.value));
+    [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
+}
+
+/// The outcome of a test in a word or two.
+pub(super) const fn outcome(outcome: Outcome, is_contrary: bool) -> &'static str {
+    match (outcome, is_contrary) {
+        (Outcome::More, true) => "more (ranks)",
+        (Outcome::Less, true) => "less (ranks)",
+        (Outcome::More, false) => "more",
+        (Outcome::Less, false) => "less",
+        (Outcome::Unclear, _) => "unclear",
+        (Outcome::TooFew, _) => "too few",
+        (Outcome::Apart, _) => "apart",
+    }
+}
+
 /// All tables that have lines.
 pub fn all(study: &Study) -> Vec<Table> {
     let all = [
         throughput(study),
         comparisons(study),
-        behaviour(study, |_| true),
+        behaviour(study),
         extensions::table(study),
         host(study),
         latencies(study),
+        notes::table(study),
         outliers(study),
         lost(study),
     ];
@@ -175,7 +226,7 @@ pub fn throughput(study: &Study) -> Option<Table> {
     })
 }
 
-pub(super) fn comparisons(study: &Study) -> Option<Table> {
+fn comparisons(study: &Study) -> Option<Table> {
     let tested = study.comparisons.first().map_or(0, |comparison| comparison.tested);
     let note = format!(
         "By medians: ratio of the medians, within each node or host in units of the baseline's median there; \
@@ -200,22 +251,10 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
                 table.lines.push(TableLine::Heading(format!("{subject} / {against}{around}")));
             }
             let at = || names::at(study, &[&study.points[comparison.subject].point]);
-            let show = |estimate: &Option<Estimate>| {
-                let value = estimate.map_or_else(dash, |estimate| ratio(estimate.value));
-                [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
-            };
-            let [by_medians, medians_within] = show(&comparison.ratio);
-            let [by_pairs, pairs_within] = show(&comparison.paired);
+            let [by_medians, medians_within] = ratio_within(comparison.ratio);
+            let [by_pairs, pairs_within] = ratio_within(comparison.paired);
             let p = sentences::bare_p;
-            let outcome = match comparison.outcome() {
-                Outcome::More if comparison.is_contrary() => "more (ranks)",
-                Outcome::Less if comparison.is_contrary() => "less (ranks)",
-                Outcome::More => "more",
-                Outcome::Less => "less",
-                Outcome::Unclear => "unclear",
-                Outcome::TooFew => "too few",
-                Outcome::Apart => "apart",
-            };
+            let outcome = outcome(comparison.outcome(), comparison.is_contrary());
             table.cells([
                 if is_along_x { subject } else { at() },
                 by_medians,
@@ -231,16 +270,11 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// What preemptions hit, at the points where a schedule counted them.
-pub(super) fn preemption(study: &Study) -> Option<Table> {
-    behaviour(study, |point| point.preempted.is_some())
-}
-
-/// What vCPUs did besides at some points: halts, waits, and what preemptions hit.
-pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option<Table> {
+/// What vCPUs did besides: halts, waits, and what preemptions hit.
+fn behaviour(study: &Study) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
-                were preempted. All four are lower bounds: in Linux guests they cover only spinlocks. \
+                were preempted. All four are lower bounds, in Linux guests of spinlocks only. \
                 Jain: fairness between vCPUs, 1 is even; none of a workload that has not one worker on each.";
     let head = [
         "point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "queued/s", "wasted",
@@ -248,7 +282,7 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
     ];
     let title = "Waiting, preemption and fairness";
     Table::new("behaviour", title, note, &head).by_facet(study, |point| {
-        point.rate.filter(|_| shows(point))?;
+        point.rate?;
         let preempted = point.preempted;
         Some(vec![
             si(point.halts),
@@ -265,7 +299,7 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
 }
 
 /// What the host's kernel did with the vCPUs, and what of it is not known.
-pub(super) fn host(study: &Study) -> Option<Table> {
+fn host(study: &Study) -> Option<Table> {
     let rates = || study.points.iter().filter_map(|point| point.host);
     let mut note =
         "Shares of the vCPUs' time. ran: with a CPU, and from the least to the most of a \
@@ -279,7 +313,7 @@ pub(super) fn host(study: &Study) -> Option<Table> {
         ),
         (
             rates().all(|rates| rates.guest_steal.is_none()),
-            "No steal: neither the payload nor the workload lock reports it.",
+            "No steal: the payload does not report it.",
         ),
         (rates().all(|rates| rates.yields.is_none()), "No yields: KVM has no statistics of them."),
         (
@@ -313,7 +347,7 @@ pub(super) fn host(study: &Study) -> Option<Table> {
     )
 }
 
-pub(super) fn latencies(study: &Study) -> Option<Table> {
+fn latencies(study: &Study) -> Option<Table> {
     let head = ["point", "what", "median", "p99", "p99.9", "longest", "by time: p50", "p99"];
     let note = "All repetitions together; the histograms tell times apart by about 6 %. By time: at \
                 most half, and one hundredth, of the total time is spent in longer ones.";
@@ -336,7 +370,7 @@ pub(super) fn latencies(study: &Study) -> Option<Table> {
             table.cells([name, what].into_iter().chain(figures));
         }
     }
-    table.filled()
+    table.headed().filled()
 }
 
 fn outliers(study: &Study) -> Option<Table> {
@@ -364,7 +398,7 @@ fn outliers(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-pub(super) fn lost(study: &Study) -> Option<Table> {
+fn lost(study: &Study) -> Option<Table> {
     let note = "A failure ends its cell only. A cell that the user ended is run again when the run \
                 is resumed.";
     let head = ["point", "run", "cell", "why"];
@@ -378,7 +412,7 @@ pub(super) fn lost(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// The nodes of sweeps, and one table per start of each run.
+/// The nodes of parts, and one table per start of each run.
 pub fn hosts(study: &Study) -> Vec<Table> {
     let head = ["fact", "value"];
     let mut tables = Vec::new();
@@ -389,7 +423,7 @@ pub fn hosts(study: &Study) -> Vec<Table> {
         for session in &run.sessions {
             let lasting = diff::lasting(&session.host);
             // A host that stays the same after a resume is described once, and so is each node.
-            let node = session.attempt.as_ref().map(|attempt| attempt.node.as_str());
+            let node = session.host.node.as_deref();
             let described = seen.entry(node).or_default();
             if last.as_ref() == Some(&lasting) || (node.is_some() && described.contains(&lasting)) {
                 continue;

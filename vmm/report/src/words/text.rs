@@ -1,73 +1,136 @@
-//! A study's report for a terminal.
+//! A report as text, for a terminal or a mail.
 
 use super::{
-    super::figures::{
-        self, Figure,
+    sentences::Sentence,
+    tables::{Table, TableLine},
+};
+use crate::{
+    columns::Columns,
+    document::Document,
+    figures::{
+        Figure,
         characters::{self, wrapped},
     },
-    answer, documents, league, method, name, overcommit, report_command,
-    tables::{self, Table, TableLine},
-    when,
+    si::plain,
 };
-use crate::{si::plain, words::sentences};
 use base::shown;
-use study::findings::{League, Study};
 
-/// The least width that it is laid out for, in columns.
+/// The least width of a terminal's report, in columns.
 pub const NARROWEST: usize = 80;
 /// The greatest width, in columns; longer lines are no easier to read.
 const WIDEST: usize = 120;
+/// Columns of a line of a mail, which may be quoted a few times before it is wrapped.
+pub(super) const MAIL: usize = 72;
+/// Before each line of a table.
+const INDENT: &str = "  ";
 
-/// The whole report in `width` columns.
-pub fn render(study: &Study, width: usize) -> String {
-    let width = width.clamp(NARROWEST, WIDEST);
+/// A form of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    width: usize,
+    parts: Parts,
+}
+
+/// The parts of a report that a form has besides sentences and tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    /// Figures, published tables and hosts.
+    Whole,
+    /// The setup, first.
+    SetupFirst,
+    /// The setup, last; findings are below the tables.
+    SetupLast,
+}
+
+impl Form {
+    /// At most 72 columns, the setup first, then tables: no figures, and no line is longer.
+    pub const MAIL: Self = Self { width: MAIL, parts: Parts::SetupFirst };
+
+    /// The answer and its tables first, then the setup, for a terminal of this width.
+    pub fn summary(columns: usize) -> Self {
+        Self { parts: Parts::SetupLast, ..Self::terminal(columns) }
+    }
+
+    /// For a terminal of this width.
+    pub fn terminal(columns: usize) -> Self {
+        Self { width: columns.clamp(NARROWEST, WIDEST), parts: Parts::Whole }
+    }
+}
+
+/// The whole report.
+pub fn render(document: &Document, form: Form) -> String {
+    let Form { width, parts } = form;
+    let is_whole = parts == Parts::Whole;
+    let paragraph = |text: &String| wrapped(&shown::line(text), width, "");
+    let item = |text: &str| hanging("* ", text, width);
+    let items =
+        |all: &[Sentence]| all.iter().map(|sentence| item(&sentence.text)).collect::<String>();
+    let tables = |all: &[Table]| all.iter().map(|one| below(one, width)).collect::<String>();
     let mut text = String::new();
-    for run in &study.runs {
-        let ratio = overcommit(study).map_or_else(String::new, |ratio| format!(", all at {ratio}"));
-        let at = when(run.run.at_ms);
-        text += &format!("{}  ({}, {at}{ratio})\n", name(run), run.source);
-        text += &wrapped(&run.run.question, width, "");
+    if is_whole {
+        text.extend(document.runs.iter().map(paragraph));
     }
-    text.push('\n');
-    for sentence in sentences::warnings(study) {
-        text += &bullet(&sentence.text, width);
+    text.extend(document.questions.iter().map(paragraph));
+    if parts != Parts::SetupLast {
+        text.push('\n');
     }
-    let leagues = League::all(study);
-    for sentence in league::answer(study, &leagues).into_iter().chain(answer::answer(study)) {
-        text += &wrapped(&sentence.text, width, "");
+    if parts == Parts::SetupFirst && !document.setup.is_empty() {
+        text += &format!("{}\n", document.setup);
     }
-    for one in league::tables(study, &leagues) {
-        text += &format!("\n{}", table(&one, width));
+    text += &items(&document.warnings);
+    text.extend(document.answer.iter().map(|sentence| paragraph(&sentence.text)));
+    text += &tables(&document.leagues);
+    let findings = items(&document.findings);
+    if parts == Parts::SetupLast {
+        text += &tables(&document.tables);
+        text += &format!("\n{findings}\n{}", document.setup);
+    } else {
+        if !document.leagues.is_empty() || !document.answer.is_empty() {
+            text.push('\n');
+        }
+        text += &findings;
+        if is_whole {
+            text += &figures(&document.figures, width);
+            text.extend(document.heat_maps.iter().map(|map| below(&map.table(), width)));
+        }
+        text += &tables(&document.tables);
     }
-    text.push('\n');
-    for sentence in sentences::findings(study) {
-        text += &bullet(&sentence.text, width);
+    if is_whole {
+        text += &published(document, width);
     }
-    text += &figures_of(&figures::all(study), width);
-    let heat = league::heat_maps(study, &leagues).into_iter().map(|map| map.table());
-    for one in heat.chain(tables::all(study)) {
-        text += &format!("\n{}", table(&one, width));
+    if !document.method.is_empty() {
+        text += "\nMethod\n";
     }
-    for section in documents::sections(study) {
+    text.extend(document.method.iter().map(|sentence| item(sentence)));
+    if is_whole {
+        for host in &document.hosts {
+            let title = format!("Host, {}", host.title);
+            text += &below(&Table { title, ..host.clone() }, width);
+        }
+    }
+    if let Some((purpose, command)) = document.commands.last() {
+        let command = shown::line(command);
+        let command = if is_whole { format!("  {command}\n") } else { in_lines(&command, width) };
+        text += &format!("\n{purpose}:\n{command}");
+    }
+    let text = plain(&shown::lines(&text));
+    if is_whole { text } else { cut(&text, width) }
+}
+
+fn published(document: &Document, width: usize) -> String {
+    let mut text = String::new();
+    for section in &document.sections {
         text += &format!("\nPublished figures: {}\n{}", section.title, table(&section.ours, width));
         for theirs in &section.theirs {
             text += &table(&theirs.table, width);
             text += &wrapped(&format!("source: {}. {}", theirs.source, theirs.remark), width, "  ");
         }
     }
-    text += "\nMethod\n";
-    for sentence in method(study) {
-        text += &bullet(&sentence, width);
-    }
-    for host in tables::hosts(study) {
-        text += &format!("\nHost, {}", table(&host, width));
-    }
-    text += &format!("\nTo make this report as a page:\n  {}\n", report_command(study));
-    printable(&text)
+    text
 }
 
 /// Figures with the commands that measure their points: one for figures of the same points, below the last of them.
-pub(super) fn figures_of(all: &[Figure], width: usize) -> String {
+fn figures(all: &[Figure], width: usize) -> String {
     let mut text = String::new();
     for (ix, figure) in all.iter().enumerate() {
         text += &format!("\n{}", characters::figure(figure, width));
@@ -79,69 +142,127 @@ pub(super) fn figures_of(all: &[Figure], width: usize) -> String {
     text
 }
 
-pub(super) fn bullet(text: &str, width: usize) -> String {
-    let lines = wrapped(text, width, "  ");
-    lines.strip_prefix("  ").map_or_else(String::new, |rest| format!("* {rest}"))
+/// Text after `label`, with further lines as far to the right.
+pub(super) fn hanging(label: &str, text: &str, width: usize) -> String {
+    let blank = " ".repeat(label.chars().count());
+    let lines = wrapped(&shown::line(text), width, &blank);
+    lines.strip_prefix(&blank).map_or_else(String::new, |rest| format!("{label}{rest}"))
 }
 
-/// A table in `width` columns; if names are too long for that, each gets its own line.
+/// A table after an empty line.
+fn below(one: &Table, width: usize) -> String {
+    format!("\n{}", table(one, width))
+}
+
+/// A table in `width` columns. Columns that have no room are below the others, with the names repeated; a text that has
+/// no room beside them is below them.
 pub fn table(table: &Table, width: usize) -> String {
-    let columns = table.head.len();
-    let rows: Vec<&Vec<String>> = table
-        .lines
-        .iter()
-        .filter_map(|line| match line {
-            TableLine::Cells(cells) => Some(cells),
-            TableLine::Heading(_) => None,
-        })
-        .collect();
-    let widest = |ix: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(ix)).map(|cell| cell.chars().count());
-        cells.chain(table.head.get(ix).map(|name| name.chars().count())).max().unwrap_or(0)
+    let table = table.in_lines().without_empty_columns();
+    let names = table.figures_from.min(table.head.len());
+    let mut left: Vec<usize> = (names..table.head.len()).collect();
+    let part = |columns: &[usize]| {
+        let all: Vec<usize> = (0..names).chain(columns.iter().copied()).collect();
+        table.clone().with_columns(&all)
     };
-    let widths: Vec<usize> = (0..columns).map(widest).collect();
-    let first = widths.first().copied().unwrap_or(0);
-    let figures: usize = widths.iter().skip(1).sum();
-    // The widest layout that fits: first with narrower gaps, then with names on their own lines.
-    let needs = |(is_split, gap): &(bool, usize)| {
-        figures + gap * columns + if *is_split { 0 } else { first + 2 - gap }
-    };
-    let layouts = [(false, 2), (false, 1), (true, 2)];
-    let layout = layouts.into_iter().find(|layout| needs(layout) <= width);
-    let (is_split, gap) = layout.unwrap_or((true, 1));
-    let gap = " ".repeat(gap);
-    let line = |cells: &[String]| {
-        let name = cells.first().map_or("", String::as_str);
-        let mut text = if !is_split {
-            format!("  {name:<first$}")
-        } else if name.is_empty() {
-            gap.clone()
-        } else {
-            format!("  {name}\n{gap}")
-        };
-        for (ix, cell) in cells.iter().enumerate().skip(1) {
-            let width = widths.get(ix).copied().unwrap_or(0);
-            text += &if ix >= table.figures_from {
-                format!("{gap}{cell:>width$}")
-            } else {
-                format!("{gap}{cell:<width$}")
-            };
+    let mut text =
+        format!("{}{}", wrapped(&table.title, width, ""), wrapped(&table.note, width, "  "));
+    loop {
+        let fits = |count: &usize| gap(&part(&left[..*count]), width).is_some();
+        let count = (1..=left.len()).rev().find(fits).unwrap_or(left.len());
+        let rest = left.split_off(count);
+        text += &rows(&part(&left), width);
+        if rest.is_empty() {
+            return text;
         }
-        format!("{}\n", text.trim_end())
+        left = rest;
+    }
+}
+
+/// The gap with which all columns fit into `width`.
+fn gap(table: &Table, width: usize) -> Option<u16> {
+    let columns = columns(table);
+    [2, 1].into_iter().find(|gap| INDENT.len() + columns.width(*gap) <= width)
+}
+
+/// The head and the rows.
+fn columns(table: &Table) -> Columns {
+    let mut columns = Columns::new(table.figures_from..usize::MAX);
+    [&table.head].into_iter().chain(table.rows()).for_each(|cells| columns.row(cells));
+    columns
+}
+
+fn rows(table: &Table, width: usize) -> String {
+    let all = [&table.head].into_iter().chain(table.rows());
+    let lines: Vec<String> = match gap(table, width) {
+        Some(gap) => {
+            columns(table).lines(gap).iter().map(|line| format!("{INDENT}{line}\n")).collect()
+        }
+        None => all.map(|cells| one_below_another(cells, width)).collect(),
     };
-    let title = wrapped(&table.title, width, "");
-    let mut text = format!("{title}{}", wrapped(&table.note, width, "  "));
-    text += &line(&table.head);
-    for row in &table.lines {
-        text += &match row {
-            TableLine::Heading(title) => format!("  -- {title}\n"),
-            TableLine::Cells(cells) => line(cells),
+    let mut lines = lines.into_iter();
+    // The only column of a table says itself what it is.
+    let mut text = lines.next().filter(|_| table.head.len() > 1).unwrap_or_default();
+    for line in &table.lines {
+        text += &match line {
+            TableLine::Heading(title) => format!("{INDENT}-- {title}\n"),
+            TableLine::Cells(_) => lines.next().unwrap_or_default(),
         };
     }
     text
 }
 
-/// Removes control characters: text from a store must not command a terminal.
-pub(super) fn printable(text: &str) -> String {
-    plain(&shown::lines(text))
+/// A line that is too long: its last text is below the others.
+fn one_below_another(cells: &[String], width: usize) -> String {
+    match cells.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            format!("  {}\n{}", others.join("  "), wrapped(last, width, "    "))
+        }
+        _ => wrapped(&cells.concat(), width, "  "),
+    }
 }
+
+/// A command in lines of at most `width` columns, which a shell takes as one.
+fn in_lines(command: &str, width: usize) -> String {
+    let mut is_quoted = false;
+    let words = command.split(|letter| {
+        is_quoted ^= letter == '\'';
+        letter == ' ' && !is_quoted
+    });
+    let mut lines: Vec<String> = vec![" ".to_owned()];
+    for word in words {
+        match lines.last_mut() {
+            // Two columns for the backslash.
+            Some(line) if line.chars().count() + word.chars().count() + 3 <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("    {word}")),
+        }
+    }
+    lines.join(" \\\n") + "\n"
+}
+
+/// Text without lines of more than `width` columns: words that are longer than a line, such as paths, are cut.
+fn cut(text: &str, width: usize) -> String {
+    let mut lines = String::new();
+    for line in text.lines() {
+        let mut left: Vec<char> = line.chars().collect();
+        let indent = left.iter().take_while(|c| **c == ' ').count().min(width / 2);
+        while left.len() > width {
+            let is_between = |ix: &usize| *ix > indent && left[*ix] == ' ';
+            let at = (0..=width).rev().find(is_between).unwrap_or(width);
+            let rest = left.split_off(at);
+            lines.push_str(left.iter().collect::<String>().trim_end());
+            lines.push('\n');
+            let rest = rest.into_iter().skip_while(|c| *c == ' ');
+            left = std::iter::repeat_n(' ', indent).chain(rest).collect();
+        }
+        lines.push_str(left.iter().collect::<String>().trim_end());
+        lines.push('\n');
+    }
+    lines
+}
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+pub(crate) mod tests;

@@ -4,9 +4,9 @@ use super::{
     super::{
         figures::scale::{AxisUnit, time},
         names,
-        si::{percent, ratio, si},
+        si::{percent, si},
     },
-    sentences::{by_ranks, clearest, first_large, operations, place},
+    sentences::{bracketed, by_ranks, claim, clearest, first_large, operations},
 };
 use study::{
     findings::{Axis, Comparison, PointStudy, Study, Timed, compare::Outcome, point::Preempted},
@@ -15,13 +15,12 @@ use study::{
 };
 
 /// A point's facet in parentheses, to end a title; empty without facets.
-fn under(study: &Study, point: &Point) -> String {
-    let facet = names::facet(study, point);
-    if facet.is_empty() { facet } else { format!(" ({facet})") }
+pub(super) fn under(study: &Study, point: &Point) -> String {
+    bracketed(names::facet(study, point))
 }
 
 /// A point's name with its facet.
-pub(super) fn placed(study: &Study, point: &PointStudy) -> String {
+fn placed(study: &Study, point: &PointStudy) -> String {
     let name = names::within(study, &point.point);
     format!("{name}{}", under(study, &point.point))
 }
@@ -121,24 +120,11 @@ pub fn ratios(study: &Study, axis: Axis) -> String {
     let Some(found) = clearest(&clear) else {
         return format!("No difference by {} is significant", axis.name());
     };
-    let (subject, against) = names::sides(study, found);
-    let times = ratio(found.ratio.map_or(1.0, |ratio| ratio.value));
-    let ranks = by_ranks(found.is_contrary());
-    match (found.is_contrary(), found.outcome()) {
-        (false, _) => {
-            format!("{subject} has {times} the throughput of {against}{}", place(study, found))
-        }
-        (true, Outcome::More) => {
-            format!("{subject} gives more than {against}{}{ranks}", place(study, found))
-        }
-        (true, _) => format!("{subject} gives less than {against}{}{ranks}", place(study, found)),
-    }
+    let times = found.ratio.map_or(1.0, |ratio| ratio.value);
+    claim(study, found, times) + by_ranks(found.is_contrary())
 }
 
-pub(super) fn most(
-    study: &Study,
-    pick: impl Fn(&PointStudy) -> Option<f64>,
-) -> Option<(&PointStudy, f64)> {
+fn most(study: &Study, pick: impl Fn(&PointStudy) -> Option<f64>) -> Option<(&PointStudy, f64)> {
     let all = study.points.iter().filter_map(|point| Some((point, pick(point)?)));
     all.max_by(|a, b| a.1.total_cmp(&b.1))
 }
@@ -156,31 +142,34 @@ pub fn wasted(study: &Study) -> String {
     }
 }
 
+/// How often a second preemptions hit one kind of vCPU.
+type PreemptionRate = fn(&Preempted) -> f64;
+
+/// The points where most preemptions hit a holder or a waiter, with their rates and whom they hit. A waiter further back
+/// counts, too: it may become the next in line while it is off its CPU.
+pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'static str)> {
+    let kinds: [(PreemptionRate, &str); 3] = [
+        (|preempted| preempted.lhp, "a lock's holder"),
+        (|preempted| preempted.lwp, "the next in line"),
+        (|preempted| preempted.queued, "a waiter further back"),
+    ];
+    kinds.into_iter().filter_map(|(rate, victim)| {
+        let (point, count) = most(study, |point| point.preempted.as_ref().map(rate))?;
+        (count > 0.0).then_some((point, count, victim))
+    })
+}
+
+/// `the next in line is preempted up to 58 times a second: ticket at 2x`.
+pub(super) fn hit(study: &Study, (point, count, victim): (&PointStudy, f64, &str)) -> String {
+    let place = placed(study, point);
+    format!("{victim} is preempted up to {} times a second: {place}", si(count))
+}
+
 /// The figure of preemptions.
 pub fn preempted(study: &Study) -> String {
-    let most_of = |pick: fn(&Preempted) -> f64| {
-        most(study, |point| point.preempted.map(|preempted| pick(&preempted)))
-    };
-    let (lhp, lwp, queued) = (
-        most_of(|preempted| preempted.lhp),
-        most_of(|preempted| preempted.lwp),
-        most_of(|preempted| preempted.queued),
-    );
-    // A waiter further back counts, too: it may become the next in line while it is off its CPU.
-    let all =
-        [(lhp, "a lock's holder"), (lwp, "the next in line"), (queued, "a waiter further back")];
-    let worst = all
-        .into_iter()
-        .filter_map(|(found, victim)| found.map(|(point, count)| (point, count, victim)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    match worst {
-        Some((point, count, victim)) if count > 0.0 => format!(
-            "{} is preempted up to {} times a second: {}",
-            first_large(victim),
-            si(count),
-            placed(study, point)
-        ),
-        _ => "No preemption hits a holder or a waiter".to_owned(),
+    match hits(study).max_by(|a, b| a.1.total_cmp(&b.1)) {
+        Some(worst) => first_large(&hit(study, worst)),
+        None => "No preemption hits a holder or a waiter".to_owned(),
     }
 }
 

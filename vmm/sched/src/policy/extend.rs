@@ -142,7 +142,7 @@ impl Policy for Extend {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{SLICE, core_of, free, holding, tell, waiting};
+    use crate::test_support::{SLICE, core_of, free, holding, tell, waiting};
     use crate::{
         core::{Core, State},
         event::*,
@@ -162,10 +162,16 @@ mod tests {
         needed.map(|(nanos, count)| (nanos.0, count)).collect()
     }
 
-    #[test]
-    fn a_holder_is_asked_once_and_yields() {
+    /// vCPU 0 holds a lock at the end of its slice, and vCPU 1 waits.
+    fn extended() -> Core {
         let mut core = core_of("extend:300ns", &[0; 2], 1);
         assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END), [Action::Ask(ZERO)]);
+        core
+    }
+
+    #[test]
+    fn a_holder_is_asked_once_and_yields() {
+        let mut core = extended();
         assert_eq!(core.deadline(ZERO), Some(Nanos(END + 300)));
         let granted = tell(&mut core, 0, Event::Yielded, END + 40);
         assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
@@ -175,8 +181,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_does_not_yield_is_forced_off() {
-        let mut core = core_of("extend:300ns", &[0; 2], 1);
-        tell(&mut core, 0, Event::Stopped(holding()), END);
+        let mut core = extended();
         for (look, now) in [(holding(), END + 300), (holding(), 3 * END)] {
             tell(&mut core, 0, Event::Stopped(look), now);
             assert_eq!(core.state(ZERO), State::Ready, "no second time in a turn");
@@ -191,8 +196,7 @@ mod tests {
 
     #[test]
     fn a_stop_within_the_bound_ends_the_turn_of_one_that_has_released() {
-        let mut core = core_of("extend:300ns", &[0; 2], 1);
-        tell(&mut core, 0, Event::Stopped(holding()), END);
+        let mut core = extended();
         assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END + 100), []);
         assert_eq!(core.deadline(ZERO), Some(Nanos(END + 300)), "it still holds the lock");
         let granted = tell(&mut core, 0, Event::Stopped(free()), END + 200);
@@ -203,8 +207,7 @@ mod tests {
     /// A timer is late: the stop says only that the lock was released before.
     #[test]
     fn one_that_is_found_out_of_its_lock_has_released_it_in_time() {
-        let mut core = core_of("extend:300ns", &[0; 2], 1);
-        tell(&mut core, 0, Event::Stopped(holding()), END);
+        let mut core = extended();
         tell(&mut core, 0, Event::Stopped(free()), END + 900);
         assert_eq!((counts(&core), needed(&core)), ((1, 1, 0), vec![(288, 1)]));
         assert_eq!(core.accounting().totals().forced, 0);
@@ -213,8 +216,7 @@ mod tests {
     #[test]
     fn one_that_goes_after_the_bound_has_overrun_it() {
         for event in [Event::Yielded, Event::Halted(free()), Event::Exited] {
-            let mut core = core_of("extend:300ns", &[0; 2], 1);
-            tell(&mut core, 0, Event::Stopped(holding()), END);
+            let mut core = extended();
             tell(&mut core, 0, event, END + 320);
             assert_eq!((counts(&core), needed(&core)), ((1, 0, 1), vec![(320, 1)]), "{event:?}");
         }
@@ -222,8 +224,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_goes_on_is_not_extended_again() {
-        let mut core = core_of("extend:300ns", &[0; 2], 1);
-        tell(&mut core, 0, Event::Stopped(holding()), END);
+        let mut core = extended();
         tell(&mut core, 1, Event::Exited, END + 10);
         assert_eq!(tell(&mut core, 0, Event::Yielded, END + 40), [], "no other waits any more");
         assert_eq!(counts(&core), (1, 1, 0));

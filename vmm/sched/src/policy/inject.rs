@@ -11,6 +11,7 @@ use super::{Pick, Policy, Ready, Setup, Verdict, View, rr::Rr};
 use crate::event::{LockActivity, Observation, VcpuIndex};
 use base::{
     rng::SplitMix64,
+    sums,
     units::{Nanos, SlotId},
 };
 
@@ -47,34 +48,11 @@ pub struct Hits {
     pub misses: u64,
 }
 
+sums!(Hits: hits, guesses, misses);
+
 /// Without guesses a record is as it was before there were any.
 fn is_zero(guesses: &u64) -> bool {
     *guesses == 0
-}
-
-impl std::ops::Add for Hits {
-    type Output = Hits;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            hits: self.hits.saturating_add(other.hits),
-            guesses: self.guesses.saturating_add(other.guesses),
-            misses: self.misses.saturating_add(other.misses),
-        }
-    }
-}
-
-impl std::ops::Sub for Hits {
-    type Output = Hits;
-
-    /// The attempts after the earlier count.
-    fn sub(self, earlier: Self) -> Self {
-        Self {
-            hits: self.hits - earlier.hits,
-            guesses: self.guesses - earlier.guesses,
-            misses: self.misses - earlier.misses,
-        }
-    }
 }
 
 /// When the next preemption is due: at random times, with a given average rate.

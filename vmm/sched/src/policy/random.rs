@@ -1,6 +1,6 @@
 //! `random`: a random waiting vCPU for a random time, from a hundredth of a slice to two slices, as
 //! the seed determines. After schedule fuzzers (PCT, Burckhardt et al., ASPLOS 2010), without their
-//! guarantees. Right to provoke what no sensible scheduler does: soaks, lost wakeups, races in the
+//! guarantees. Right to provoke what no sensible scheduler does: `run soak`, lost wakeups, races in the
 //! driver.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};

@@ -16,14 +16,15 @@
 use hypercalls::telemetry::Point;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Pick, Policy, Ready, Setup, Verdict, View, Why, directed_yield::DirectedYield, rr::Rr,
-};
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
     event::{LockActivity, Observation, VcpuIndex},
     log::{Turn, TurnEnd},
 };
-use base::units::{Nanos, SlotId};
+use base::{
+    sums,
+    units::{Nanos, SlotId},
+};
 
 /// Upper bound on the time a vCPU is held off, whatever the recording says.
 const LONGEST_HOLD: Nanos = Nanos::millis(60_000);
@@ -46,16 +47,14 @@ pub struct Divergence {
     pub late: u64,
     /// Turns that ended in another way than recorded, not counted above.
     pub otherwise: u64,
-    /// Turns recorded to end outside of locks that were cut off inside one, a slice later. Earlier versions did not count
-    /// them.
-    #[serde(default)]
+    /// Turns recorded to end outside of locks that were cut off inside one, a slice later.
     pub cut: u64,
     /// Complete turns of the recording that are not repeated, because they began after a turn that was still open when the
-    /// recording ended. If not even the first turn can be repeated, open turns count, too. Earlier versions did not count
-    /// them.
-    #[serde(default)]
+    /// recording ended. If not even the first turn can be repeated, open turns count, too.
     pub left_out: u64,
 }
+
+sums!(Divergence: recorded, replayed, skipped, woken, early, late, otherwise, cut, left_out);
 
 impl Divergence {
     /// Turns whose time never came.
@@ -73,25 +72,6 @@ impl Divergence {
     /// Did the replay repeat its recording? Of many turns, one in ten may differ.
     pub fn is_repeated(&self) -> bool {
         self.differ() <= self.recorded.saturating_add(self.left_out) / 10
-    }
-}
-
-impl std::ops::Add for Divergence {
-    type Output = Divergence;
-
-    /// Adds up the counts of two replays. Saturating: a store's counts may be anything.
-    fn add(self, other: Self) -> Self {
-        Self {
-            recorded: self.recorded.saturating_add(other.recorded),
-            replayed: self.replayed.saturating_add(other.replayed),
-            skipped: self.skipped.saturating_add(other.skipped),
-            woken: self.woken.saturating_add(other.woken),
-            early: self.early.saturating_add(other.early),
-            late: self.late.saturating_add(other.late),
-            otherwise: self.otherwise.saturating_add(other.otherwise),
-            cut: self.cut.saturating_add(other.cut),
-            left_out: self.left_out.saturating_add(other.left_out),
-        }
     }
 }
 
@@ -148,11 +128,7 @@ impl Replay {
         let turns: Box<[Turn]> = recorded.iter().take_while(fits).copied().collect();
         let vcpus = setup.vms.len();
         let (left_out, recorded) = (left_out(&turns, recorded), turns.len() as u64);
-        let spin_looks = match setup.recording.map_or(0, |recording| recording.spin_looks) {
-            // Version 1 recordings do not say.
-            0 if turns.iter().any(|turn| turn.end == TurnEnd::Spun) => DirectedYield::LOOKS,
-            looks => looks,
-        };
+        let spin_looks = setup.recording.map_or(0, |recording| recording.spin_looks);
         Self {
             turns,
             next: 0,

@@ -10,36 +10,14 @@ const USUAL_WEIGHT: u32 = 1024;
 fn names_and_arguments_parse_and_print_alike() {
     assert_eq!("fair:1,3".parse::<PolicySpec>().unwrap().weight_of(3), 3 * USUAL_WEIGHT);
     assert!("fair:0".parse::<PolicySpec>().is_err());
-    for text in [
-        "fair:2,1,7",
-        "host",
-        "rr",
-        "lhp:0.5,20ms",
-        "deferred:look,1ms",
-        "replay:/a/b",
-        "point:critical",
-        "host-cfs:6ms,750us,1ms",
-        "host-eevdf:3ms",
-    ] {
+    let sound = "fair:2,1,7 host rr lhp:0.5,20ms deferred:look,1ms replay:/a/b point:critical host-cfs:6ms,750us,1ms \
+                 host-eevdf:3ms";
+    for text in sound.split(' ') {
         assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
     }
-    for text in [
-        "",
-        "rrr",
-        "rr:1",
-        "lhp:x",
-        "lhp:1,2",
-        "lhp:1,2ms,3",
-        "lhp:",
-        "deferred:now",
-        "point:home",
-        "point",
-        "replay",
-        "lhp:0",
-        "host-cfs:6ms",
-        "host-cfs:6ms,1ms,x",
-        "host-eevdf:0",
-    ] {
+    let wrong = "rrr rr:1 lhp:x lhp:1,2 lhp:1,2ms,3 lhp: deferred:now point:home point replay lhp:0 host-cfs:6ms \
+                 host-cfs:6ms,1ms,x host-eevdf:0";
+    for text in wrong.split(' ').chain([""]) {
         assert!(text.parse::<PolicySpec>().is_err(), "{text}");
     }
 }
@@ -112,29 +90,31 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     let overlong = |text: &str, slice, vcpus, slots| {
         text.parse::<PolicySpec>().unwrap().overlong(Nanos::millis(slice), vcpus, slots)
     };
-    assert_eq!(overlong("rr", 4, 128, 1), None);
-    assert_eq!(overlong("rr", 29_000, 2, 1), None);
-    assert_eq!(overlong("rr", 60_000, 2, 2), None, "none waits");
     let reason = overlong("rr", 1000, 31, 1).unwrap();
     assert!(reason.contains("may wait 30s") && reason.contains("shorter slice"), "{reason}");
-    assert_eq!(overlong("rr", 1000, 31, 2), None);
-    assert!(overlong("kick-boost", 1000, 16, 1).is_some());
-    // Regression: on many slots it counted as if a kicked vCPU went ahead for a round of one slot only.
-    for policy in ["kick-boost", "deferred"] {
-        assert!(overlong(policy, 1000, 32, 16).is_some(), "{policy}");
-        assert_eq!(overlong(policy, 1000, 16, 16), None, "none waits");
+    for (policy, slice, vcpus, slots, is_named) in [
+        ("rr", 4, 128, 1, false),
+        ("rr", 29_000, 2, 1, false),
+        ("rr", 60_000, 2, 2, false), // none waits
+        ("rr", 1000, 31, 2, false),
+        ("kick-boost", 1000, 16, 1, true),
+        // Regression: on many slots it counted as if a kicked vCPU went ahead for a round of one slot only.
+        ("kick-boost", 1000, 32, 16, true),
+        ("deferred", 1000, 32, 16, true),
+        ("kick-boost", 1000, 16, 16, false), // none waits
+        ("deferred", 1000, 16, 16, false),
+        ("deferred", 1000, 6, 1, true),
+        ("deferred", 1000, 5, 1, false),
+        ("deferred:ask,29s", 1000, 2, 1, true),
+        ("extend:29s", 1000, 2, 1, true),
+        ("extend", 1000, 15, 1, false),
+        ("extend", 1000, 16, 1, true), // a machine that owes waits for a round longer
+        ("lhp:10,30s", 4, 2, 1, true),
+        ("fair", 1000, 20, 1, false),
+        ("fair:1,3", 1000, 20, 1, true),
+        ("gang", 60_000, 2, 1, false), // not the kernel's
+    ] {
+        let found = overlong(policy, slice, vcpus, slots);
+        assert_eq!(found.is_some(), is_named, "{policy} {slice} {vcpus} {slots}: {found:?}");
     }
-    assert!(overlong("deferred", 1000, 6, 1).is_some());
-    assert_eq!(overlong("deferred", 1000, 5, 1), None);
-    assert!(overlong("deferred:ask,29s", 1000, 2, 1).is_some());
-    assert!(overlong("extend:29s", 1000, 2, 1).is_some());
-    assert_eq!(overlong("extend", 1000, 15, 1), None);
-    assert!(
-        overlong("extend", 1000, 16, 1).is_some(),
-        "a machine that owes waits for a round longer"
-    );
-    assert!(overlong("lhp:10,30s", 4, 2, 1).is_some());
-    assert_eq!(overlong("fair", 1000, 20, 1), None);
-    assert!(overlong("fair:1,3", 1000, 20, 1).is_some());
-    assert_eq!(overlong("gang", 60_000, 2, 1), None, "not the kernel's");
 }

@@ -10,7 +10,7 @@ use super::*;
 const LOOK_EVERY: u64 = 1 << 16;
 const FEW: usize = 16;
 
-/// Steps without a completed operation after which a simulation is stuck. `pvticket bench sim` makes at
+/// Steps without a completed operation after which a simulation is stuck. The engine makes at
 /// least ten million a second, so that this takes less than a minute of the host's time. A lock that
 /// works is far from it: most looks are skipped, and a slice of those that are not has some million steps.
 const MOST_IDLE: u64 = 1 << 28;

@@ -8,7 +8,6 @@ mod noise;
 mod pauses;
 mod poll;
 mod readings;
-mod snapshot;
 mod spin;
 mod step;
 mod stores;
@@ -17,7 +16,6 @@ mod trace;
 
 pub use decisions::{Decisions, Kept};
 pub use limits::{Brake, Stuck};
-pub use snapshot::{SimSnapshot, VcpuSnapshot};
 
 use std::rc::Rc;
 

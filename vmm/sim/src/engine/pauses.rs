@@ -58,7 +58,7 @@ impl Sim {
     /// `v` gets a CPU.
     pub(super) fn reset_pauses(&mut self, v: usize) {
         if let (Some(pauses), Some(pause_loop)) = (&self.pauses, &mut self.vcpus[v].pauses) {
-            pauses.enters(pause_loop);
+            *pause_loop = pauses.fresh();
         }
     }
 }

@@ -50,6 +50,17 @@ impl Sim {
         self.core.policy().hits()
     }
 
+    /// The operations of each vCPU so far.
+    pub fn operations_by_vcpu(&self) -> Vec<u64> {
+        self.shared.all().iter().map(|doing| doing.operations.get()).collect()
+    }
+
+    /// The lock activity of each vCPU.
+    #[cfg(test)]
+    pub(crate) fn activities(&self) -> Vec<sched::LockActivity> {
+        (0..self.vcpus.len()).map(|vcpu| self.activity(vcpu)).collect()
+    }
+
     /// The extensions of slices so far, of a policy that grants them.
     pub fn extensions(&self) -> Option<&Extensions> {
         self.core.policy().extensions()
@@ -77,14 +88,5 @@ impl Sim {
             preemptions: accounting.records().to_vec(),
             totals: accounting.totals_at(self.now.to_clock()),
         }
-    }
-
-    /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
-    /// its part of the guest's memory and of the lines, without its stack.
-    pub fn bytes_per_vcpu(&self) -> usize {
-        let guests: usize = self.subjects.iter().map(|subject| subject.memory().1).sum();
-        let all =
-            guests + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
-        all / self.vcpus.len()
     }
 }

@@ -27,10 +27,10 @@ pub(super) struct EventTrace {
 
 impl EventTrace {
     fn push(&mut self, at: Picos, v: usize, event: Traced) {
-        if self.last.len() == self.keep {
+        self.last.push_back((at, v, event));
+        if self.last.len() > self.keep {
             self.last.pop_front();
         }
-        self.last.push_back((at, v, event));
     }
 
     #[cold]
@@ -69,7 +69,8 @@ impl EventTrace {
 impl Sim {
     /// Keeps the last `keep` events from now on, for [`Sim::trace`].
     pub(crate) fn keep_last(&mut self, keep: usize) {
-        self.trace = Some(Box::new(EventTrace { keep, last: VecDeque::with_capacity(keep) }));
+        let trace = || Box::new(EventTrace { keep, last: VecDeque::new() });
+        self.trace = (keep > 0).then(trace);
     }
 
     /// The events that were kept, one per line: the time, the vCPU, and the step that the vCPU made or, after `==`, what

@@ -2,7 +2,6 @@
 
 pub(crate) mod activity;
 mod narrow;
-pub(crate) mod probe;
 mod waits;
 mod wide;
 
@@ -19,7 +18,6 @@ pub use waits::{LongestWaits, WaitTimes};
 const NARROW: usize = simulated_locks::MAX_CPUS;
 /// vCPUs of the larger one.
 pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
-const _: () = assert!(WIDE == published::MOST_VCPUS as usize);
 
 /// Picoseconds of a tick of a vCPU's clock: 2.5 GHz.
 pub(crate) const TICK: u64 = 400;

@@ -1,7 +1,6 @@
 //! Reads a machine file.
 
-use published::keys::{Keys, Result, read};
-
+use super::keys::{Keys, Result, read};
 use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated, Stores};
 use crate::host::Noise;
 use crate::time::Picos;
@@ -81,13 +80,13 @@ fn doubts(file: &Keys<'_>) -> Result<Vec<String>> {
     }
 }
 
-const ATOMICS: &[(&str, Atomics)] = &[("near", Atomics::Near), ("far", Atomics::Far)];
-const QUEUES: &[(&str, Queue)] = &[("random", Queue::Random), ("fifo", Queue::Fifo)];
-const STORES: &[(&str, Stores)] = &[("buffered", Stores::Buffered), ("waiting", Stores::Waiting)];
+pub(super) const ATOMICS: &[(&str, Atomics)] = &[("near", Atomics::Near), ("far", Atomics::Far)];
+pub(super) const QUEUES: &[(&str, Queue)] = &[("random", Queue::Random), ("fifo", Queue::Fifo)];
+pub(super) const STORES: &[(&str, Stores)] =
+    &[("buffered", Stores::Buffered), ("waiting", Stores::Waiting)];
 
-/// Where a figure is from.
-pub(crate) const SOURCES: [(&str, Source); 3] =
-    [("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
+pub(super) const SOURCES: &[(&str, Source)] =
+    &[("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
 
 /// Reads costs, and keeps where each comes from.
 struct Costly {
@@ -105,7 +104,7 @@ impl Costly {
             (None, Some(_)) => cost.number("ns", 0.0, MOST_NANOS)?,
             _ => return Err(table.wrong(key, "write either cycles = N or ns = N".into())),
         };
-        let source = cost.name("source", &SOURCES)?;
+        let source = cost.name("source", SOURCES)?;
         let note = cost.text_if_any("note")?.unwrap_or_default();
         let picos = Picos::from_nanos(nanos);
         self.stated.push(Stated { key: table.key(key), cost: picos, source, note });

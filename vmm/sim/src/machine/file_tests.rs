@@ -1,7 +1,5 @@
-use proptest::prelude::*;
-
 use super::*;
-use published::KeyFault;
+use crate::machine::KeyFault;
 
 const FILE: &str = include_str!("../../machines/westmere-80.toml");
 
@@ -24,34 +22,10 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
         let at = FILE.find(piece).unwrap_or_else(|| panic!("{piece} is not in the file"));
         FILE[..at].matches('\n').count() + 1
     };
-    for (from, to, what) in [
-        ("mhz = 2130", "mhz = -1", "mhz: -1 is not from 1 to 100000"),
-        ("mhz = 2130", "mhz = \"fast\"", "mhz wants a decimal number, not string"),
-        ("mhz = 2130", "ghz = 2.13", "unknown key 'ghz'; there are name, about, mhz"),
-        (
-            "mhz = 2130",
-            "atomics = \"remote\"\nmhz = 2130",
-            "atomics: 'remote' is not one of near, far",
-        ),
-        ("mhz = 2130", "\"a\\nb\" = 1\nmhz = 2130", "unknown key 'a?b'"),
-        ("mhz = 2130", "queue = \"lifo\"\nmhz = 2130", "queue: 'lifo' is not one of random, fifo"),
-        (
-            "mhz = 2130",
-            "stores = \"lost\"\nmhz = 2130",
-            "stores: 'lost' is not one of buffered, waiting",
-        ),
-        ("hit = { cycles = 4,", "hit = { cycle = 4,", "unknown key 'costs.hit.cycle'"),
-        ("hit = { cycles = 4,", "hit = { cycles = 4, ns = 2,", "costs.hit: write either cycles"),
-        ("pause = { cycles = 10,", "pause = { cycles = 0,", "costs.pause: a spin loop cannot"),
-        ("cpus = 20", "cpus = 25", "cpus: 25 is not a multiple of the 10 of 'socket'"),
-        ("cpus = 20", "cpus = 20.5", "cpus: 20.5 is not a whole number"),
-        (
-            "hit = { cycles = 4, source = \"assumed\"",
-            "hit = { cycles = 4, source = \"guess\"",
-            "costs.hit.source: 'guess' is not one of paper, measured, assumed",
-        ),
-        ("[costs]", "[costs", "unclosed table"),
-    ] {
+    let rows = include_str!("file_tests.txt").lines().filter(|line| !line.starts_with('#'));
+    for row in rows {
+        let [from, to, what] = row.split(" | ").collect::<Vec<_>>()[..] else { panic!("{row}") };
+        let to = &to.replace('⏎', "\n");
         let text = FILE.replacen(from, to, 1);
         assert_ne!(text, FILE, "{from} is not in the file");
         let error = parse(&text).expect_err(to);
@@ -108,22 +82,5 @@ fn a_file_keeps_what_its_costs_were_doubted_for() {
     ] {
         let message = with_doubts(&text).expect_err(what).to_string();
         assert!(message.contains(what) && !message.contains('\x1b'), "{text}: {message}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
-        let _ = parse(&text);
-    }
-
-    #[test]
-    fn no_change_of_a_line_does_either(line in 0..60_usize, edit in "[a-z0-9=\\[\\]{}\", .-]{0,30}") {
-        let changed: Vec<&str> = FILE
-            .lines()
-            .enumerate()
-            .map(|(ix, text)| if ix == line { edit.as_str() } else { text })
-            .collect();
-        let _ = parse(&changed.join("\n"));
     }
 }

@@ -1,18 +1,19 @@
 //! Machines: how far apart their CPUs are, and what things cost on them.
 
-pub(crate) mod file;
+mod file;
+mod keys;
 mod shipped;
 mod write;
 
+pub use keys::{KeyError, KeyFault};
 pub use shipped::SHIPPED;
 
 use crate::host::Noise;
 use crate::lines::STEP;
 use crate::time::Picos;
-use published::KeyError;
 
 /// The most CPUs of a machine.
-pub const MOST_CPUS: usize = published::MOST_CPUS as usize;
+pub const MOST_CPUS: usize = 1024;
 
 /// The origin of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,17 +24,6 @@ pub enum Source {
     Measured,
     /// Neither: an estimate, whose effect should be tried out.
     Assumed,
-}
-
-impl Source {
-    /// As written in a machine file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Paper => "paper",
-            Self::Measured => "measured",
-            Self::Assumed => "assumed",
-        }
-    }
 }
 
 /// A cost as its file states it.
@@ -108,16 +98,6 @@ pub enum Atomics {
     Far,
 }
 
-impl Atomics {
-    /// As written in a machine file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Near => "near",
-            Self::Far => "far",
-        }
-    }
-}
-
 /// What a plain store does whose line another CPU has.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
@@ -128,16 +108,6 @@ pub enum Stores {
     Waiting,
 }
 
-impl Stores {
-    /// As written in a machine file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Buffered => "buffered",
-            Self::Waiting => "waiting",
-        }
-    }
-}
-
 /// Whom a line's home serves next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
@@ -146,16 +116,6 @@ pub enum Queue {
     Random,
     /// The one that has waited longest.
     Fifo,
-}
-
-impl Queue {
-    /// As written in a machine file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random",
-            Self::Fifo => "fifo",
-        }
-    }
 }
 
 /// A machine. Its file format is explained in the guide, `vmm/sim/docs/MACHINES.md`.

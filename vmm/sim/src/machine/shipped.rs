@@ -15,29 +15,16 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, Source};
 
+    /// Each can be read, and again as it is written. A published cost names its publication, and what is farther costs no less.
     #[test]
-    fn all_can_be_read_and_have_their_own_name_and_size() {
+    fn shipped_machines_are_sound() {
         for (name, text) in SHIPPED {
             let machine = Machine::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(machine.name, *name);
             assert!(name.ends_with(&format!("-{}", machine.cpus())), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_published_cost_names_its_publication() {
-        for (name, text) in SHIPPED {
-            let machine = Machine::parse(text).expect("it can be read");
-            for cost in machine.stated {
+            for cost in &machine.stated {
                 assert!(cost.source != Source::Paper || !cost.note.is_empty(), "{name}: {cost:?}");
             }
-        }
-    }
-
-    #[test]
-    fn what_is_farther_costs_no_less() {
-        for (name, text) in SHIPPED {
-            let machine = Machine::parse(text).expect("it can be read");
             for pair in machine.levels.windows(2) {
                 let [near, far] = [&pair[0].lines, &pair[1].lines];
                 let rises = near.load_modified <= far.load_modified
@@ -46,6 +33,9 @@ mod tests {
                     && near.store_shared <= far.store_shared;
                 assert!(rises, "{name}: {} and {}", pair[0].name, pair[1].name);
             }
+            let machine = Machine { about: "a \"quoted\" \\ text".to_owned(), ..machine };
+            let again = Machine::parse(&machine.to_toml()).expect("what was written can be read");
+            assert_eq!(again, machine, "{name}");
         }
     }
 }

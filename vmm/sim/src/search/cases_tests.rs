@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 
 use super::bound::Bounds;
-use super::mutants::{MUTANTS, Mutant};
+use super::test_mutants::{MUTANTS, Mutant};
 use super::tests::{each_of, machine};
 use super::*;
 use crate::LineLaw;
 
-/// Acquisitions of each case in `make test` and in `make test-all`; `make soak` has a hundred times as many.
+/// Acquisitions of each case in `make test` and in `make test-all`; `make soak` makes a hundred times as many.
 const FEW: u64 = 10_000;
 const ACQUISITIONS: u64 = 100_000;
 
@@ -64,7 +64,7 @@ fn shown(mutant: &Mutant) -> Option<(Scenario, TrialOutcome)> {
     let long = cases(ACQUISITIONS).into_iter().filter(is_long);
     let all = [FEW / 5, FEW].into_iter().flat_map(cases).chain(long);
     all.filter(|case| case.system == mutant.system).find_map(|case| {
-        let outcome = case.run_whole_on(&machine(), mutant.make, &Brake::default());
+        let outcome = case.run(&machine(), mutant.make, &Brake::default(), u64::MAX);
         let outcome = outcome.expect("it can be simulated").expect("nothing ends it");
         outcome.trouble.is_some().then_some((case, outcome))
     })
@@ -105,12 +105,13 @@ fn a_kick_that_is_lost_is_a_standstill_with_a_trace() {
     let lossy = Scenario { faults, ..halting };
     let kind = whole(&lossy).trouble.map(|trouble| trouble.kind);
     assert_eq!(kind, Some(TroubleKind::AllHalt));
-    let trace = lossy.trace(&machine(), 120).expect("it can be simulated");
-    assert_eq!(trace.lines().count(), 120);
-    assert!(trace.contains("== halts") && trace.contains("lock 0+"), "{trace}");
+    let trace = || lossy.run_kept(&machine(), 120).expect("it can be simulated").2;
+    let first = trace();
+    assert_eq!(first.lines().count(), 120);
+    assert!(first.contains("== halts") && first.contains("lock 0+"), "{first}");
     // Addresses are other ones, and do not show.
     let _elsewhere = vec![0_u8; 1 << 20];
-    assert_eq!(lossy.trace(&machine(), 120).expect("again"), trace);
+    assert_eq!(trace(), first);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! for mutual exclusion, for the order of service, for lost wakeups and standstills, and for the
 //! bound on bypasses that the lock promises. At first all are random; later half of them are
 //! variants of those in which a waiter was passed most often, waited longest, or that did what none
-//! had done before. [`shrink()`] makes what was found small, and a [`Finding`] repeats it to the bit.
+//! had done before. [`Search::shrink`] makes what was found small, and a [`Finding`] repeats it to the bit.
 //!
 //! Pure as the simulator is: no clock and no file. Who calls [`Search::step`] decides when it ends, also in
 //! the middle of a simulation ([`Brake`]).
@@ -14,15 +14,13 @@ mod bound;
 mod cases;
 #[cfg(test)]
 mod cases_tests;
-#[cfg(test)]
-mod mutants;
-#[cfg(test)]
-mod nested_tests;
 mod pool;
 mod saved;
 mod scenario;
 mod shrink;
 mod space;
+#[cfg(test)]
+mod test_mutants;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -42,9 +40,12 @@ pub use cases::{Case, SEED, cases};
 pub use pool::Pool;
 pub use saved::{Finding, FindingReplay, ReplayError};
 pub use scenario::{Scenario, ScenarioError};
-pub use shrink::{Shrunk, shrink};
+pub use shrink::Shrunk;
 pub use space::{Space, shortest_slice, usual_policies};
 pub use trial::{TrialOutcome, Trouble, TroubleKind};
+
+use shrink::shrink;
+use trial::MOST_EVENTS;
 
 /// Makes the locks of a scenario: for so many vCPUs, so many locks. Tests give locks that are broken.
 pub(crate) type Make = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
@@ -72,22 +73,22 @@ pub struct Tally {
 pub struct State {
     /// Of its generator.
     rng: u64,
-    /// One for each system of its [`Space`], in that order.
+    /// One for each system that is searched.
     pub tallies: Vec<Tally>,
 }
 
 impl State {
     /// A search's start.
-    pub fn new(space: &Space, seed: u64) -> Self {
-        let tally = |system: &System| Tally {
-            system: *system,
+    pub fn new(systems: Vec<System>, seed: u64) -> Self {
+        let tally = |system| Tally {
+            system,
             trials: 0,
             failed: 0,
             operations: 0,
             found: Vec::new(),
             pool: Pool::default(),
         };
-        Self { rng: seed, tallies: space.systems.iter().map(tally).collect() }
+        Self { rng: seed, tallies: systems.into_iter().map(tally).collect() }
     }
 
     /// Simulations of all systems.
@@ -98,6 +99,11 @@ impl State {
     /// Operations in all of them.
     pub fn operations(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.operations).sum()
+    }
+
+    /// Kinds of trouble that were found in all systems.
+    pub fn found(&self) -> usize {
+        self.tallies.iter().map(|tally| tally.found.len()).sum()
     }
 
     /// Can what it would go on with be simulated on `machine`? To be asked of what a file says.
@@ -124,7 +130,6 @@ pub struct Search<'a> {
     machine: &'a Machine,
     make: Make,
     state: State,
-    brake: Brake,
 }
 
 /// Random simulations of a system before any variants.
@@ -140,12 +145,7 @@ impl<'a> Search<'a> {
     }
 
     pub(crate) fn on(space: &'a Space, machine: &'a Machine, state: State, make: Make) -> Self {
-        Self { space, machine, make, state, brake: Brake::default() }
-    }
-
-    /// Ends its simulations when `brake` is pulled.
-    pub fn obeying(self, brake: Brake) -> Self {
-        Self { brake, ..self }
+        Self { space, machine, make, state }
     }
 
     /// Where it is.
@@ -161,8 +161,8 @@ impl<'a> Search<'a> {
     }
 
     /// Draws a scenario and simulates it. None: every system has failed so often that nothing is left
-    /// to do, or the brake was pulled: then the next step will draw the same scenario.
-    pub fn step(&mut self) -> Result<Option<Step>, SimSpecError> {
+    /// to do, or `brake` was pulled: then the next step will draw the same scenario.
+    pub fn step(&mut self, brake: &Brake) -> Result<Option<Step>, SimSpecError> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
         let tally = &self.state.tallies[ix];
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
             tally.pool.next(self.space, &mut rng)
         };
         let scenario = seen.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
-        let outcome = scenario.run_unless(&self.brake, self.machine, self.make)?;
+        let outcome = scenario.run(self.machine, self.make, brake, MOST_EVENTS)?;
         let Some(outcome) = outcome else { return Ok(None) };
         self.state.rng = rng.next_u64();
         let tally = &mut self.state.tallies[ix];
@@ -193,11 +193,10 @@ impl<'a> Search<'a> {
     }
 
     /// Makes what a step found small, as far as it gets before `brake` is pulled.
-    pub fn shrink(&self, step: &Step, brake: &Brake) -> Option<Shrunk> {
-        let trouble = step.outcome.trouble?;
+    pub fn shrink(&self, step: &Step, brake: &Brake) -> Shrunk {
         let run = |scenario: &Scenario| {
-            scenario.run_unless(brake, self.machine, self.make).ok().flatten()
+            scenario.run(self.machine, self.make, brake, MOST_EVENTS).ok().flatten()
         };
-        Some(shrink(&step.scenario, trouble.kind, brake, run))
+        shrink(&step.scenario, &step.outcome, brake, run)
     }
 }

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Scenario, ScenarioError, TrialOutcome, Trouble};
-use crate::machine::Machine;
+use crate::machine::{KeyError, Machine};
 use crate::spec::SimSpecError;
-use published::KeyError;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -36,6 +35,8 @@ pub struct FindingReplay {
     pub is_same: bool,
     /// The schedule's decisions, which other guests can replay.
     pub recording: Recording,
+    /// The last events, a line each.
+    pub trace: String,
 }
 
 /// Why a finding cannot be simulated again.
@@ -72,15 +73,12 @@ impl Finding {
         Ok(machine)
     }
 
-    /// Simulates it again, and tells the last `keep` events, a line each.
-    pub fn trace(&self, keep: usize) -> Result<String, ReplayError> {
-        Ok(self.scenario.trace(&self.machine()?, keep)?)
-    }
-
-    /// Simulates it again.
-    pub fn replay(&self) -> Result<FindingReplay, ReplayError> {
-        let (outcome, recording) = self.scenario.run_recorded(&self.machine()?)?;
-        let is_same = self.digest == format!("{:016x}", outcome.digest());
-        Ok(FindingReplay { trouble: outcome.trouble, is_same, recording })
+    /// Simulates it again, with a trace of so many events.
+    pub fn replay(&self, traced: usize) -> Result<FindingReplay, ReplayError> {
+        let (outcome, recording, trace) = self.scenario.run_kept(&self.machine()?, traced)?;
+        let digest = outcome.as_ref().map(|outcome| format!("{:016x}", outcome.digest()));
+        let is_same = digest.as_ref() == Some(&self.digest);
+        let trouble = outcome.and_then(|outcome| outcome.trouble);
+        Ok(FindingReplay { trouble, is_same, recording, trace })
     }
 }

@@ -4,7 +4,7 @@ use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use sched::PolicySpec;
 
-use super::{Scenario, TrialOutcome, TroubleKind};
+use super::{Scenario, TrialOutcome};
 use crate::Brake;
 
 /// A scenario that shows the same kind of trouble and is as small as was found.
@@ -13,7 +13,7 @@ pub struct Shrunk {
     /// The scenario.
     pub scenario: Scenario,
     /// What comes of it.
-    pub outcome: Option<TrialOutcome>,
+    pub outcome: TrialOutcome,
     /// Simulations that it took.
     pub trials: u32,
 }
@@ -29,24 +29,26 @@ const SEEDS: u64 = 4;
 /// Operations from which one seed has to do.
 const LONG: u64 = 20_000;
 
-/// Looks for a simpler scenario with trouble of `kind`: fewer vCPUs and CPUs, fewer operations, no
+/// Looks for a simpler scenario with trouble of the same kind as in `outcome`, which came of `first`: fewer vCPUs and CPUs, fewer operations, no
 /// faults, `rr`, no options, fixed times. `run` simulates; `None` if that cannot be. It ends early when
 /// `brake` is pulled.
 ///
 /// Every step is simpler in one property, so it ends; the result has the kind of trouble that the
 /// first scenario had.
-pub fn shrink(
+pub(super) fn shrink(
     first: &Scenario,
-    kind: TroubleKind,
+    outcome: &TrialOutcome,
     brake: &Brake,
     mut run: impl FnMut(&Scenario) -> Option<TrialOutcome>,
 ) -> Shrunk {
-    let mut best = Shrunk { scenario: first.clone(), outcome: None, trials: 0 };
+    let kind = |outcome: &TrialOutcome| outcome.trouble.map(|trouble| trouble.kind);
+    let wanted = kind(outcome);
+    let mut best = Shrunk { scenario: first.clone(), outcome: outcome.clone(), trials: 0 };
     let (mut operations, mut events) = (0, 0);
-    let shows =
-        |outcome: &TrialOutcome| outcome.trouble.is_some_and(|trouble| trouble.kind == kind);
+    // Operations that were done before it showed; at first as many as it was to make.
+    let mut done = first.operations;
     'simpler: loop {
-        for candidate in simpler(&best.scenario, best.outcome.as_ref()) {
+        for candidate in simpler(&best.scenario, done) {
             // What starves for long does so with any seed.
             let seeds = if candidate.operations > LONG { 1 } else { SEEDS };
             for more in 0..seeds {
@@ -64,8 +66,9 @@ pub fn shrink(
                     operations += figures.all();
                     events += figures.events;
                 }
-                if let Some(outcome) = outcome.filter(shows) {
-                    (best.scenario, best.outcome) = (candidate, Some(outcome));
+                if let Some(outcome) = outcome.filter(|outcome| kind(outcome) == wanted) {
+                    done = outcome.figures.all();
+                    (best.scenario, best.outcome) = (candidate, outcome);
                     continue 'simpler;
                 }
             }
@@ -75,7 +78,7 @@ pub fn shrink(
 }
 
 /// Each is simpler than `scenario` in one property; those that save most come first.
-fn simpler(scenario: &Scenario, outcome: Option<&TrialOutcome>) -> Vec<Scenario> {
+fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut propose = |change: &dyn Fn(&mut Scenario)| {
         let mut changed = scenario.clone();
@@ -106,7 +109,6 @@ fn simpler(scenario: &Scenario, outcome: Option<&TrialOutcome>) -> Vec<Scenario>
     propose(&|changed| changed.handoff.queue = 0);
     propose(&|changed| changed.policy = PolicySpec::round_robin());
     // Those that were done before it showed are enough, and fewer may be.
-    let done = outcome.map_or(operations, |outcome| outcome.figures.all());
     for fewer in [done / 2, done, operations / 2] {
         propose(&|changed| changed.operations = fewer.clamp(1, operations));
     }

@@ -16,8 +16,6 @@ use crate::machine::{Costs, Machine};
 /// What a search may draw from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
-    /// Systems; not empty.
-    pub systems: Vec<System>,
     /// The most CPUs, at least one.
     pub cpus: usize,
     /// The most vCPUs, at least two.
@@ -187,7 +185,6 @@ mod tests {
     fn drawn_scenarios_can_be_simulated_and_survive_json() {
         let machine = Machine::shipped("westmere-80").expect("it is shipped");
         let space = Space {
-            systems: System::ALL.to_vec(),
             cpus: 8,
             vcpus: 200,
             policies: usual_policies(),

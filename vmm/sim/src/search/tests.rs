@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::rng::SplitMix64;
 
-use super::mutants::{MUTANTS, Mutant, WRONG_LOCKS};
+use super::test_mutants::{MUTANTS, Mutant, WRONG_LOCKS};
 use super::*;
 use crate::guest::rounds;
 use crate::{Decisions, Sim, Stuck};
@@ -16,9 +16,15 @@ pub(super) fn machine() -> Machine {
     Machine::shipped("westmere-80").expect("it is shipped")
 }
 
-fn space(systems: &[System]) -> Space {
-    let (systems, slice) = (systems.to_vec(), shortest_slice(&machine()));
-    Space { systems, cpus: 4, vcpus: 8, policies: usual_policies(), slice }
+/// As a search simulates it.
+fn run(scenario: &Scenario, make: Make) -> TrialOutcome {
+    let outcome = scenario.run(&machine(), make, &Brake::default(), MOST_EVENTS);
+    outcome.expect("it can be simulated").expect("nothing ends it")
+}
+
+fn space() -> Space {
+    let slice = shortest_slice(&machine());
+    Space { cpus: 4, vcpus: 8, policies: usual_policies(), slice }
 }
 
 /// Acquisitions within which each mutant must be found.
@@ -26,13 +32,13 @@ const SOON: u64 = 3_000_000;
 
 /// The first step that finds trouble of the right kind in `mutant`.
 fn found(mutant: &Mutant, seed: u64, brake: &Brake) -> (Step, Shrunk, u64) {
-    let (space, machine) = (space(&[mutant.system]), machine());
-    let search = Search::on(&space, &machine, State::new(&space, seed), mutant.make);
-    let mut search = search.obeying(brake.clone());
+    let (space, machine) = (space(), machine());
+    let mut search =
+        Search::on(&space, &machine, State::new(vec![mutant.system], seed), mutant.make);
     while search.state().operations() < SOON {
-        let Some(step) = search.step().expect("it can be simulated") else { break };
+        let Some(step) = search.step(brake).expect("it can be simulated") else { break };
         if step.outcome.trouble.is_some_and(|trouble| mutant.shows_as(trouble.kind)) {
-            let shrunk = search.shrink(&step, brake).expect("there is trouble");
+            let shrunk = search.shrink(&step, brake);
             return (step, shrunk, search.state().operations());
         }
     }
@@ -45,9 +51,9 @@ fn is_found_and_shrinks(mutant: &Mutant, seed: u64, brake: &Brake) {
     println!("{name}: {operations} acquisitions: {scenario}; {:?}", outcome.trouble);
     println!("    {} trials: {}", shrunk.trials, shrunk.scenario);
     let kind = |outcome: &TrialOutcome| outcome.trouble.map(|trouble| trouble.kind);
-    let again = shrunk.scenario.run_on(&machine(), mutant.make).expect("it is possible");
+    let again = run(&shrunk.scenario, mutant.make);
     assert_eq!(kind(&again), kind(&outcome), "{name}");
-    assert_eq!(shrunk.outcome.map_or(again.digest(), |simplest| simplest.digest()), again.digest());
+    assert_eq!(shrunk.outcome.digest(), again.digest());
     assert!(shrunk.scenario.vcpus <= scenario.vcpus, "{name}");
 }
 
@@ -82,36 +88,27 @@ const LATE: [&str; 3] = [
     "outsiders wait for a release that finds no waiter",
 ];
 
+fn are_found_and_shrink(mutants: impl Iterator<Item = &'static Mutant>) {
+    let mutants: Vec<_> = mutants.collect();
+    assert!(mutants.len() >= LATE.len(), "names of mutants");
+    each_of(&mutants, |mutant| is_found_and_shrinks(mutant, seed(mutant), &Brake::default()));
+}
+
 /// Those that are found late, or the others.
-fn are_found_and_shrink(is_late: bool) {
-    let mutants = MUTANTS.iter().filter(|mutant| LATE.contains(&mutant.name) == is_late);
-    let mutants: Vec<_> = mutants.map(|mutant| (mutant, seed(mutant))).collect();
-    assert_eq!(mutants.len() == LATE.len(), is_late, "names of mutants");
-    each_of(&mutants, |(mutant, seed)| is_found_and_shrinks(mutant, *seed, &Brake::default()));
+fn mutants(is_late: bool) -> impl Iterator<Item = &'static Mutant> {
+    MUTANTS.iter().filter(move |mutant| LATE.contains(&mutant.name) == is_late)
 }
 
 #[test]
-fn every_mutant_is_found_soon_and_stays_what_it_is_when_it_shrinks() {
-    are_found_and_shrink(false);
+fn every_broken_lock_is_found_soon_and_shrinks_to_itself() {
+    assert_eq!(WRONG_LOCKS.len(), 11);
+    are_found_and_shrink(mutants(false).chain(WRONG_LOCKS.iter()));
 }
 
 #[test]
 #[ignore = "a minute of CPU time: those that are found late"]
 fn late_mutants_are_found_and_stay_what_they_are_when_they_shrink() {
-    are_found_and_shrink(true);
-}
-
-/// The wrong locks that a search can find, with some seeds.
-fn wrong_locks(seeds: std::ops::RangeInclusive<u64>) -> Vec<(&'static Mutant, u64)> {
-    let can_be_found = WRONG_LOCKS.iter().filter(|wrong| wrong.caught != "Nested");
-    can_be_found.flat_map(|wrong| seeds.clone().map(move |seed| (wrong, seed))).collect()
-}
-
-#[test]
-fn every_wrong_lock_is_found_soon() {
-    let wrong = wrong_locks(2..=2);
-    assert_eq!(wrong.len(), 11);
-    each_of(&wrong, |(wrong, seed)| is_found_and_shrinks(wrong, *seed, &Brake::default()));
+    are_found_and_shrink(mutants(true));
 }
 
 /// The time for which this thread has had a CPU (scheduler/sched-stats.rst).
@@ -125,7 +122,8 @@ fn on_cpu() -> Duration {
 #[test]
 #[ignore = "some minutes: each wrong lock with six seeds, within a minute of CPU time each"]
 fn every_wrong_lock_is_found_within_a_minute_with_any_seed() {
-    each_of(&wrong_locks(1..=6), |(wrong, seed)| {
+    let wrong = WRONG_LOCKS.iter().flat_map(|wrong| (1..=6).map(move |seed| (wrong, seed)));
+    each_of(&wrong.collect::<Vec<_>>(), |(wrong, seed)| {
         let end = on_cpu() + Duration::from_secs(60);
         is_found_and_shrinks(wrong, *seed, &Brake::when(move || on_cpu() > end));
     });
@@ -133,10 +131,11 @@ fn every_wrong_lock_is_found_within_a_minute_with_any_seed() {
 
 #[test]
 fn nothing_is_found_in_the_locks_as_they_are() {
-    let (space, machine) = (space(System::ALL), machine());
-    let mut search = Search::new(&space, &machine, State::new(&space, 7));
+    let (space, machine) = (space(), machine());
+    let mut search = Search::new(&space, &machine, State::new(System::ALL.to_vec(), 7));
     while search.state().operations() < 500_000 {
-        let step = search.step().expect("it can be simulated").expect("some are left");
+        let step = search.step(&Brake::default()).expect("it can be simulated");
+        let step = step.expect("some are left");
         assert_eq!(step.outcome.trouble, None, "{:?}", step.scenario);
     }
     assert!(search.state().tallies.iter().all(|tally| tally.trials >= 2));
@@ -144,9 +143,9 @@ fn nothing_is_found_in_the_locks_as_they_are() {
 
 #[test]
 fn a_search_that_is_interrupted_goes_on_as_if_it_had_not_been() {
-    let (space, machine) = (space(&[System::PvTicket, System::PvQueued]), machine());
-    let mut whole = Search::new(&space, &machine, State::new(&space, 5));
-    let mut state = State::new(&space, 5);
+    let (space, machine) = (space(), machine());
+    let mut state = State::new(vec![System::PvTicket, System::PvQueued], 5);
+    let mut whole = Search::new(&space, &machine, state.clone());
     let mut drawn = SplitMix64::new(1);
     for _ in 0..40 {
         let text = serde_json::to_string(&state).expect("it can be written");
@@ -154,7 +153,9 @@ fn a_search_that_is_interrupted_goes_on_as_if_it_had_not_been() {
         assert!(state_read.check(&machine).is_ok());
         let mut part = Search::new(&space, &machine, state_read);
         for _ in 0..=drawn.below(2) {
-            assert_eq!(part.step().ok().flatten(), whole.step().ok().flatten());
+            let [part, whole] =
+                [&mut part, &mut whole].map(|search| search.step(&Brake::default()));
+            assert_eq!(part.ok().flatten(), whole.ok().flatten());
         }
         state = part.state().clone();
     }
@@ -164,12 +165,13 @@ fn a_search_that_is_interrupted_goes_on_as_if_it_had_not_been() {
 /// A pulled brake ends a simulation that would go on, and the search can be continued as if it had not been begun.
 #[test]
 fn a_search_ends_in_the_middle_of_a_simulation() {
-    let (space, machine) = (space(&[System::PvTicket]), machine());
-    let started = State::new(&space, 9);
+    let (space, machine) = (space(), machine());
+    let started = State::new(vec![System::PvTicket], 9);
     let mut whole = Search::new(&space, &machine, started.clone());
     let long = loop {
         let before = whole.state().clone();
-        let step = whole.step().expect("it can be simulated").expect("there is more");
+        let step = whole.step(&Brake::default()).expect("it can be simulated");
+        let step = step.expect("there is more");
         // Longer than from one look at the brake to the next, several times.
         if step.outcome.figures.events > 500_000 {
             break before;
@@ -178,12 +180,12 @@ fn a_search_ends_in_the_middle_of_a_simulation() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let second = Brake::when(move || count.fetch_add(1, Ordering::Relaxed) > 0);
-    let mut braked = Search::new(&space, &machine, long.clone()).obeying(second);
-    assert_eq!(braked.step().expect("it can be simulated"), None);
+    let mut braked = Search::new(&space, &machine, long.clone());
+    assert_eq!(braked.step(&second).expect("it can be simulated"), None);
     assert_eq!(asked.load(Ordering::Relaxed), 2, "in the middle");
     assert_eq!(braked.state(), &long);
     let mut again = Search::new(&space, &machine, long);
-    again.step().expect("it can be simulated");
+    again.step(&Brake::default()).expect("it can be simulated");
     assert_eq!(again.state(), whole.state());
 }
 
@@ -197,12 +199,11 @@ fn steps_that_lead_nowhere_are_a_finding() {
         "spin_threshold": 2, "think": 0, "critical": 20000, "is_fixed": true, "policy": "rr",
         "slice": 4000000, "faults": "none", "operations": 3000, "seed": 3}"#;
     let scenario: Scenario = serde_json::from_str(text).expect(text);
-    let outcome = scenario.run_on(&machine(), make).expect("it can be simulated");
+    let outcome = run(&scenario, make);
     assert_eq!(outcome.trouble.map(|trouble| trouble.kind), Some(TroubleKind::NoProgress));
     let events = outcome.figures.events;
     assert!((20_000_000..60_000_000).contains(&events), "{events} events");
-    let product = scenario.run(&machine()).expect("it can be simulated");
-    assert_eq!(product.trouble, None);
+    assert_eq!(run(&scenario, subjects).trouble, None);
     a_simulation_of_any_kind_ends(&scenario, make);
 }
 
@@ -237,19 +238,19 @@ fn a_finding_is_replayed_to_the_bit_and_a_changed_one_is_not() {
         "slice": 50000, "faults": "kick-drop:0.05", "operations": 5000, "seed": 3}"#;
     let scenario: Scenario = serde_json::from_str(text).expect(text);
     let (_, machine) = crate::machine::SHIPPED[0];
-    let outcome = scenario.run(&self::machine()).expect("it can be simulated");
+    let outcome = run(&scenario, subjects);
     let finding = Finding::new(scenario, &outcome, machine.to_owned()).expect("a kick is lost");
     assert_eq!(finding.trouble.kind, TroubleKind::AllHalt);
     let text = serde_json::to_string(&finding).expect("it can be written");
     let read: Finding = serde_json::from_str(&text).expect("it can be read");
-    let replay = read.replay().expect("it can be simulated");
+    let replay = read.replay(0).expect("it can be simulated");
     assert_eq!((replay.trouble, replay.is_same), (Some(finding.trouble), true));
-    assert!(!replay.recording.turns.is_empty());
+    assert!(!replay.recording.turns.is_empty() && replay.trace.is_empty());
 
     let replay = |from: &str, to: &str| {
         assert!(text.contains(from), "{text}");
         let changed: Finding = serde_json::from_str(&text.replace(from, to)).expect("it is one");
-        changed.replay()
+        changed.replay(0)
     };
     let healed = replay("kick-drop:0.05", "none").expect("it can be simulated");
     assert_eq!((healed.trouble, healed.is_same), (None, false));
@@ -262,14 +263,8 @@ fn a_finding_is_replayed_to_the_bit_and_a_changed_one_is_not() {
         ("\"slice\":50000", "\"slice\":5", "slice: 5 is not from"),
         ("[costs]", "[cost]", "cost"),
     ] {
-        let error: Box<dyn std::error::Error> = replay(from, to).expect_err(what).into();
-        let mut whole = error.to_string();
-        let mut source = error.source();
-        while let Some(next) = source {
-            whole += &format!(": {next}");
-            source = next.source();
-        }
-        assert!(whole.contains(what), "{whole}");
+        let error = base::chain::chain(&replay(from, to).expect_err(what));
+        assert!(error.contains(what), "{error}");
     }
 }
 
@@ -282,7 +277,7 @@ fn a_kicker_that_is_preempted_is_no_fault_of_the_lock() {
         "policy": "point:release-to-kick,100000,20us", "slice": 1062500, "faults": "none",
         "operations": 300, "seed": 11432984142740997509}"#;
     let scenario: Scenario = serde_json::from_str(text).expect(text);
-    let outcome = scenario.run(&machine()).expect("it can be simulated");
+    let outcome = run(&scenario, subjects);
     assert_eq!(outcome.trouble, None);
     assert!(outcome.waits.longest > crate::Picos::from(base::units::Nanos::micros(20)));
 }

@@ -55,80 +55,49 @@ pub struct TrialOutcome {
     pub figures: SimFigures,
     /// The longest waits.
     pub waits: LongestWaits,
-    /// The simulation was ended from outside, and says nothing.
-    is_stopped: bool,
 }
 
 /// Events after which a simulation ends although operations are missing: a second or so. With many
 /// vCPUs on few CPUs some locks hardly get on.
-const MOST_EVENTS: u64 = 10_000_000;
+pub(super) const MOST_EVENTS: u64 = 10_000_000;
 /// Events for each of its vCPUs, but as for eight at least, in which it completes no operation, after which
 /// it makes no progress: far more than they need to have a turn each, some milliseconds of looks.
 const MOST_IDLE: u64 = 2_500_000;
 
 impl Scenario {
-    /// Simulates it.
-    pub fn run(&self, machine: &Machine) -> Result<TrialOutcome, SimSpecError> {
-        self.run_on(machine, subjects)
-    }
-
     /// Simulates it to the end of all of its operations, however many events that takes. None: `brake` was pulled.
     pub fn run_whole(
         &self,
         machine: &Machine,
         brake: &Brake,
     ) -> Result<Option<TrialOutcome>, SimSpecError> {
-        self.run_whole_on(machine, subjects, brake)
+        self.run(machine, subjects, brake, u64::MAX)
     }
 
-    pub(super) fn run_whole_on(
+    /// Simulates it with the locks of `make`, and so many events at most. None: `brake` was pulled.
+    pub(super) fn run(
         &self,
         machine: &Machine,
         make: Make,
         brake: &Brake,
+        events: u64,
     ) -> Result<Option<TrialOutcome>, SimSpecError> {
         let mut sim = self.sim(machine, Decisions::default(), make)?;
         sim.obey(brake);
-        Ok(Some(self.simulate(&mut sim, u64::MAX)).filter(|outcome| !outcome.is_stopped))
+        Ok(self.simulate(&mut sim, events))
     }
 
-    /// Simulates it again, and tells the last `keep` events, a line each.
-    pub fn trace(&self, machine: &Machine, keep: usize) -> Result<String, SimSpecError> {
-        let mut sim = self.sim(machine, Decisions::default(), subjects)?;
-        sim.keep_last(keep);
-        self.simulate(&mut sim, MOST_EVENTS);
-        Ok(sim.trace())
-    }
-
-    /// Simulates it, and keeps the schedule's decisions.
-    pub(super) fn run_recorded(
+    /// Simulates it as a search does, and keeps the schedule's decisions and the last `keep` events, in words.
+    pub(super) fn run_kept(
         &self,
         machine: &Machine,
-    ) -> Result<(TrialOutcome, Recording), SimSpecError> {
+        keep: usize,
+    ) -> Result<(Option<TrialOutcome>, Recording, String), SimSpecError> {
         let decisions = Decisions { are_kept: true, ..Decisions::default() };
         let mut sim = self.sim(machine, decisions, subjects)?;
-        Ok((self.simulate(&mut sim, MOST_EVENTS), sim.recording()))
-    }
-
-    pub(super) fn run_on(
-        &self,
-        machine: &Machine,
-        make: Make,
-    ) -> Result<TrialOutcome, SimSpecError> {
-        let mut sim = self.sim(machine, Decisions::default(), make)?;
-        Ok(self.simulate(&mut sim, MOST_EVENTS))
-    }
-
-    /// None: `brake` was pulled.
-    pub(super) fn run_unless(
-        &self,
-        brake: &Brake,
-        machine: &Machine,
-        make: Make,
-    ) -> Result<Option<TrialOutcome>, SimSpecError> {
-        let mut sim = self.sim(machine, Decisions::default(), make)?;
-        sim.obey(brake);
-        Ok(Some(self.simulate(&mut sim, MOST_EVENTS)).filter(|outcome| !outcome.is_stopped))
+        sim.keep_last(keep);
+        let outcome = self.simulate(&mut sim, MOST_EVENTS);
+        Ok((outcome, sim.recording(), sim.trace()))
     }
 
     fn sim(
@@ -143,13 +112,13 @@ impl Scenario {
         Ok(sim)
     }
 
-    fn simulate(&self, sim: &mut Sim, events: u64) -> TrialOutcome {
+    /// None: its brake was pulled, and it says nothing.
+    fn simulate(&self, sim: &mut Sim, events: u64) -> Option<TrialOutcome> {
         // To the end of each vCPU: one that will never be woken shows there.
         let end = sim.run_for_at_most(self.operations, events).and_then(|()| sim.run_out());
         let (figures, waits) = (sim.figures(), sim.waits());
         let trouble = self.trouble(&figures, waits, end.err());
-        let is_stopped = end == Err(Stuck::Stopped);
-        TrialOutcome { trouble, figures, waits, is_stopped }
+        (end != Err(Stuck::Stopped)).then_some(TrialOutcome { trouble, figures, waits })
     }
 
     fn trouble(
@@ -223,19 +192,10 @@ impl fmt::Display for Trouble {
             TroubleKind::OutOfTurn => {
                 write!(f, "tickets were served out of turn, {}", count(*counted, "time"))
             }
-            TroubleKind::PassedInLine => {
-                write!(
-                    f,
-                    "{} came before a waiter in line, promised are {most}",
-                    count(*counted, "other")
-                )
-            }
-            TroubleKind::PassedOutside => {
-                write!(
-                    f,
-                    "{} came before a waiter outside, promised are {most}",
-                    count(*counted, "other")
-                )
+            TroubleKind::PassedInLine | TroubleKind::PassedOutside => {
+                let place = if *kind == TroubleKind::PassedInLine { "in line" } else { "outside" };
+                let others = count(*counted, "other");
+                write!(f, "{others} came before a waiter {place}, promised are {most}")
             }
         }
     }

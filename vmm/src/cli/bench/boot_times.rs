@@ -5,21 +5,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Common, keep, option, run_inside};
-use crate::cli::{Usage, print, say};
+use crate::cli::{Usage, confinement, print, say};
 use base::units::{ByteSize, VcpuCount};
-use experiments::{
-    host::{self, GuestClass, with_note_of_quota},
-    inside::Inside,
-    kernel,
-};
-use kvm::{KvmKind, host::is_emulated};
-use lab::{
+use experiment::{
     bench::boot_times::{self, BenchPlan},
     host::{allowed_cpus, gather_facts},
+    host_choice::{self, GuestClass, with_note_of_quota},
+    inside::Inside,
+    kernel,
     tables::boot_times::{self as tables, MeasurementHost},
 };
+use kvm::{KvmKind, host::is_emulated};
 use os::artifacts;
-use study::point::HostKernel;
+use study::point::{HostKernel, HostKind};
 
 /// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to
 /// the guest's, and the cost of a port exit.
@@ -38,11 +36,11 @@ pub(super) struct BootBenchArgs {
 }
 
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
-    args.common.seccomp.choose()?;
+    confinement::choose()?;
     let kind = KvmKind::detect();
-    let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
-    args.common.host_kernel.choice().check(place == host::Place::Emulated)?;
-    let kernel = if place == host::Place::Emulated || kind.runs_linux() {
+    let place = host_choice::choose_here(args.common.host, GuestClass::Ring0, kind).place;
+    args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
+    let kernel = if place == HostKind::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
         say(format_args!(
@@ -52,8 +50,8 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     };
     let json = args.common.json.as_deref();
     match place {
-        host::Place::Direct => direct(args.runs, kernel, json),
-        host::Place::Emulated => {
+        HostKind::Direct => direct(args.runs, kernel, json),
+        HostKind::Emulated => {
             emulated(args.runs, kernel, json, args.common.host_kernel.choice().kernel()?)
         }
     }
@@ -97,7 +95,7 @@ fn direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Re
     let host = with_note_of_quota(gather_facts(&cpus), &cpus);
     let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };
-    print(&tables::table(&figures, &host, place));
+    print(&tables::table(&figures, &host));
     keep(json, || tables::json(&figures, &host, place))?;
     Ok(0)
 }

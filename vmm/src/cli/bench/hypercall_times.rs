@@ -1,37 +1,34 @@
 //! `pvticket bench hypercalls`.
 
-use std::slice;
-
 use anyhow::Context;
 use clap::Args;
 
 use super::{Common, keep, option, run_inside};
-use crate::cli::{Usage, print, say};
+use crate::cli::{Usage, confinement, print, say};
 use base::{
     backend::PvBackend,
     units::{ByteSize, CpuList},
 };
 use confine::Files;
 use emulated::OutputMode;
-use experiments::{
-    cpus,
-    host::{self, GuestClass, HostKernelChoice, HostMode, Place, with_note_of_quota},
-    inside::Inside,
-    measure::{Measured, finish, measure_plan, plan_of},
-    workers::Traced,
-};
-use kvm::KvmKind;
-use lab::{
+use experiment::{
     Interrupt,
     bench::hypercall_times::{self, HyperCase, HyperPlan},
+    cpus,
     host::{gather_facts, topology},
+    host_choice::{self, GuestClass, with_note_of_quota},
+    inside::Inside,
     tables::hypercall_times as tables,
 };
+use kvm::KvmKind;
 use os::signals;
-use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
+use study::{
+    plan::Seconds,
+    point::{HostKernel, HostKind},
+};
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
-/// between them, within a second (`lab::host::hop`), and cases that are compared should meet the same place.
+/// between them, within a second (`experiment::host::hop`), and cases that are compared should meet the same place.
 const PARTS: u32 = 4;
 
 /// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first
@@ -65,7 +62,7 @@ pub(super) struct HyperBenchArgs {
 }
 
 pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
-    args.common.seccomp.choose()?;
+    confinement::choose()?;
     let kind = KvmKind::detect();
     let asked = args.pv_backends.as_deref().unwrap_or_default();
     if asked.contains(&PvBackend::Off) {
@@ -73,12 +70,12 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     }
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
-    let place = host::choose_here(args.common.host, class, kind).place;
-    args.common.host_kernel.choice().check(place == Place::Emulated)?;
+    let place = host_choice::choose_here(args.common.host, class, kind).place;
+    args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
     match place {
-        Place::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
-        Place::Direct => {
-            host::check_direct(class, kind)?;
+        HostKind::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
+        HostKind::Direct => {
+            host_choice::check_direct(class, kind)?;
             direct(&args)
         }
     }
@@ -135,29 +132,10 @@ fn direct(asked: &HyperBenchArgs) -> anyhow::Result<u8> {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
-    // The second table comes from workers, which a confined thread cannot start.
     let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
     let figures =
         confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
-    let handed = if plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
-        Some(handed(asked.runs, &plan)?)
-    } else {
-        None
-    };
-    let study = handed.as_ref().map(|measured| Study::new(slice::from_ref(&measured.record)));
-    print(&tables::table(&figures, &plan, &host, study.as_ref()));
-    keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host, study.as_ref()))?;
-    match (&handed, &study) {
-        (Some(measured), Some(study)) => finish(&measured.summary, study),
-        _ if figures.interrupted => Ok(signals::exit_status()),
-        _ => Ok(0),
-    }
-}
-
-/// The measurement behind the second table.
-fn handed(runs: u32, plan: &HyperPlan) -> anyhow::Result<Measured> {
-    let spec = handoffs::spec(plan.cpus.cpus().len(), runs, plan.seed);
-    let host = (HostMode::Direct, HostKernelChoice::default());
-    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), host)?;
-    measure_plan(plan, Traced::Nothing)
+    print(&tables::table(&figures, &plan, &host));
+    keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host))?;
+    Ok(if figures.interrupted { signals::exit_status() } else { 0 })
 }

@@ -1,11 +1,7 @@
-//! `pvticket bench`: what the VMM itself costs, and its schedules.
+//! `pvticket bench`: the VMM's own costs.
 
 mod boot_times;
-mod confinement;
 mod hypercall_times;
-mod schedules;
-mod simulator;
-mod trace;
 
 use std::{
     ffi::OsString,
@@ -15,19 +11,12 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    confinement::SeccompArgs,
     host::{HostKernelArgs, modes},
     results::ResultFile,
 };
-use base::units::{CpuList, Nanos};
-use experiments::{
-    cpus,
-    host::{HostKernelChoice, HostMode},
-    inside::Inside,
-};
-use sched::policy::DEFAULT_SLICE;
+use experiment::{host_choice::HostMode, inside::Inside};
 
-/// Measure the costs of the VMM itself, and the throughput under each policy.
+/// Measure the costs of the VMM itself: boots and hypercalls
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -37,41 +26,15 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     Boot(boot_times::BootBenchArgs),
-    Confinement(confinement::ConfinementBenchArgs),
     Hypercalls(hypercall_times::HyperBenchArgs),
-    Sched(schedules::SchedBenchArgs),
-    Sim(simulator::SimBenchArgs),
-    Trace(trace::TraceBenchArgs),
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     match args.what {
         BenchCommand::Boot(args) => boot_times::run(args),
-        BenchCommand::Confinement(args) => confinement::run(args),
         BenchCommand::Hypercalls(args) => hypercall_times::run(args),
-        BenchCommand::Sched(args) => schedules::run(&args),
-        BenchCommand::Sim(args) => simulator::run(&args),
-        BenchCommand::Trace(args) => trace::run(&args),
     }
-}
-
-/// Options that all benches of schedules have.
-#[derive(Debug, Args)]
-struct Scheduled {
-    #[arg(long, value_name = "LIST", help = cpus::HELP)]
-    cpus: Option<CpuList>,
-
-    /// How long a turn on a slot lasts
-    #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE)]
-    slice: Nanos,
-
-    /// Seed of the order of the runs and of the schedules
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Options that all benches have.
@@ -87,16 +50,6 @@ struct Common {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
-
-    #[command(flatten)]
-    seccomp: SeccompArgs,
-}
-
-impl Common {
-    /// Where experiments run.
-    fn place(&self) -> (HostMode, HostKernelChoice) {
-        (self.host, self.host_kernel.choice())
-    }
 }
 
 /// Runs a bench in the emulated host with these words as its options, and returns its exit status.
@@ -125,25 +78,5 @@ fn keep(
     match ResultFile::named("--json", json)? {
         Some(file) => file.write_text(&text()?),
         None => Ok(()),
-    }
-}
-
-/// The CPUs of benches, for tests.
-#[cfg(test)]
-impl BenchArgs {
-    pub(super) fn sched(
-        &self,
-        topology: &doctor::topology::Topology,
-    ) -> Result<CpuList, super::Usage> {
-        let BenchCommand::Sched(args) = &self.what else { panic!("{self:?}") };
-        schedules::plan(args, topology).map(|(_, cpus)| cpus)
-    }
-
-    pub(super) fn trace(
-        &self,
-        topology: &doctor::topology::Topology,
-    ) -> Result<CpuList, super::Usage> {
-        let BenchCommand::Trace(args) = &self.what else { panic!("{self:?}") };
-        trace::plan(args, topology).map(|(_, cpus)| cpus)
     }
 }

@@ -2,20 +2,20 @@
 
 use super::plan::Plan;
 use crate::cli::results::ResultFile;
-use doctor::topology::Wanted;
 use emulated;
-use experiments::host::Place;
-use lab::host::{resolve_cpus, topology};
+use experiment::doctor::topology::Wanted;
+use experiment::host::{resolve_cpus, topology};
 use machine::vm::check_guest;
+use study::point::HostKind;
 
 impl Plan {
     /// Refuses here what would be refused only in the emulated host, or once machines are built: images that are none,
     /// results that cannot be written, and schedules that the host's CPUs or a recording do not allow.
-    pub(super) fn check(&self, place: Place) -> anyhow::Result<()> {
+    pub(super) fn check(&self, place: HostKind) -> anyhow::Result<()> {
         let topology = topology();
         let default = match place {
-            Place::Direct => resolve_cpus(&topology, None, Wanted::Default)?.cpus.cpus().len(),
-            Place::Emulated => emulated::default_cpus() as usize,
+            HostKind::Direct => resolve_cpus(&topology, None, Wanted::Default)?.cpus.cpus().len(),
+            HostKind::Emulated => emulated::default_cpus() as usize,
         };
         self.schedule.check(self.cpus, topology.cpus().len(), default)?;
         ResultFile::named("--stats", self.stats.as_deref())?;

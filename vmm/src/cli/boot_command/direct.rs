@@ -12,16 +12,15 @@ use super::{
 use crate::cli::{confinement, results::ResultFile, say};
 use base::{counters::sum, plural::count};
 use confine::{Class, Files, Needs};
-use experiments::{
-    host::{self, GuestClass},
+use experiment::{
+    host::topology,
+    host_choice::{self, GuestClass},
     measure::show_events,
     prepare::driver,
 };
 use kvm::KvmKind;
-use lab::host::topology;
 use machine::{
     devices::channel::Closing,
-    driver::ScheduleSpec,
     vcpu::{Cause, End},
     vm::{
         Allowance, Console, InputOwner, InputSource, LimitedOutput, Loss, Outlet, Report, Running,
@@ -41,10 +40,9 @@ const TIMED_OUT: u8 = 124;
 
 /// Boots, waits for the end and returns the exit status.
 pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
-    host::check_direct(GuestClass::Ring0, KvmKind::detect())?;
+    host_choice::check_direct(GuestClass::Ring0, KvmKind::detect())?;
     let spec = plan.machine()?;
-    let schedule =
-        ScheduleSpec { cross_check: plan.cross_check, ..plan.schedule.spec(plan.cpus, topology)? };
+    let schedule = plan.schedule.spec(plan.cpus, topology)?;
     let record = plan.schedule.record_file()?;
     let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
     let vms = plan.schedule.vms as usize;
@@ -97,12 +95,6 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     }
     if let Some(account) = account {
         say(format_args!("pvticket: {}", account.line));
-        if !account.table.is_empty() {
-            say(format_args!(
-                "pvticket: at stops, what vCPUs said (rows) and what was observed (columns):"
-            ));
-            account.table.lines().for_each(|line| say(format_args!("{line}")));
-        }
         if let Some(reason) = account.failure {
             bail!(
                 "the host's kernel ended the scheduler ({reason}); the vCPUs went on under its own"

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::plan::{InitMode, Plan};
-use experiments::host::{ChosenPlace, Place};
-use study::point::HostKernel;
+use experiment::host_choice::ChosenPlace;
+use study::point::{HostKernel, HostKind};
 
 /// A plan and where it would run, a row for each property.
 pub(super) struct DryRun<'a> {
@@ -42,8 +42,8 @@ impl fmt::Display for DryRun<'_> {
         }
         let reason = choice.why;
         match choice.place {
-            Place::Direct => row("host", &format_args!("direct ({reason})"))?,
-            Place::Emulated => {
+            HostKind::Direct => row("host", &format_args!("direct ({reason})"))?,
+            HostKind::Emulated => {
                 row("host", &format_args!("emulated ({reason}), kernel {host_kernel}"))?;
             }
         }

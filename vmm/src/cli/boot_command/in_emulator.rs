@@ -5,8 +5,8 @@ use anyhow::Context;
 use super::plan::Plan;
 use crate::cli::Usage;
 use base::units::ByteSize;
-use emulated::{OutputMode, StdinMode};
-use experiments::inside::Inside;
+use emulated::StdinMode;
+use experiment::inside::Inside;
 use os::terminal::{Hold, RawTerminal};
 use study::point::HostKernel;
 
@@ -22,10 +22,6 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     inside.needs_cpus(plan.schedule.slots.unwrap_or(1) as u32);
     let plan_inside = there(plan, &mut inside)?;
     let errand = inside.errand();
-    // The table comes last and takes long: until then a frozen emulated host can be restarted.
-    if plan.guest_disk.is_some() {
-        errand.stderr = OutputMode::Progress;
-    }
     if terminal.is_some() {
         errand.interactive = true;
         errand.stdin = StdinMode::Keys;

@@ -3,6 +3,7 @@
 mod check;
 mod direct;
 mod dry_run;
+mod fault;
 mod in_emulator;
 mod plan;
 mod schedule;
@@ -12,11 +13,10 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 
 use super::{
-    confinement::SeccompArgs,
-    fault::FaultArgs,
+    confinement,
     host::{HostKernelArgs, modes},
     print,
-    schedule::{DRIVER_HELP, ScheduleArgs},
+    schedule::ScheduleArgs,
 };
 use base::{
     backend::PvBackend,
@@ -25,13 +25,14 @@ use base::{
     units::{ByteSize, VcpuCount},
 };
 use dry_run::DryRun;
-use experiments::{
-    host::{self, GuestClass, HostMode, Place},
+use experiment::{
+    host_choice::{self, GuestClass, HostMode},
     prepare::driver,
 };
+use fault::FaultArgs;
 use kvm::KvmKind;
-use sched::driver::DriverKind;
-use study::plan::Seconds;
+use sched::{driver::DriverKind, policy::InKernel};
+use study::{plan::Seconds, point::HostKind};
 
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;
@@ -56,7 +57,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "N")]
     cpus: Option<VcpuCount>,
 
-    /// Memory, rounded up to whole pages of 4 KiB, for example 512M or 4G [default: 512M; with pgbench-table 1G]
+    /// Memory, rounded up to whole pages of 4 KiB, for example 512M or 4G [default: 512M; with bench pgbench 1G]
     #[arg(long, value_name = "SIZE")]
     mem: Option<ByteSize>,
 
@@ -82,9 +83,6 @@ pub struct BootArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
-    #[command(flatten)]
-    seccomp: SeccompArgs,
-
     /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit is then observed
     /// from outside [default: as our init finds in the guest's /proc/kallsyms]
     #[arg(long, value_name = "F")]
@@ -93,12 +91,11 @@ pub struct BootArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    /// Compare what a kernel with telemetry says of its locks at each stop with what is observed from outside, and
-    /// print the table
-    #[arg(long)]
-    cross_check: bool,
+    /// Seed of all that is random: schedule and faults
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
 
-    #[arg(long, value_name = "user|bpf", default_value = "user", help = DRIVER_HELP.as_str())]
+    #[arg(long, value_name = "user|bpf", default_value = "user", help = driver_help())]
     driver: DriverKind,
 
     #[command(flatten)]
@@ -126,24 +123,33 @@ pub struct BootArgs {
     #[arg(long, value_name = "S")]
     timeout: Option<Seconds>,
 
-    /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (pvticket setup guest-disk)
+    /// Command to run in the guest; `bench pgbench` adds PostgreSQL to the guest (pvticket setup guest-disk)
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
+/// The help of `--driver`.
+fn driver_help() -> String {
+    format!(
+        "What carries out the schedule: user, this program, with all policies; or bpf, a BPF scheduler \
+         in the host's kernel (sched_ext, Linux 7.x), with {}",
+        InKernel::usages()
+    )
+}
+
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
-    let choice = host::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
+    confinement::choose()?;
+    let choice = host_choice::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.choice().kernel()?;
-    args.host_kernel.choice().check(choice.place == Place::Emulated)?;
+    args.host_kernel.choice().check(choice.place == HostKind::Emulated)?;
     let is_dry = args.dry_run;
-    if choice.place == Place::Emulated {
+    if choice.place == HostKind::Emulated {
         driver::check_emulated(args.driver, host_kernel)?;
     }
     let plan = Plan::resolve(args)?;
     // A direct boot looks at the same before anything else; it would load its guest twice.
-    if is_dry || choice.place == Place::Emulated {
+    if is_dry || choice.place == HostKind::Emulated {
         plan.check(choice.place)?;
     }
     if is_dry {
@@ -151,7 +157,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
         return Ok(0);
     }
     match choice.place {
-        Place::Direct => direct(&plan),
-        Place::Emulated => in_emulator::run(&plan, host_kernel),
+        HostKind::Direct => direct(&plan),
+        HostKind::Emulated => in_emulator::run(&plan, host_kernel),
     }
 }

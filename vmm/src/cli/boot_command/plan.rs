@@ -25,7 +25,7 @@ use base::{
     text,
     units::{ByteSize, VcpuCount},
 };
-use experiments::{kernel, prepare::driver};
+use experiment::{kernel, prepare::driver};
 use machine::{
     guest::{
         initrd,
@@ -79,7 +79,6 @@ pub(in crate::cli) struct Plan {
     /// Where the kernel has its preemption count.
     pub(super) symbols: Option<KernelSymbols>,
     pub(super) schedule: SchedulePlan,
-    pub(super) cross_check: bool,
     #[serde(with = "text")]
     pub(super) driver: DriverKind,
     #[serde(with = "text::option")]
@@ -115,8 +114,8 @@ impl Plan {
             (InitMode::Command | InitMode::Shell, None) => Some(artifacts::busybox()?),
             _ => None,
         };
-        let schedule = args.schedule.plan()?;
-        args.faults.check(&[args.pv], "--pv")?;
+        let schedule = args.schedule.plan(args.seed)?;
+        let faults = args.faults.spec(args.pv)?;
         if schedule.vms > 1 && mode != InitMode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
@@ -127,9 +126,8 @@ impl Plan {
         let plan = Self {
             symbols: args.system_map.as_deref().map(kernel_symbols).transpose()?,
             schedule,
-            cross_check: args.cross_check,
             driver: args.driver,
-            faults: args.faults.spec()?,
+            faults,
             kernel,
             initrd,
             busybox,
@@ -148,11 +146,6 @@ impl Plan {
             typed: io::stdin().is_terminal(),
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
-        if plan.cross_check && (plan.schedule.policy.is_host() || !plan.driver.is_user()) {
-            let why =
-                "it compares at the stops of a schedule: name one by --policy, with --driver user";
-            return Err(Usage(format!("--cross-check: {why}")).into());
-        }
         if let Some(reason) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
             return Err(Usage(format!("--driver {}: {reason}", plan.driver)).into());
         }
@@ -199,7 +192,6 @@ impl Plan {
         let own = match self.mode {
             InitMode::OwnInit => None,
             InitMode::Command | InitMode::Shell => Some(initrd::GuestRoot {
-                bench: true,
                 busybox: self.busybox.as_deref(),
                 guest_disk: self.guest_disk.as_deref(),
                 argv: &self.command,
@@ -246,7 +238,7 @@ fn check_shell(mode: InitMode, append: Option<&str>) -> Result<Option<String>, U
 
 /// Does this command need the guest disk of `pvticket setup guest-disk`?
 fn needs_guest_disk(command: &[OsString]) -> bool {
-    command.first().is_some_and(|name| name == "pgbench-table")
+    command.starts_with(&["bench".into(), "pgbench".into()])
 }
 
 /// This size in whole pages, as KVM maps it.

@@ -3,17 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::cli::{results::ResultFile, schedule::write_record};
-use lab::tables::schedule::in_a_line;
+use experiment::tables::schedule::in_a_line;
 #[cfg(feature = "bpf")]
-use lab::tables::schedule::in_kernel;
+use experiment::tables::schedule::in_kernel;
 use machine::vm::{Schedule, ScheduleResult};
 
 /// What a schedule did.
 pub(super) struct ScheduleSummary {
     /// In words.
     pub(super) line: String,
-    /// The lines of a cross-check's table.
-    pub(super) table: String,
     /// For `--stats`.
     pub(super) json: Value,
     /// Why it ended before the machines, if it did.
@@ -32,16 +30,10 @@ pub(super) fn end(
     if let Some(kernels) = &done.in_kernel {
         let mut json = json!(kernels);
         json["account"] = json!(report);
-        return Ok(Some(ScheduleSummary {
-            line: in_kernel(kernels),
-            table: String::new(),
-            json,
-            failure,
-        }));
+        return Ok(Some(ScheduleSummary { line: in_kernel(kernels), json, failure }));
     }
     if let Some(file) = record {
         write_record(&file, &report.recording)?;
     }
-    let table = report.cross_check.as_ref().map(ToString::to_string).unwrap_or_default();
-    Ok(Some(ScheduleSummary { line: in_a_line(report), table, json: json!(report), failure }))
+    Ok(Some(ScheduleSummary { line: in_a_line(report), json: json!(report), failure }))
 }

@@ -6,71 +6,59 @@ mod workload;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args};
 
 use super::{
-    confinement::SeccompArgs,
-    fault::FaultArgs,
+    confinement,
     host::{HostKernelArgs, modes},
     print,
+    report_command::columns,
     results::ResultFile,
-    run::{KernelArgs, Retry},
+    run::{KernelArgs, guests},
     say,
-    schedule::{DRIVER_HELP, ScheduleArgs, write_record},
+    schedule::{ScheduleArgs, write_record},
     trace,
 };
-use base::{
-    backend::PvBackend,
-    guest_kernel::GuestKernel,
-    handoff::HandoffSpec,
-    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
-    shown::quoted,
-    units::CpuList,
-};
-use experiments::{
-    host::HostMode,
-    measure::{Asked, Folder, Measured, finish, measure},
+use base::{backend::PvBackend, guest_kernel::GuestKernel, shown::quoted, units::CpuList};
+use experiment::{
+    host_choice::HostMode,
+    measure::{Folder, Measured, finish, measure},
     plan::{self, Plan},
-    workers::{KernelFiles, Traced},
+    run::Outlets,
+    workers::KernelFiles,
 };
-use report;
-use sched::{driver::DriverKind, recording::Recording};
+use report::{
+    document::Document,
+    words::text::{self, Form},
+};
+use sched::{PolicySpec, policy::POLICIES, recording::Recording};
 use study::{
     findings::Study,
     guest::systems::Systems,
     plan::{Level, Seconds},
-    spec::defaults,
+    point::GuestKind,
+    spec::KeyValues,
     store,
 };
-use workload::WorkloadName;
+use workload::workloads;
 
 /// Compare native with PV ticketlocks, or any other locks: all vCPUs take one lock again and again,
 /// on fewer CPUs. Runs of the locks alternate, each on a fresh machine.
 #[derive(Debug, Clone, Args)]
+#[command(mut_args(of_a_new_comparison), mut_arg("policy", list_policies))]
 pub struct CompareArgs {
     #[command(flatten)]
     what: ComparisonArgs,
 
-    #[command(flatten)]
-    seccomp: SeccompArgs,
-
     /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
     /// if the comparison fails or is interrupted]
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Resume the comparison in this directory
-    #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "vcpus", "cpus", "guest", "guest_kernel", "machine", "workload", "seconds", "runs", "lock_count", "critical", "think", "sum_every",
-        "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
-        "driver", "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
-        "noise",
-    ])]
+    /// Resume the comparison in this directory (`pvticket run --resume DIR --retry failed` measures its failed cells
+    /// again)
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
-
-    /// With --resume: measure cells again that failed. A BROKEN one stays
-    #[arg(long, value_name = "WHAT")]
-    retry: Option<Retry>,
 
     /// Write the results to this file, as `pvticket export --json` does
     #[arg(long, value_name = "F")]
@@ -83,6 +71,16 @@ pub struct CompareArgs {
 
     #[command(flatten)]
     kernels: KernelArgs,
+}
+
+/// The store of a comparison determines its cells: `--resume` takes only options of outputs and kernel files.
+fn of_a_new_comparison(option: Arg) -> Arg {
+    const OF_ANY: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
+    if OF_ANY.contains(&option.get_id().as_str()) {
+        option
+    } else {
+        option.conflicts_with("resume")
+    }
 }
 
 /// What is compared, and how.
@@ -103,23 +101,24 @@ struct ComparisonArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Guest of the machine
-    #[arg(long, value_enum, default_value_t = ComparedGuest::Payload)]
-    guest: ComparedGuest,
+    /// Guest of the machine: payload, the ring-3 payload, on any KVM; linux, spin_lock in a Linux guest, by a
+    /// kernel thread on each vCPU; sim, the lock library on a simulated --machine, without KVM
+    #[arg(long, value_name = "GUEST", value_parser = guests(), default_value = GuestKind::Payload.name())]
+    guest: GuestKind,
 
     /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
     /// [default: 6.12, or whatever --kernel names]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    guest_kernel: Option<Vec<GuestKernel>>,
+    guest_kernel: Vec<GuestKernel>,
 
-    /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
+    /// For --guest sim: the machine to simulate, one that `pvticket sim` lists or a file (see
     /// vmm/sim/README.md). Figures are then of the simulator and of that file
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
     /// Workload of the guest
-    #[arg(long, value_enum, default_value_t = WorkloadName::LOCK)]
-    workload: WorkloadName,
+    #[arg(long, value_name = "WORKLOAD", value_parser = workloads(), default_value = "lock")]
+    workload: String,
 
     /// Time measured in a run [default: 0.5 for the payload, 0.8 for Linux, 0.1 simulated seconds]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
@@ -131,40 +130,17 @@ struct ComparisonArgs {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: Option<u32>,
 
-    /// Spinlocks in use: each acquisition is of any of them (payload and simulated guests; at most 16)
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    lock_count: u32,
-
-    /// Increments of shared words in turn with the lock held, the unit of work (doctor says what
-    /// one takes); the addend of a per-CPU counter
-    #[arg(long, value_name = "N", default_value_t = defaults::CRITICAL)]
-    critical: u32,
-
-    /// Increments of the vCPU's own words between two acquisitions
-    #[arg(long, value_name = "N", default_value_t = defaults::THINK)]
-    think: u32,
-
-    /// Payload: adds of each vCPU between two sums of a per-CPU counter; 0: no sums
-    /// [default: 1000]
-    #[arg(long, value_name = "N")]
-    sum_every: Option<u32>,
-
     /// Payload: measure the latency of every operation: the wait for a spinlock or a mutex, the add
     /// to a counter, the get and put of a lockref. Sim: the wait for a spinlock or a mutex. Prints
     /// percentiles, writes them with --json
     #[arg(long)]
     latency: bool,
 
-    /// Looks at the lock before a PV waiter halts [default: 2048 for the payload, 32768 for Linux,
-    /// 512 for Linux in the emulated host, where a look takes long]
-    #[arg(long, value_name = "N")]
-    spin_threshold: Option<u32>,
-
     /// Backends to compare with native locks: vmm, doorbell, kvm. The payload needs ring 0 for
     /// doorbell and kvm, which software KVMs emulate slowly: then it runs in the emulated host
     /// [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pv_backends: Option<Vec<PvBackend>>,
+    pv_backends: Vec<PvBackend>,
 
     /// Systems of the lock library to compare, by the names that `pvticket locks` lists, or all
     /// that the guest has; a Linux guest boots the kernel that has them: ticket, pv-ticket,
@@ -172,12 +148,6 @@ struct ComparisonArgs {
     /// pv-ticket]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
-
-    /// How PV ticketlocks make handoffs cheaper: none, or several of predecessor, adapt, claim,
-    /// ahead, fuse, far:N and queue:N joined by '+'; or restrict:N, a limit on the vCPUs that want
-    /// a spinlock of any kind at once, or restrict:auto, for which the lock finds it (see hypercalls/README.md)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
-    handoff: Vec<HandoffSpec>,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
@@ -189,45 +159,28 @@ struct ComparisonArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user",
-          help = DRIVER_HELP.as_str())]
-    driver: Vec<DriverKind>,
-
-    #[command(flatten)]
-    faults: FaultArgs,
-
-    #[command(flatten)]
-    extras: HostExtras,
+    #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::of_spec, help = set_help())]
+    set: Vec<KeyValues>,
 }
 
-/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/docs/HOST.md).
-#[derive(Debug, Clone, Args)]
-struct HostExtras {
-    /// For --guest sim: pause-loop exits, as KVM has them, after this window in cycles [without a
-    /// value: 4096]
-    #[arg(long, value_name = "CYCLES", num_args = 0..=1, default_missing_value = "on")]
-    ple: Option<PleWindow>,
-
-    /// For --guest sim: vCPUs poll before they give up a CPU in a halt, as KVM's do, for this long at
-    /// most [without a value: 200us]
-    #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "on")]
-    halt_poll: Option<HaltPollMost>,
-
-    /// For --guest sim: on each CPU a thread of the host that goes before all vCPUs, busy and idle for
-    /// exponential times with these means, for example 50us+950us
-    #[arg(long, value_name = "BUSY+IDLE")]
-    noise: Option<NoiseTimes>,
+/// `--policy` with all policies, for the help of this command and of those that refer to it.
+fn list_policies(option: Arg) -> Arg {
+    let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
+    option.help(format!(
+        "Policies that schedule the vCPUs: {}. host-* are for simulations, where host is {} [default: host, in \
+         simulations rr]",
+        usages.join(", "),
+        PolicySpec::simulated_host(),
+    ))
 }
 
-/// Guests that can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ComparedGuest {
-    /// The ring-3 payload, on any KVM
-    Payload,
-    /// spin_lock in a Linux guest: a kernel thread on each vCPU
-    Linux,
-    /// The lock library on a simulated --machine, without KVM
-    Sim,
+/// The help of `--set`.
+fn set_help() -> String {
+    format!(
+        "Set another key of a spec, for example critical=400, drivers=user,bpf or ple=on; may be repeated, also for \
+         more values of a key (needed where a value has a comma). Keys (see vmm/specs/README.md): {}",
+        KeyValues::keys().join(", ")
+    )
 }
 
 /// Files for the results.
@@ -265,11 +218,10 @@ impl OutputFiles {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
-    args.seccomp.choose()?;
-    let retry = Retry::of(args.retry, args.resume.as_deref())?;
+    confinement::choose()?;
     let plan = match &args.resume {
-        Some(dir) => plan::resumed(dir, retry)?,
-        None => options::plan(args, &lab::host::topology())?,
+        Some(dir) => plan::resumed(dir, false)?,
+        None => options::plan(args, &experiment::host::topology())?,
     };
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
@@ -292,15 +244,19 @@ fn compare(
     kernels: &KernelFiles,
     files: &OutputFiles,
 ) -> anyhow::Result<u8> {
-    let traced = match files.trace {
-        Some(_) => Traced::Last(Default::default()),
-        None => Traced::Nothing,
+    let outlets = Outlets {
+        keeps_traces: files.trace.is_some(),
+        records: files.record.is_some(),
+        ends_at_failure: true,
+        ..Outlets::default()
     };
-    let asked =
-        Asked { traced, record: files.record.is_some(), watcher: None, ends_at_failure: true };
-    let measured = measure(plan, folder, kernels, asked)?;
+    let mut measured = measure(plan, folder, kernels, outlets)?;
+    if matches!(folder, Folder::Temporary(_)) {
+        measured.record.source.clear();
+    }
     let study = Study::new(std::slice::from_ref(&measured.record));
-    print(&report::compare::render(&study));
+    let document = Document::summary(&study);
+    print(&text::render(&document, Form::summary(columns())));
     files.write(&measured, &study)?;
     finish(&measured.summary, &study)
 }

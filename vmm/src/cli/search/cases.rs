@@ -17,7 +17,7 @@ use super::{
     SearchArgs, SimCellError, Usage, is_saved, machine, machine_text, print, systems, write_json,
 };
 use base::chain::chain;
-use doctor::topology::MOST_BY_DEFAULT;
+use experiment::doctor::topology::MOST_BY_DEFAULT;
 use os::signals;
 use sim::{
     Brake, Machine, SimSpecError,

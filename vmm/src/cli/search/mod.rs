@@ -19,7 +19,7 @@ use super::{
     Usage, print,
     results::ResultFile,
     say,
-    schedule::{PolicyList, write_record},
+    schedule::{PolicyList, each_once, write_record},
 };
 use base::{
     chain::chain,
@@ -28,8 +28,10 @@ use base::{
     shown::quoted,
     units::ByteSize,
 };
-use experiments::bar;
-use lab::cell::simulated::{SimCellError, machine, machine_text};
+use experiment::{
+    bar,
+    cell::simulated::{SimCellError, machine, machine_text},
+};
 use os::{
     results,
     signals::{self, Interrupt},
@@ -38,7 +40,7 @@ use report::si::si;
 use sched::PolicySpec;
 use sim::{
     Brake, Machine,
-    search::{Finding, Search, Space, State, Step, shortest_slice, usual_policies},
+    search::{Finding, Search, Shrunk, Space, State, Step, shortest_slice, usual_policies},
 };
 use study::{
     guest::systems::{Systems, all_of},
@@ -53,7 +55,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// Machine: one of pvticket sim machines, or a file
+    /// Machine: one that `pvticket sim` lists, or a file
     #[arg(long, value_name = "M", default_value = "westmere-80")]
     machine: String,
 
@@ -65,8 +67,8 @@ pub struct SearchArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     vcpus: usize,
 
-    /// Policies to draw from, as for compare [default: all that can be simulated]
-    #[arg(long, value_name = "LIST")]
+    /// Policies to draw from, as `pvticket compare --help` lists them [default: all that can be simulated]
+    #[arg(long, value_name = "LIST", value_parser = PolicySpec::parse_list)]
     policy: Vec<PolicyList>,
 
     /// End after this time [default: 60, if there is no --acquisitions]
@@ -123,7 +125,7 @@ const LONGEST: ByteSize = ByteSize::mib(16);
 const USUAL: Duration = Duration::from_secs(60);
 
 /// All that a search needs to go on.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
     format: u32,
@@ -131,16 +133,16 @@ struct Saved {
     machine: String,
     cpus: usize,
     vcpus: usize,
-    policies: Vec<String>,
+    #[serde(with = "base::text::list")]
+    policies: Vec<PolicySpec>,
     state: State,
 }
 
 /// A search as it was asked for.
 struct Plan {
-    machine_text: String,
+    saved: Saved,
     machine: Machine,
     space: Space,
-    state: State,
 }
 
 /// Runs the subcommand and returns the exit status.
@@ -151,14 +153,14 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     if args.cases {
         return cases::run(args);
     }
-    let plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
+    let mut plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
     for doubt in &plan.machine.doubts {
         say(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
     }
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot create --out {}", args.out.display()))?;
-    search(args, &plan, &interrupt)
+    search(args, &mut plan, &interrupt)
 }
 
 fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
@@ -171,16 +173,16 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
         .into());
     }
     let usage = |error: SimCellError| Usage(chain(&error));
-    let machine_text = machine_text(&args.machine).map_err(usage)?;
+    let text = machine_text(&args.machine).map_err(usage)?;
     let machine = machine(&args.machine).map_err(usage)?;
-    let systems = systems(args);
     let policies = match args.policy.as_slice() {
         [] => usual_policies(),
-        lists => PolicyList::named(lists),
+        lists => each_once(lists),
     };
-    let space = space(&machine, args.cpus, args.vcpus, systems, policies)?;
-    let state = State::new(&space, args.seed.unwrap_or(1));
-    Ok(Plan { machine_text, machine, space, state })
+    let (cpus, vcpus) = (args.cpus, args.vcpus);
+    let state = State::new(systems(args), args.seed.unwrap_or(1));
+    let saved = Saved { format: FORMAT, machine: text, cpus, vcpus, policies, state };
+    Ok(Plan { space: space(&machine, &saved)?, machine, saved })
 }
 
 /// Those of `--locks`, or all.
@@ -192,13 +194,8 @@ fn systems(args: &SearchArgs) -> Vec<sim::System> {
     }
 }
 
-fn space(
-    machine: &Machine,
-    cpus: usize,
-    vcpus: usize,
-    systems: Vec<sim::System>,
-    policies: Vec<PolicySpec>,
-) -> Result<Space, Usage> {
+fn space(machine: &Machine, saved: &Saved) -> Result<Space, Usage> {
+    let Saved { cpus, vcpus, ref policies, .. } = *saved;
     let has = machine.cpus();
     if !(1..=has).contains(&cpus) {
         return Err(Usage(format!("--cpus {cpus}: {} has {}", machine.name, one_to(has, "CPU"))));
@@ -210,8 +207,7 @@ fn space(
     {
         return Err(Usage(format!("--policy {no}: it is not simulated")));
     }
-    let slice = shortest_slice(machine);
-    Ok(Space { systems, cpus, vcpus, policies, slice })
+    Ok(Space { cpus, vcpus, policies: policies.clone(), slice: shortest_slice(machine) })
 }
 
 /// The search that the folder has.
@@ -224,19 +220,14 @@ fn resumed(folder: &Path) -> anyhow::Result<Plan> {
         return Err(bad(format!("format {} is not known", saved.format)).into());
     }
     let machine = Machine::parse(&saved.machine).map_err(|error| bad(chain(&error)))?;
-    let parsed: Result<Vec<PolicySpec>, String> =
-        saved.policies.iter().map(|policy| policy.parse()).collect();
-    let systems = saved.state.tallies.iter().map(|tally| tally.system).collect();
-    let policies = parsed.map_err(bad)?;
-    if policies.is_empty() {
+    if saved.policies.is_empty() {
         return Err(bad("no policies".into()).into());
     }
     saved.state.check(&machine).map_err(|error| bad(chain(&error)))?;
-    let space = space(&machine, saved.cpus, saved.vcpus, systems, policies)?;
-    Ok(Plan { machine_text: saved.machine, machine, space, state: saved.state })
+    Ok(Plan { space: space(&machine, &saved)?, machine, saved })
 }
 
-fn search(args: &SearchArgs, plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<u8> {
+fn search(args: &SearchArgs, plan: &mut Plan, interrupt: &Interrupt) -> anyhow::Result<u8> {
     let began = Instant::now();
     let time = match (args.seconds, args.acquisitions) {
         (Some(seconds), _) => seconds.0,
@@ -244,40 +235,38 @@ fn search(args: &SearchArgs, plan: &Plan, interrupt: &Interrupt) -> anyhow::Resu
         (None, None) => USUAL,
     };
     let most = args.acquisitions.unwrap_or(u64::MAX);
-    let before = plan.state.operations();
+    let before = plan.saved.state.operations();
     let signals = interrupt.clone();
     let is_over = move || signals.raised() || began.elapsed() >= time;
-    let mut search = Search::new(&plan.space, &plan.machine, plan.state.clone())
-        .obeying(Brake::when(is_over.clone()));
+    let brake = Brake::when(is_over.clone());
+    let mut search = Search::new(&plan.space, &plan.machine, plan.saved.state.clone());
     let display = Display::new();
     let mut saved = began;
     while !is_over() && search.state().operations() < most {
-        let Some(step) = search.step()? else { break };
+        let Some(step) = search.step(&brake)? else { break };
         if step.is_new {
-            let line = save_finding(args, plan, &search, &step, interrupt)?;
+            let line = save_finding(args, &plan.saved.machine, &search, &step, interrupt)?;
             display.aside(|| print(&line));
         }
         if saved.elapsed() >= SAVE_EVERY {
-            save_state(args, plan, search.state())?;
+            save_state(args, &mut plan.saved, search.state())?;
             saved = Instant::now();
         }
         display.show(search.state());
     }
     display.clear();
-    save_state(args, plan, search.state())?;
+    save_state(args, &mut plan.saved, search.state())?;
     let spent = began.elapsed();
     print(&summary(search.state(), before, spent));
     if interrupt.raised() {
         return Ok(signals::exit_status());
     }
-    let has_found = search.state().tallies.iter().any(|tally| !tally.found.is_empty());
-    Ok(u8::from(has_found))
+    Ok(u8::from(search.state().found() > 0))
 }
 
 fn summary(state: &State, before: u64, spent: Duration) -> String {
     let rate = (state.operations() - before) as f64 / spent.as_secs_f64();
-    let found: usize = state.tallies.iter().map(|tally| tally.found.len()).sum();
-    let found = match found {
+    let found = match state.found() {
         0 => "nothing found".to_owned(),
         some => count(some, "finding").to_string(),
     };
@@ -294,17 +283,15 @@ fn summary(state: &State, before: u64, spent: Duration) -> String {
 /// that, a signal does.
 fn save_finding(
     args: &SearchArgs,
-    plan: &Plan,
+    machine_text: &str,
     search: &Search<'_>,
     step: &Step,
     interrupt: &Interrupt,
 ) -> anyhow::Result<String> {
     let signals = interrupt.clone();
-    let small = search.shrink(step, &Brake::when(move || signals.raised()));
-    let small = small.and_then(|small| Some((small.scenario, small.outcome?)));
-    let (scenario, outcome) =
-        small.unwrap_or_else(|| (step.scenario.clone(), step.outcome.clone()));
-    let Some(finding) = Finding::new(scenario, &outcome, plan.machine_text.clone()) else {
+    let Shrunk { scenario, outcome, .. } =
+        search.shrink(step, &Brake::when(move || signals.raised()));
+    let Some(finding) = Finding::new(scenario, &outcome, machine_text.to_owned()) else {
         return Ok(String::new());
     };
     let name = format!("{}-{}.json", finding.scenario.system, finding.trouble.kind.name());
@@ -320,17 +307,9 @@ fn is_saved(path: &Path) -> String {
     format!("(saved; replay: pvticket search --replay {file})")
 }
 
-fn save_state(args: &SearchArgs, plan: &Plan, state: &State) -> anyhow::Result<()> {
-    let Space { cpus, vcpus, policies, .. } = &plan.space;
-    let saved = Saved {
-        format: FORMAT,
-        machine: plan.machine_text.clone(),
-        cpus: *cpus,
-        vcpus: *vcpus,
-        policies: policies.iter().map(PolicySpec::to_string).collect(),
-        state: state.clone(),
-    };
-    write_json(&args.out.join(STATE), &saved)
+fn save_state(args: &SearchArgs, saved: &mut Saved, state: &State) -> anyhow::Result<()> {
+    saved.state = state.clone();
+    write_json(&args.out.join(STATE), saved)
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
@@ -348,8 +327,8 @@ impl Display {
 
     fn show(&self, state: &State) {
         if let Some(bar) = &self.0 {
-            let found: usize = state.tallies.iter().map(|tally| tally.found.len()).sum();
             let (acquisitions, trials) = (state.operations(), state.trials());
+            let found = state.found();
             bar.set_message(format!(
                 "{} {}, {}, {found} found",
                 si(acquisitions as f64),

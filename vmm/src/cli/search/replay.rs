@@ -18,7 +18,7 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
         )
         .into());
     }
-    let replay = finding.replay().map_err(|error| bad(chain(&error)))?;
+    let replay = finding.replay(trace.unwrap_or(0)).map_err(|error| bad(chain(&error)))?;
     let scenario = &finding.scenario;
     let (what, status) = match (&replay.trouble, replay.is_same) {
         (Some(trouble), true) => (format!("{trouble}; the same to the bit"), 1),
@@ -28,9 +28,7 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
         }
         (None, _) => ("nothing is wrong any more".to_owned(), 0),
     };
-    if let Some(keep) = trace {
-        print(&finding.trace(keep).map_err(|error| bad(chain(&error)))?);
-    }
+    print(&replay.trace);
     print(&format!("{scenario}, slices of {}: {what}\n", Nanos(scenario.slice)));
     if let Some((file, path)) = recording.zip(record) {
         write_record(&file, &replay.recording)?;
@@ -43,17 +41,17 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
 fn on_real_vcpus(scenario: &Scenario, recording: &Path) -> String {
     let Scenario { system, handoff, cpus, vcpus, critical, think, spin_threshold, .. } = scenario;
     let mut line = format!(
-        "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} \
-         --critical {critical} --think {think} --spin-threshold {spin_threshold} --runs 1 \
-         --policy replay:{}",
+        "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} --runs 1 \
+         --policy replay:{} --set critical={critical} --set think={think} \
+         --set spin-threshold={spin_threshold}",
         quoted(&recording.display().to_string())
     );
     if *handoff != HandoffSpec::NONE {
-        line += &format!(" --handoff {handoff}");
+        line += &format!(" --set handoffs={handoff}");
     }
     match scenario.faults.to_string().as_str() {
         "" => {}
-        faults => line += &format!(" --fault {faults}"),
+        faults => line += &format!(" --set faults={faults}"),
     }
     line
 }

@@ -17,13 +17,14 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 
 use super::{FAILURE, print, say};
-use experiments::bar;
+use experiment::bar;
 use os::{
     artifacts,
     owners::{Stranger, stranger, stranger_within},
     signals::{self, Interrupt},
 };
 use parts::CachePart;
+use report::columns::Columns;
 
 /// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
 /// emulated host. Root is not needed, but QEMU and the programs that build a kernel must be installed; missing ones are
@@ -47,7 +48,9 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
         named => named.to_vec(),
     };
     if args.list {
-        parts.iter().for_each(|part| print(&part.line()));
+        let mut columns = Columns::new(0..0);
+        parts.iter().for_each(|part| columns.row(part.row()));
+        print(&columns.text(2));
         return Ok(0);
     }
     let folder = data::folder()?;

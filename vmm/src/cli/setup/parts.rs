@@ -37,7 +37,7 @@ pub(super) enum CachePart {
     /// That with mainline's spinlocks of the newest 7.x
     #[value(name = "kernel-stock-7")]
     KernelStock7,
-    /// PostgreSQL for pgbench-table
+    /// PostgreSQL for the workload pgbench
     GuestDisk,
 }
 
@@ -74,10 +74,10 @@ impl CachePart {
         help.map(|help| help.to_string()).unwrap_or_default()
     }
 
-    /// The part's line of the list.
-    pub(super) fn line(self) -> String {
+    /// The part's row of the list.
+    pub(super) fn row(self) -> [String; 3] {
         let state = if self.check().is_ok() { "there" } else { "not there" };
-        format!("{:<17} {state:<10} {}\n", self.name(), self.what())
+        [self.name(), state.to_owned(), self.what()]
     }
 
     /// The guest kernel that it is, if it is one.

@@ -10,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use thiserror::Error;
 
 use base::io_errors::of_start;
-use os::signals::Interrupt;
+use os::{processes::signal_group, signals::Interrupt};
 
 /// Pause between two looks at the interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ impl Script {
             }
         };
         if let Err(error) = thread::Builder::new().spawn(read) {
-            end(&child);
+            signal_group(child.id(), Signal::TERM);
             let _ = child.wait();
             return Err(failed(error));
         }
@@ -91,7 +91,7 @@ impl Script {
             tick();
             if stop.raised() && asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
                 asked = Some(Instant::now());
-                end(&child);
+                signal_group(child.id(), Signal::TERM);
             }
         }
         match child.wait().map_err(failed)? {
@@ -110,14 +110,6 @@ impl Script {
             .envs(self.variables.iter().copied());
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
         Ok((command.spawn().map_err(of_start)?, output))
-    }
-}
-
-/// Asks the script's whole group to end.
-fn end(child: &Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // The child has not been waited for, so the number is its own.
-        let _ = kill_process_group(group, Signal::TERM);
     }
 }
 

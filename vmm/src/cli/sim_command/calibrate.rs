@@ -7,10 +7,11 @@ use clap::Args;
 
 use crate::cli::{Usage, print, say};
 use base::units::CpuList;
-use kvm::KvmKind;
-use lab::{
+use experiment::{
     Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
+    rung2,
 };
+use kvm::KvmKind;
 use os::{results, signals};
 use study::plan::check_cpus;
 
@@ -26,9 +27,21 @@ pub(super) struct CalibrateArgs {
     /// CPUs to measure, which are those of the machine [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
+
+    /// Validate the machine file that is there instead: measure cells on this host, which takes minutes, and compare
+    /// them with their simulation; fails if a figure is off (see vmm/sim/docs/VALIDATION.md)
+    #[arg(long, conflicts_with_all = ["output", "cpus"])]
+    validate: bool,
+
+    /// With --validate: some of the cells only
+    #[arg(long, requires = "validate")]
+    short: bool,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
+    if args.validate {
+        return rung2::validate(args.short, print);
+    }
     if matches!(KvmKind::detect(), KvmKind::Absent | KvmKind::Denied) {
         bail!(
             "/dev/kvm: the cost of an exit cannot be measured without KVM; see `pvticket doctor`"

@@ -1,7 +1,5 @@
 //! What is known of an axis.
 
-use std::cmp::Ordering;
-
 use crate::{point::Point, spec::Setting, store::export::columns::Column};
 
 /// What a spec writes for what is not asked for.
@@ -24,11 +22,11 @@ pub(super) struct Entry {
     pub(super) text: fn(&Point) -> String,
     /// Its values as numbers, for charts.
     pub(super) numbers: Numbers,
-    /// The order of points without a place in the spec, from plain to special.
-    pub(super) order: fn(&Point, &Point) -> Ordering,
     /// The first of its values is the baseline of the others. Other axes change the work itself, and a ratio along them
     /// says nothing.
     pub(super) has_baseline: bool,
+    /// A value may have commas, which separate the values of other keys in an option.
+    pub(super) has_commas: bool,
     /// Its columns in exported tables.
     pub(super) columns: &'static [Column],
 }
@@ -57,7 +55,7 @@ pub(super) enum Numbers {
 }
 
 impl Entry {
-    /// What an entry leaves out: a field that nothing reads, whose values are categories in any order.
+    /// What an entry leaves out: a field that nothing reads, whose values are categories.
     pub(super) const PLAIN: Self = Self {
         key: None,
         name: "",
@@ -65,8 +63,8 @@ impl Entry {
         default: Defaults::Words(&[""]),
         text: |_| String::new(),
         numbers: Numbers::No,
-        order: |_, _| Ordering::Equal,
         has_baseline: false,
+        has_commas: false,
         columns: &[],
     };
 }

@@ -5,7 +5,7 @@
 mod entry;
 mod table;
 
-use std::{cmp::Ordering, sync::LazyLock};
+use std::sync::LazyLock;
 
 use crate::{
     point::{GuestKind, Point},
@@ -58,6 +58,11 @@ pub(crate) fn key_named(name: &str) -> Option<&'static str> {
     KEYS.into_iter().find(|key| *key == name)
 }
 
+/// May a value of this key have commas?
+pub(crate) fn has_commas(key: &str) -> bool {
+    of_key(key).is_some_and(|axis| axis.entry().has_commas)
+}
+
 /// The axis with this key.
 fn of_key(key: &str) -> Option<Axis> {
     Axis::ALL.into_iter().find(|axis| axis.key() == Some(key))
@@ -100,11 +105,6 @@ impl Axis {
     /// Is the first of its values the baseline of the others?
     pub const fn has_baseline(self) -> bool {
         self.entry().has_baseline
-    }
-
-    /// The order of two points along this axis, from plain to special.
-    pub(crate) fn order(self, a: &Point, b: &Point) -> Ordering {
-        (self.entry().order)(a, b)
     }
 
     /// Its columns in exported tables.

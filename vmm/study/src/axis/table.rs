@@ -1,8 +1,6 @@
 //! Everything about each axis: its key, how its value is read, its default, its column, its place in the order of points.
 
-use std::time::Duration;
-
-use locks::System;
+use std::{cmp::Ordering, time::Duration};
 
 use super::entry::{Defaults, Entry, Numbers, OFF, or_none, or_off};
 use crate::{
@@ -11,18 +9,30 @@ use crate::{
     spec::{Combination, MOST_VMS, Setting, SpecError, defaults},
     store::export::columns::{count, number, text},
 };
-use base::{backend::PvBackend, handoff::HandoffSpec};
+use base::handoff::HandoffSpec;
 use sched::policy::{DEFAULT_SLICE, POLICIES};
 
 /// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
 const MOST_SLOTS: usize = 16;
 
-/// Makes [`Axis`] and its table from an entry an axis: the field of [`Point`] that has its value, how that is read from
-/// the values of a spec, the spec's [`Setting`] and the fields that come before it in [`KEYS`], and the rest.
+/// Orders two points by their values, or by a key of them.
+macro_rules! order {
+    ($field:ident, $a:ident, $b:ident) => {
+        $a.$field.cmp(&$b.$field)
+    };
+    ($field:ident, $a:ident, $b:ident, $key:expr) => {{
+        let key: fn(&Point) -> _ = $key;
+        key($a).cmp(&key($b))
+    }};
+}
+
+/// Makes [`Axis`] and its table from an entry an axis: the field of [`Point`] that has its value, after `by` the key that
+/// orders it if its values have no order, how it is read from the values of a spec, the spec's [`Setting`] and the fields
+/// that come before it in [`KEYS`], and the rest.
 macro_rules! axes {
     ($(
         $(#[$doc:meta])*
-        $axis:ident($field:ident) =
+        $axis:ident($field:ident $(by $order:expr)?) =
             |$from:pat_param, $setting:pat_param, $point:pat_param| $value:expr;
         $entry:expr;
     )*) => {
@@ -67,6 +77,13 @@ macro_rules! axes {
                     $(Self::$axis => a.$field == b.$field,)*
                 }
             }
+
+            /// The order of points without a place in the spec, from plain to special.
+            pub(crate) fn order(self, a: &Point, b: &Point) -> Ordering {
+                match self {
+                    $(Self::$axis => order!($field, a, b $(, $order)?),)*
+                }
+            }
         }
     };
 }
@@ -77,20 +94,15 @@ axes! {
         key: Some("labels"),
         name: "label",
         text: |point| point.label.clone(),
-        order: |a, b| a.label.cmp(&b.label),
         columns: &[text("label", |row| Some(row.cell.point.label.clone()))],
         ..Entry::PLAIN
     };
     /// Payload, Linux or simulated.
-    Guest(guest) = |from, _, _| from.guest()?; Entry {
+    Guest(guest) = |from, _, _| from.parse("guests")?; Entry {
         key: Some("guests"),
         name: "guest",
         default: Defaults::Words(&["payload"]),
         text: |point| point.guest.name().to_owned(),
-        order: |a, b| {
-            let place = |point: &Point| GuestKind::ALL.iter().position(|guest| *guest == point.guest);
-            place(a).cmp(&place(b))
-        },
         columns: &[text("guest", |row| Some(row.cell.point.guest.name().into()))],
         ..Entry::PLAIN
     };
@@ -101,9 +113,8 @@ axes! {
         default: Defaults::Of(|setting| setting.guest_kernel.to_string()),
         has_baseline: true,
         text: |point| point.guest_kernel.to_string(),
-        order: |a, b| a.guest_kernel.cmp(&b.guest_kernel),
         columns: &[text("guest_kernel", |row| {
-            // Earlier stores name none, nor do those of a file that the user named, whatever was booted.
+            // Stores of a file that the user named have none, whatever was booted.
             let kernel = row.cell.point.guest_kernel;
             (!kernel.is_unnamed()).then(|| kernel.to_string())
         })],
@@ -114,7 +125,6 @@ axes! {
         key: Some("machines"),
         name: "simulated machine",
         text: |point| point.machine.clone(),
-        order: |a, b| a.machine.cmp(&b.machine),
         columns: &[text("machine", |row| {
             Some(row.cell.point.machine.clone()).filter(|name| !name.is_empty())
         })],
@@ -131,7 +141,6 @@ axes! {
             };
             name.to_owned()
         },
-        order: |a, b| (a.host as u8).cmp(&(b.host as u8)),
         columns: &[text("host", |row| Some(row.cell.point.host.name().into()))],
         ..Entry::PLAIN
     };
@@ -141,7 +150,6 @@ axes! {
         name: "workload",
         default: Defaults::Words(&["lock"]),
         text: |point| point.workload.clone(),
-        order: |a, b| a.workload.cmp(&b.workload),
         columns: &[text("workload", |row| Some(row.cell.point.workload.clone()))],
         ..Entry::PLAIN
     };
@@ -151,10 +159,6 @@ axes! {
         name: "lock",
         default: Defaults::Words(&["ticket", "pv-ticket"]),
         text: |point| point.lock.name().to_owned(),
-        order: |a, b| {
-            let place = |point: &Point| System::ALL.iter().position(|lock| *lock == point.lock);
-            place(a).cmp(&place(b))
-        },
         columns: &[text("lock", |row| Some(row.cell.point.lock.to_string()))],
         ..Entry::PLAIN
     };
@@ -165,42 +169,30 @@ axes! {
         default: Defaults::Words(&["vmm"]),
         has_baseline: true,
         text: |point| point.backend.name().to_owned(),
-        order: |a, b| {
-            let place =
-                |point: &Point| PvBackend::ALL.iter().position(|known| *known == point.backend);
-            place(a).cmp(&place(b))
-        },
         columns: &[text("backend", |row| Some(row.cell.point.backend.to_string()))],
         ..Entry::PLAIN
     };
     /// The options for cheaper handoffs of PV locks.
-    Handoff(handoff) = |from, _, point| from.handoff(point)?; Entry {
+    Handoff(handoff by |point| (point.handoff != HandoffSpec::NONE, point.handoff.to_string())) =
+        |from, _, point| from.handoff(point)?; Entry {
         key: Some("handoffs"),
         name: "handoff",
         default: Defaults::NONE,
         text: |point| point.handoff.to_string(),
-        order: |a, b| {
-            let place =
-                |point: &Point| (point.handoff != HandoffSpec::NONE, point.handoff.to_string());
-            place(a).cmp(&place(b))
-        },
         columns: &[text("handoff", |row| Some(row.cell.point.handoff.to_string()))],
         ..Entry::PLAIN
     };
     /// The scheduling policy.
-    Policy(policy) = |from, _, point| from.policy(point.guest)?; Entry {
+    Policy(policy by |point| {
+        let place = POLICIES.iter().position(|policy| policy.name == point.policy.name());
+        (place, point.policy.to_string())
+    }) = |from, _, point| from.policy(point.guest)?; Entry {
         key: Some("policies"),
         name: "policy",
         default: Defaults::Words(&["host"]),
         has_baseline: true,
+        has_commas: true,
         text: |point| point.policy.to_string(),
-        order: |a, b| {
-            let place = |point: &Point| {
-                let place = POLICIES.iter().position(|policy| policy.name == point.policy.name());
-                (place, point.policy.to_string())
-            };
-            place(a).cmp(&place(b))
-        },
         columns: &[text("policy", |row| Some(row.cell.point.policy.to_string()))],
         ..Entry::PLAIN
     };
@@ -211,20 +203,18 @@ axes! {
         default: Defaults::Words(&["user"]),
         has_baseline: true,
         text: |point| point.driver.to_string(),
-        order: |a, b| (a.driver as u8).cmp(&(b.driver as u8)),
         columns: &[text("driver", |row| Some(row.cell.point.driver.to_string()))],
         ..Entry::PLAIN
     };
     /// The injected faults.
-    Fault(fault) = |from, _, _| from.unless_none("faults")?; Entry {
+    Fault(fault by |point| point.fault.map(|fault| fault.to_string())) =
+        |from, _, _| from.unless_none("faults")?; Entry {
         key: Some("faults"),
         name: "fault",
         default: Defaults::NONE,
         has_baseline: true,
+        has_commas: true,
         text: |point| or_none(point.fault.as_ref()),
-        order: |a, b| {
-            a.fault.map(|fault| fault.to_string()).cmp(&b.fault.map(|fault| fault.to_string()))
-        },
         columns: &[text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string()))],
         ..Entry::PLAIN
     };
@@ -234,7 +224,6 @@ axes! {
         name: "pause-loop exits",
         default: Defaults::OFF,
         text: |point| or_off(point.ple),
-        order: |a, b| a.ple.map(|ple| ple.0).cmp(&b.ple.map(|ple| ple.0)),
         columns: &[text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string()))],
         ..Entry::PLAIN
     };
@@ -244,7 +233,6 @@ axes! {
         name: "halt polling",
         default: Defaults::OFF,
         text: |point| or_off(point.halt_poll),
-        order: |a, b| a.halt_poll.map(|most| most.0).cmp(&b.halt_poll.map(|most| most.0)),
         columns: &[text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string()))],
         ..Entry::PLAIN
     };
@@ -254,40 +242,18 @@ axes! {
         name: "background noise",
         default: Defaults::OFF,
         text: |point| or_off(point.noise),
-        order: |a, b| {
-            let times = |point: &Point| point.noise.map(|noise| (noise.busy, noise.idle));
-            times(a).cmp(&times(b))
-        },
         columns: &[text("noise", |row| row.cell.point.noise.map(|times| times.to_string()))],
         ..Entry::PLAIN
     };
-    /// Features of the host's scheduler that are switched.
-    SchedFeatures(sched_features) = |from, _, _| from.unless_none("sched-features")?; Entry {
-        key: Some("sched-features"),
-        name: "features",
-        default: Defaults::NONE,
-        has_baseline: true,
-        text: |point| or_none(point.sched_features.as_ref()),
-        order: |a, b| {
-            let text = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
-            text(a).cmp(&text(b))
-        },
-        columns: &[text("sched_features", |row| {
-            row.cell.point.sched_features.as_ref().map(ToString::to_string)
-        })],
-        ..Entry::PLAIN
-    };
     /// Control groups of the vCPUs' threads.
-    Cgroups(cgroups) = |from, _, _| from.unless_none("cgroups")?; Entry {
+    Cgroups(cgroups by |point| point.cgroups.as_ref().map(ToString::to_string)) =
+        |from, _, _| from.unless_none("cgroups")?; Entry {
         key: Some("cgroups"),
         name: "cgroups",
         default: Defaults::NONE,
         has_baseline: true,
+        has_commas: true,
         text: |point| or_none(point.cgroups.as_ref()),
-        order: |a, b| {
-            let text = |point: &Point| point.cgroups.as_ref().map(ToString::to_string);
-            text(a).cmp(&text(b))
-        },
         columns: &[text("cgroups", |row| row.cell.point.cgroups.as_ref().map(ToString::to_string))],
         ..Entry::PLAIN
     };
@@ -298,7 +264,6 @@ axes! {
         default: Defaults::Words(&["1x", "1.5x", "2x", "4x"]),
         text: |point| point.vcpus.to_string(),
         numbers: Numbers::Counts(|point| point.vcpus.get().into()),
-        order: |a, b| a.vcpus.cmp(&b.vcpus),
         columns: &[count("vcpus", |row| Some(row.cell.point.vcpus.get().into()))],
         ..Entry::PLAIN
     };
@@ -309,7 +274,6 @@ axes! {
         default: Defaults::Words(&["1"]),
         text: |point| point.vms.to_string(),
         numbers: Numbers::Counts(|point| point.vms.into()),
-        order: |a, b| a.vms.cmp(&b.vms),
         columns: &[count("vms", |row| Some(row.cell.point.vms.into()))],
         ..Entry::PLAIN
     };
@@ -319,7 +283,6 @@ axes! {
         name: "other VMs",
         default: Defaults::NONE,
         text: |point| or_none(point.other_vms.as_ref()),
-        order: |a, b| a.other_vms.cmp(&b.other_vms),
         columns: &[text("other_vms", |row| {
             row.cell.point.other_vms.as_ref().map(ToString::to_string)
         })],
@@ -332,7 +295,6 @@ axes! {
         default: Defaults::Of(|setting| setting.cpus.cpus().len().min(MOST_SLOTS).to_string()),
         text: |point| point.slots.to_string(),
         numbers: Numbers::Counts(|point| point.slots.into()),
-        order: |a, b| a.slots.cmp(&b.slots),
         columns: &[
             count("slots", |row| Some(row.cell.point.slots.into())),
             number("overcommit", |row| Some(row.cell.point.overcommit())),
@@ -348,8 +310,8 @@ axes! {
         has_baseline: true,
         text: |point| point.slice.to_string(),
         numbers: Numbers::Nanos(|point| point.slice.0 as f64),
-        order: |a, b| a.slice.cmp(&b.slice),
         columns: &[count("slice_ns", |row| Some(row.cell.point.slice.0))],
+        ..Entry::PLAIN
     };
     /// Looks at the lock before a waiter halts.
     SpinThreshold(spin_threshold) = |from, _, point| {
@@ -369,7 +331,6 @@ axes! {
         has_baseline: true,
         text: |point| point.spin_threshold.to_string(),
         numbers: Numbers::Counts(|point| point.spin_threshold.into()),
-        order: |a, b| a.spin_threshold.cmp(&b.spin_threshold),
         columns: &[count("spin_threshold", |row| Some(row.cell.point.spin_threshold.into()))],
         ..Entry::PLAIN
     };
@@ -380,7 +341,6 @@ axes! {
         default: Defaults::Words(&["1"]),
         text: |point| point.lock_count.to_string(),
         numbers: Numbers::Counts(|point| point.lock_count.into()),
-        order: |a, b| a.lock_count.cmp(&b.lock_count),
         columns: &[count("lock_count", |row| Some(row.cell.point.lock_count.into()))],
         ..Entry::PLAIN
     };
@@ -392,7 +352,6 @@ axes! {
         default: Defaults::Of(|_| defaults::CRITICAL.to_string()),
         text: |point| point.critical.to_string(),
         numbers: Numbers::Counts(|point| point.critical.into()),
-        order: |a, b| a.critical.cmp(&b.critical),
         columns: &[count("critical", |row| Some(row.cell.point.critical.into()))],
         ..Entry::PLAIN
     };
@@ -404,7 +363,6 @@ axes! {
         default: Defaults::Of(|_| defaults::THINK.to_string()),
         text: |point| point.think.to_string(),
         numbers: Numbers::Counts(|point| point.think.into()),
-        order: |a, b| a.think.cmp(&b.think),
         columns: &[count("think", |row| Some(row.cell.point.think.into()))],
         ..Entry::PLAIN
     };
@@ -415,18 +373,18 @@ axes! {
             GuestKind::Linux => 1.0,
             GuestKind::Sim => defaults::SIM_SECONDS,
         };
-        if from.is_written("seconds") {
+        let asked = if from.is_written("seconds") {
             from.parse::<Seconds>("seconds")?.0
         } else {
             Duration::from_secs_f64(by_guest)
-        }
+        };
+        point.guest_workload().map_or(asked, |workload| workload.window(asked))
     }; Entry {
         key: Some("seconds"),
         name: "seconds",
         title: Some("seconds measured"),
         text: |point| point.duration.as_secs_f64().to_string(),
         numbers: Numbers::Counts(|point| point.duration.as_secs_f64()),
-        order: |a, b| a.duration.cmp(&b.duration),
         // The column "seconds" is the measured length of the window.
         columns: &[number("duration", |row| Some(row.cell.point.duration.as_secs_f64()))],
         ..Entry::PLAIN
@@ -435,7 +393,7 @@ axes! {
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying. An axis that needs the value of another one
 /// is read after it.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 26] = [
     "guests",
     "guest-kernels",
     "machines",
@@ -450,7 +408,6 @@ pub const KEYS: [&str; 27] = [
     "ple",
     "halt-poll",
     "noise",
-    "sched-features",
     "cgroups",
     "lock-count",
     "critical",

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{layout::Role, *};
+use super::{
+    layout::{Layout, Role},
+    *,
+};
 use crate::{
     point::GuestKind,
     testing::{Fixture, record},
@@ -26,32 +29,43 @@ fn policies() -> Fixture {
     }
 }
 
+/// The axis is the overcommit ratio if that varies, else what has most values, or is compared; locks if nothing else varies.
+/// A spec may name axes that vary.
 #[test]
-fn the_overcommit_ratio_is_the_axis_if_it_varies() {
-    let study = study(&Fixture::default(), "");
-    let layout = &study.layout;
-    assert_eq!(
-        (layout.x, layout.is_ratio, &*layout.facets),
-        (Axis::Vcpus, true, &[Axis::Policy][..])
-    );
-    assert_eq!(layout.series, [Axis::Lock, Axis::Backend]);
-    let places: Vec<_> = study.points.iter().map(|point| layout.position(&point.point)).collect();
-    assert_eq!(places[..4], [Some(1.0), Some(1.5), Some(2.0), Some(4.0)]);
-}
-
-#[test]
-fn otherwise_it_is_the_axis_with_most_values() {
-    let layout = study(&policies(), "").layout;
-    assert_eq!(
-        (layout.x, layout.is_ratio, &*layout.facets),
-        (Axis::Policy, false, &[Axis::Critical][..])
-    );
-    let study = study(&Fixture { critical: vec![5, 50, 500, 5000], ..policies() }, "");
-    assert_eq!((study.layout.x, &*study.layout.facets), (Axis::Critical, &[Axis::Policy][..]));
-    assert_eq!(study.layout.position(&study.points[0].point), Some(5.0));
-    // Of two axes with as many values it is the one that is compared.
+fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
+    use Axis::{Backend, Critical, Lock, Policy, Vcpus};
+    let four = Fixture { critical: vec![5, 50, 500, 5000], ..policies() };
     let two = Fixture { policies: vec!["rr", "fair"], ..policies() };
-    assert_eq!(super::layout_tests::study(&two, "").layout.x, Axis::Policy);
+    let locks = Fixture { policies: vec!["rr"], critical: vec![50], ..policies() };
+    let one = Fixture { locks: vec![("ticket", "off")], ..locks.clone() };
+    let of_locks = &[Lock, Backend][..];
+    let and_critical = &[Lock, Backend, Critical][..];
+    for (fixture, spec, x, facets, series) in [
+        (Fixture::default(), "", Vcpus, &[Policy][..], of_locks),
+        (policies(), "", Policy, &[Critical], of_locks),
+        (four.clone(), "", Critical, &[Policy], of_locks),
+        (two, "", Policy, &[Critical], of_locks),
+        (locks.clone(), "", Lock, &[], &[]),
+        (one, "", Lock, &[], &[]),
+        (policies(), "x = \"policies\"\nfacets = \"locks\"", Policy, &[Lock], &[Critical]),
+        (policies(), "x = \"critical\"", Critical, &[Policy], of_locks),
+        (policies(), "facets = []", Policy, &[], and_critical),
+        // What does not vary would be an axis with one value.
+        (policies(), "x = \"vms\"\nfacets = [\"slots\"]\n", Policy, &[], and_critical),
+    ] {
+        let Layout { x: found, facets: found_facets, series: found_series, is_ratio, .. } =
+            study(&fixture, spec).layout;
+        assert_eq!((found, is_ratio), (x, x == Vcpus), "{fixture:?} {spec}");
+        assert_eq!((&*found_facets, &*found_series), (facets, series), "{fixture:?} {spec}");
+    }
+    let places = |fixture: &Fixture| -> Vec<Option<f64>> {
+        let study = study(fixture, "");
+        study.points.iter().map(|point| study.layout.position(&point.point)).collect()
+    };
+    assert_eq!(places(&Fixture::default())[..4], [Some(1.0), Some(1.5), Some(2.0), Some(4.0)]);
+    assert_eq!((places(&four)[0], places(&locks)[0]), (Some(5.0), None));
+    // ticket has no backend and pv-ticket has one: that follows from the lock.
+    assert_eq!(study(&locks, "").layout.role(Backend), Role::None);
 }
 
 /// Each policy by both drivers: both are in one chart, and compared under each policy.
@@ -75,19 +89,6 @@ fn drivers_are_series() {
     let order: Vec<String> = study.points.iter().map(|point| point.point.schedule_name()).collect();
     assert_eq!(order[0], "rr");
     assert!(order.windows(2).filter(|two| two[0] != two[1]).count() == 3, "{order:?}");
-}
-
-#[test]
-fn locks_are_the_axis_if_nothing_else_varies() {
-    let fixture = Fixture { policies: vec!["rr"], critical: vec![50], ..policies() };
-    let study = study(&fixture, "");
-    let layout = &study.layout;
-    assert_eq!((layout.x, layout.facets.len(), layout.series.len()), (Axis::Lock, 0, 0));
-    // ticket has no backend and pv-ticket has one: that follows from the lock.
-    assert_eq!(layout.role(Axis::Backend), Role::None);
-    assert_eq!(layout.position(&study.points[0].point), None);
-    let one = Fixture { locks: vec![("ticket", "off")], ..fixture };
-    assert_eq!(super::layout_tests::study(&one, "").layout.x, Axis::Lock);
 }
 
 #[test]
@@ -124,21 +125,6 @@ fn settings_that_come_with_the_guest_are_no_axes() {
     runs[1].contents.cells[0].point.spin_threshold = 1024;
     let layout = Study::new(&runs).layout;
     assert!(layout.facets.contains(&Axis::SpinThreshold), "{layout:?}");
-}
-
-#[test]
-fn a_spec_names_the_axes() {
-    let layout = |spec: &str| study(&policies(), spec).layout;
-    let by_lock = layout("x = \"policies\"\nfacets = \"locks\"");
-    assert_eq!((by_lock.x, &*by_lock.facets), (Axis::Policy, &[Axis::Lock][..]));
-    assert_eq!(by_lock.series, [Axis::Critical]);
-    let by_critical = layout("x = \"critical\"");
-    assert_eq!((by_critical.x, &*by_critical.facets), (Axis::Critical, &[Axis::Policy][..]));
-    let together = layout("facets = []");
-    assert_eq!((together.x, together.facets.len()), (Axis::Policy, 0));
-    assert_eq!(together.series, [Axis::Lock, Axis::Backend, Axis::Critical]);
-    // What does not vary would be an axis with one value.
-    assert_eq!(layout("x = \"vms\"\nfacets = [\"slots\"]\n").x, Axis::Policy);
 }
 
 #[test]

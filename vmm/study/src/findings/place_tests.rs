@@ -1,4 +1,4 @@
-//! Studies of what was measured in several places: nodes of sweeps, hosts, simulations.
+//! Studies of what was measured in several places: nodes of parts, hosts, simulations.
 
 use super::{
     super::{
@@ -31,8 +31,25 @@ fn with_rates(fixture: &Fixture, rate: impl Fn(&str, u32) -> f64) -> RunRecord {
     run
 }
 
-fn study(runs: &[RunRecord]) -> Study {
-    Study::new(runs)
+/// Each cell on this node, by its lock and its round.
+fn on_nodes(fixture: &Fixture, node: impl Fn(&str, u32) -> String) -> RunRecord {
+    let mut run = record(fixture);
+    for cell in &mut run.contents.cells {
+        cell.node = Some(node(cell.point.lock.name(), cell.round));
+    }
+    run
+}
+
+/// Two nodes.
+fn node(is_first: bool) -> String {
+    if is_first { "a" } else { "b" }.to_owned()
+}
+
+/// Asserts that the comparison finds more, by half.
+fn finds_half_as_much_again(comparison: &Comparison) {
+    assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
+    let ratio = comparison.ratio.unwrap().value;
+    assert!((1.4..1.6).contains(&ratio), "{ratio}");
 }
 
 /// The second run was on another host.
@@ -69,20 +86,17 @@ fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
 #[test]
 fn hosts_are_blocks_as_nodes_are() {
     let [fast, slow] = unequal_mix(6, 2);
-    let runs = [fast, on_another_host(slow)];
-    let study = study(&runs);
+    let study = Study::new(&[fast, on_another_host(slow)]);
     let [comparison] = &study.comparisons[..] else { panic!("{:?}", study.comparisons) };
     let (pv, native) = (&study.points[comparison.subject], &study.points[comparison.against]);
     let median = |point: &PointStudy| point.rate.unwrap().median.value;
     assert!(median(pv) < median(native), "by pooled medians it is the other way round");
     let sizes: Vec<_> = pv.blocks(native).iter().map(|(a, b)| (a.len(), b.len())).collect();
     assert_eq!(sizes, [(2, 6), (6, 2)]);
-    assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
-    let ratio = comparison.ratio.unwrap().value;
-    assert!((1.4..1.6).contains(&ratio), "{ratio}");
+    finds_half_as_much_again(comparison);
 }
 
-/// Likewise on the nodes of one sweep.
+/// Likewise on the nodes of parts.
 #[test]
 fn the_direction_is_that_of_the_nodes() {
     let [mut run, mut slow] = unequal_mix(6, 2);
@@ -94,11 +108,9 @@ fn the_direction_is_that_of_the_nodes() {
         cell.cell = number;
     }
     run.contents.cells.extend(slow.contents.cells);
-    let study = study(&[run]);
-    let [comparison] = &study.comparisons[..] else { panic!("{:?}", study.comparisons) };
-    assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
-    let ratio = comparison.ratio.unwrap().value;
-    assert!((1.4..1.6).contains(&ratio), "{ratio}");
+    let comparisons = Study::new(&[run]).comparisons;
+    let [comparison] = &comparisons[..] else { panic!("{comparisons:?}") };
+    finds_half_as_much_again(comparison);
 }
 
 /// Two runs on one host are not compared one by one: only the place of a file differs.
@@ -112,28 +124,27 @@ fn runs_on_one_host_are_one_block() {
         host.binary = Some(crate::host::FileFacts { path, ..Default::default() });
         run
     });
-    let study = study(&runs);
+    let study = Study::new(&runs);
     let [pv, native] = [1, 0].map(|ix| &study.points[ix]);
     assert_eq!(pv.blocks(native).len(), 1);
 }
 
-/// Rounds of a simulated sweep are divided over nodes, which says nothing about their figures.
+/// Rounds of a simulated run are divided over nodes, which says nothing about their figures.
 fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
-    let mut run = record(&Fixture { seed, ..small(8) });
+    let mut run = on_nodes(&Fixture { seed, ..small(8) }, node);
     for cell in &mut run.contents.cells {
         cell.point.guest = GuestKind::Sim;
         cell.point.machine = "epyc-2".into();
-        cell.node = Some(node(cell.point.lock.name(), cell.round));
     }
     run
 }
 
-/// Regression: simulated cells of two nodes were not compared, and a sweep's with none of another's.
+/// Regression: simulated cells of two nodes were not compared, and those of parts with none of another run's.
 #[test]
 fn simulations_are_the_same_on_every_node() {
-    let by_lock = study(&[simulated(1, |lock, _| lock.to_owned())]);
+    let by_lock = Study::new(&[simulated(1, |lock, _| lock.to_owned())]);
     assert_eq!(by_lock.comparisons[0].outcome(), Outcome::More, "{:?}", by_lock.comparisons);
-    let diff = Diff::new(by_lock, study(&[simulated(2, |_, round| format!("node-{round}"))]));
+    let diff = Diff::new(by_lock, Study::new(&[simulated(2, |_, round| format!("node-{round}"))]));
     assert_eq!(diff.gaps(), []);
     assert!(diff.both.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.both);
 }
@@ -141,11 +152,7 @@ fn simulations_are_the_same_on_every_node() {
 /// Regression: nodes that have a lock each made a comparison that may find nothing "no difference".
 #[test]
 fn what_was_never_measured_in_one_place_has_no_verdict() {
-    let mut run = record(&small(8));
-    for cell in &mut run.contents.cells {
-        cell.node = Some(cell.point.lock.name().to_owned());
-    }
-    let study = study(&[run]);
+    let study = Study::new(&[on_nodes(&small(8), |lock, _| lock.to_owned())]);
     assert_eq!(study.comparisons[0].outcome(), Outcome::Apart);
     assert!(study.comparisons[0].ratio.is_none() && study.comparisons[0].verdict.p.is_none());
 }
@@ -153,13 +160,9 @@ fn what_was_never_measured_in_one_place_has_no_verdict() {
 /// Regression: 8 and 8 repetitions of a point can differ, 7 and 1 beside 1 and 7 cannot.
 #[test]
 fn few_repetitions_are_those_of_the_places() {
-    let node = |is_first: bool| Some(if is_first { "a" } else { "b" }.to_owned());
-    let mut run = record(&Fixture::default());
-    for cell in &mut run.contents.cells {
-        let rounds = if cell.point.lock.name() == "ticket" { 7 } else { 1 };
-        cell.node = node(cell.round < rounds);
-    }
-    let study = study(&[run]);
+    let rounds = |lock: &str| if lock == "ticket" { 7 } else { 1 };
+    let run = on_nodes(&Fixture::default(), |lock, round| node(round < rounds(lock)));
+    let study = Study::new(&[run]);
     let of_locks = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock);
     for comparison in of_locks {
         assert_eq!(comparison.outcome(), Outcome::TooFew, "{comparison:?}");
@@ -170,29 +173,8 @@ fn few_repetitions_are_those_of_the_places() {
 /// Regression: the same of a comparison of runs, which passed as one without regressions.
 #[test]
 fn a_difference_that_no_node_can_show_is_not_looked_for() {
-    let run = |is_first: fn(u32) -> bool| {
-        let mut run = record(&small(8));
-        for cell in &mut run.contents.cells {
-            cell.node = Some(if is_first(cell.round) { "a" } else { "b" }.to_owned());
-        }
-        study(&[run])
-    };
-    let diff = Diff::new(run(|round| round < 7), run(|round| round < 1));
+    let run = |rounds| Study::new(&[on_nodes(&small(8), |_, round| node(round < rounds))]);
+    let diff = Diff::new(run(7), run(1));
     let few = Gap::Few { have: (8, 8), need: (8, 4) };
     assert!(diff.gaps().iter().all(|(_, gap)| *gap == few), "{:?}", diff.gaps());
-}
-
-/// Regression: one point on a node of both runs, and nothing was said of all the others.
-#[test]
-fn points_that_cannot_be_judged_are_counted() {
-    let run = |node: fn(&str) -> &'static str| {
-        let mut run = record(&small(8));
-        for cell in &mut run.contents.cells {
-            cell.node = Some(node(cell.point.lock.name()).to_owned());
-        }
-        study(&[run])
-    };
-    let diff = Diff::new(run(|_| "a"), run(|lock| if lock == "ticket" { "a" } else { "b" }));
-    let gaps: Vec<Gap> = diff.gaps().into_iter().map(|(_, gap)| gap).collect();
-    assert_eq!((gaps, diff.count(Outcome::Apart)), (vec![Gap::Apart], 1));
 }

@@ -56,7 +56,7 @@ impl Timed {
         Self::Extension,
     ];
 
-    fn timings(self, figures: &Figures) -> Option<&Timings> {
+    pub(crate) fn timings(self, figures: &Figures) -> Option<&Timings> {
         let times = |pick: fn(&ScheduleFigures) -> &Timings| figures.schedule.as_ref().map(pick);
         match self {
             Self::Operation => figures.latencies.as_ref(),
@@ -149,7 +149,7 @@ pub struct PointStudy {
     pub work: Option<WorkRow>,
     /// Injected faults, if there are any to inject.
     pub faults: Option<FaultCounts>,
-    /// What the host's kernel did with its vCPUs; None for simulations, and in older stores.
+    /// What the host's kernel did with its vCPUs; None for simulations.
     pub host: Option<HostRates>,
     /// What its simulated host did beside the schedule.
     pub sim: Option<SimRates>,
@@ -347,21 +347,15 @@ fn slow<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<f64> {
 }
 
 fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
-    let scheduled: Vec<(f64, &ScheduleFigures)> = all
-        .filter_map(|figures| {
-            let schedule = figures.schedule.as_ref()?;
-            Some((schedule.seconds.unwrap_or(figures.seconds), schedule))
-        })
-        .collect();
-    let seconds: f64 = scheduled.iter().map(|(seconds, _)| seconds).sum();
+    let scheduled: Vec<&ScheduleFigures> =
+        all.filter_map(|figures| figures.schedule.as_ref()).collect();
+    let seconds: f64 = scheduled.iter().map(|schedule| schedule.seconds).sum();
     let sum = |pick: fn(&Totals) -> u64| {
-        scheduled.iter().map(|(_, schedule)| pick(&schedule.totals) as f64).sum::<f64>()
+        scheduled.iter().map(|schedule| pick(&schedule.totals) as f64).sum::<f64>()
     };
-    let hits = scheduled.iter().filter_map(|(_, schedule)| schedule.hits).reduce(Hits::add);
-    let extensions = scheduled
-        .iter()
-        .filter_map(|(_, schedule)| schedule.extensions)
-        .reduce(ExtensionCounts::add);
+    let hits = scheduled.iter().filter_map(|schedule| schedule.hits).reduce(Hits::add);
+    let extensions =
+        scheduled.iter().filter_map(|schedule| schedule.extensions).reduce(ExtensionCounts::add);
     let preemptions = sum(|totals| totals.preemptions);
     // All preemptions are unclassified: the guest publishes no telemetry.
     let is_blind = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
@@ -372,10 +366,9 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         (sum(|totals| totals.lhp), sum(|totals| totals.lwp), sum(|totals| totals.queued));
     let wasted = scheduled
         .iter()
-        .all(|(_, schedule)| !schedule.waste_uncounted)
+        .all(|schedule| !schedule.waste_uncounted)
         .then(|| each(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
-    let divergence =
-        scheduled.iter().filter_map(|(_, schedule)| schedule.divergence).reduce(Add::add);
+    let divergence = scheduled.iter().filter_map(|schedule| schedule.divergence).reduce(Add::add);
     Some(Preempted {
         lhp: each(lhp, seconds),
         lwp: each(lwp, seconds),

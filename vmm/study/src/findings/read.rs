@@ -40,8 +40,8 @@ pub fn share_cells(one: &RunRecord, other: &RunRecord) -> bool {
 /// Are these copies of one run? They began at the same moment with the same seed and spec.
 fn is_same_run(one: &RunRecord, other: &RunRecord) -> bool {
     let (one, other) = (&one.contents.run, &other.contents.run);
-    (one.at_ms, one.seed, &one.spec, &one.name)
-        == (other.at_ms, other.seed, &other.spec, &other.name)
+    (one.at_ms, one.seed, &one.spec, &one.name, one.part)
+        == (other.at_ms, other.seed, &other.spec, &other.name, other.part)
 }
 
 /// Leaves each cell of copies of a run once: the same measurements under two names would count twice, and feign precision. Of

@@ -27,9 +27,9 @@ pub struct RoundKey {
 pub enum RepetitionPlace {
     /// In a simulation, which gives the same figures on every host.
     Simulated,
-    /// On a node of a sweep.
+    /// On this node, which measured a part of a run.
     Node(String),
-    /// On a host outside of sweeps, by one program: the index of the first run of both.
+    /// On a host, by one program: the index of the first run of both.
     Host(usize),
 }
 

@@ -1,7 +1,10 @@
 //! The systems of the lock library that Linux kernels implement: which kernel a guest boots for
 //! one, with which parameters, and how the kernel reports the locks it chose.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use locks::System;
 use serde::{Deserialize, Serialize};
@@ -14,8 +17,11 @@ use base::{
 
 /// The files of the guest kernels that an experiment boots, as ELF `vmlinux` or bzImage.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Kernels(Vec<KernelFile>);
+pub struct Kernels {
+    files: Vec<KernelFile>,
+    /// The guest disk with PostgreSQL, if a workload needs it.
+    guest_disk: Option<OsString>,
+}
 
 /// The file of a guest kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,13 +44,28 @@ impl Kernels {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &KernelFile> {
-        self.0.iter()
+        self.files.iter()
+    }
+
+    /// The guest disk.
+    pub fn guest_disk(&self) -> Option<&Path> {
+        self.guest_disk.as_ref().map(Path::new)
+    }
+
+    /// With this guest disk.
+    pub fn with_guest_disk(self, disk: Option<PathBuf>) -> Self {
+        Self { guest_disk: disk.map(Into::into), ..self }
+    }
+
+    /// The paths of all files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.iter().map(KernelFile::path).chain(self.guest_disk())
     }
 }
 
 impl FromIterator<KernelFile> for Kernels {
     fn from_iter<I: IntoIterator<Item = KernelFile>>(files: I) -> Self {
-        Self(files.into_iter().collect())
+        Self { files: files.into_iter().collect(), guest_disk: None }
     }
 }
 

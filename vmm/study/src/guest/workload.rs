@@ -1,5 +1,7 @@
 //! What a Linux guest does while it is measured.
 
+use std::time::Duration;
+
 /// What a Linux guest does; [`GuestWorkload::about`] says it in words.
 #[allow(missing_docs, reason = "the words say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,11 +14,21 @@ pub enum GuestWorkload {
     Spawn,
     Futex,
     Eventfd,
+    /// `clients` is None for one on each vCPU. One unit of `scale` is 100 000 rows.
+    Pgbench {
+        clients: Option<u32>,
+        scale: u32,
+    },
 }
 
+/// The most clients of pgbench.
+const MOST_CLIENTS: u32 = 1000;
+/// Its largest database.
+const MOST_SCALE: u32 = 10_000;
+
 impl GuestWorkload {
-    /// All workloads.
-    pub const ALL: [Self; 8] = [
+    /// All workloads, with their usual sizes.
+    pub const ALL: [Self; 9] = [
         Self::Lock,
         Self::Mmap,
         Self::OpenReadClose,
@@ -25,6 +37,7 @@ impl GuestWorkload {
         Self::Spawn,
         Self::Futex,
         Self::Eventfd,
+        Self::Pgbench { clients: None, scale: 1 },
     ];
 
     /// A sentence for help texts.
@@ -42,6 +55,9 @@ impl GuestWorkload {
             }
             Self::Futex => "A thread per vCPU takes and releases one user-space mutex",
             Self::Eventfd => "A thread per vCPU adds to one eventfd, under its spinlock",
+            Self::Pgbench { .. } => {
+                "A client per vCPU selects rows from PostgreSQL (pvticket setup guest-disk)"
+            }
         }
     }
 
@@ -56,6 +72,7 @@ impl GuestWorkload {
             Self::Spawn => "spawn",
             Self::Futex => "futex",
             Self::Eventfd => "eventfd",
+            Self::Pgbench { .. } => "pgbench",
         }
     }
 
@@ -69,12 +86,53 @@ impl GuestWorkload {
             | Self::Spawn
             | Self::Futex
             | Self::Eventfd => true,
-            Self::Mmap | Self::Messaging => false,
+            Self::Mmap | Self::Messaging | Self::Pgbench { .. } => false,
         }
     }
 
-    /// The workload of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|workload| workload.name() == name)
+    /// A window of this length. pgbench counts whole seconds: begun ones are included.
+    pub fn window(self, asked: Duration) -> Duration {
+        match self {
+            Self::Pgbench { .. } => Duration::from_secs_f64(asked.as_secs_f64().ceil()),
+            _ => asked,
+        }
+    }
+
+    /// Is the guest disk of `pvticket setup guest-disk` in its guest?
+    pub const fn needs_guest_disk(self) -> bool {
+        matches!(self, Self::Pgbench { .. })
+    }
+
+    /// The workload of this name; `pgbench:64/10` has 64 clients and a database of scale 10.
+    pub fn named(text: &str) -> Option<Self> {
+        let mut plain = Self::ALL.into_iter();
+        plain.find(|workload| workload.name() == text).or_else(|| {
+            let size = text.strip_prefix("pgbench:")?;
+            let (clients, scale) = size.split_once('/').unwrap_or((size, "1"));
+            let number =
+                |text: &str, most| text.parse().ok().filter(|number| (1..=most).contains(number));
+            let clients = Some(number(clients, MOST_CLIENTS)?);
+            Some(Self::Pgbench { clients, scale: number(scale, MOST_SCALE)? })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pgbench_has_clients_and_a_scale() {
+        let sized = |clients, scale| Some(GuestWorkload::Pgbench { clients: Some(clients), scale });
+        assert_eq!(GuestWorkload::named("pgbench:64/10"), sized(64, 10));
+        assert_eq!(GuestWorkload::named("pgbench:8"), sized(8, 1));
+        let windows = [0.8, 1.0, 2.1].map(Duration::from_secs_f64);
+        let rounded = windows.map(|asked| GuestWorkload::named("pgbench").unwrap().window(asked));
+        assert_eq!(rounded, [1, 1, 3].map(Duration::from_secs));
+        for wrong in
+            ["pgbench:", "pgbench:0", "pgbench:1001", "pgbench:8/", "pgbench:8/0", "mmap:8"]
+        {
+            assert_eq!(GuestWorkload::named(wrong), None, "{wrong}");
+        }
     }
 }

@@ -80,6 +80,15 @@ impl Score {
     }
 }
 
+/// 1 if the ratio is more than 1, -1 if it is less, 0 if it is within `noise`, a share, of 1.
+pub fn side(ratio: f64, noise: f64) -> i8 {
+    match ratio.ln() {
+        log if log.abs() <= (1.0 + noise).ln() => 0,
+        log if log > 0.0 => 1,
+        _ => -1,
+    }
+}
+
 impl Section {
     /// The rows with their verdicts.
     pub fn judged(&self) -> impl Iterator<Item = Judged<'_>> {
@@ -92,15 +101,15 @@ impl Section {
 
     fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> FigureJudgement {
         let published = entry.published;
-        let (side, other) = (self.side(published), self.side(ours.value));
+        let [wanted, shown] = [published, ours.value].map(|ratio| side(ratio, self.noise));
         let has_one = |interval: &Interval| interval.low <= 1.0 && interval.high >= 1.0;
         let is_unclear =
-            entry.kind == Kind::Ratio && other != 0 && ours.interval.as_ref().is_some_and(has_one);
+            entry.kind == Kind::Ratio && shown != 0 && ours.interval.as_ref().is_some_and(has_one);
         let off = ours.value / published;
         let is_less_than_wanted = off < 1.0 / FACTOR;
         let is_more_than_wanted = off > FACTOR && !entry.is_at_least;
         FigureJudgement {
-            sign: side == other && !is_unclear,
+            sign: wanted == shown && !is_unclear,
             is_unclear,
             order: self.order(entry, ours, way),
             // Zero by zero is no deviation.
@@ -118,16 +127,7 @@ impl Section {
         match one.interval.zip(other.interval) {
             _ if one.value == other.value => 0,
             Some((one, other)) if overlap(one, other) => 0,
-            _ => self.side(one.value / other.value),
-        }
-    }
-
-    /// 1 above, -1 below, 0 within the noise of 1.
-    fn side(&self, ratio: f64) -> i8 {
-        match ratio.ln() {
-            log if log.abs() <= (1.0 + self.noise).ln() => 0,
-            log if log > 0.0 => 1,
-            _ => -1,
+            _ => side(one.value / other.value, self.noise),
         }
     }
 
@@ -141,7 +141,7 @@ impl Section {
         let mut is_so = beside.filter_map(|other| {
             let theirs = other.shows(way)?;
             // Published figures that are within the noise of each other have no order.
-            let published = Some(self.side(entry.published / other.published));
+            let published = Some(side(entry.published / other.published, self.noise));
             published.filter(|side| *side != 0).map(|side| side == self.beside(&ours, theirs))
         });
         let first = is_so.next()?;

@@ -4,8 +4,10 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
+use serde::Deserialize;
+
 use crate::{disturbance::Disturbance, stats::Estimate};
-pub use judge::{FigureJudgement, Judged, Score};
+pub use judge::{FigureJudgement, Judged, Score, side};
 
 /// A ratio, or a count, may be off by this factor.
 pub const FACTOR: f64 = 2.0;
@@ -109,9 +111,10 @@ pub struct Section {
 }
 
 /// A question that the score card has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CardLine {
-    /// Letter of the question.
+    /// Letter of the question; tables name it.
     pub id: String,
     /// What it says.
     pub about: String,

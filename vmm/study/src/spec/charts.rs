@@ -29,21 +29,21 @@ impl Charts {
         let is_again = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
         if let Some(again) = (0..axes.len()).find(is_again) {
             let reason = format!("'{}' is named twice", axes[again]);
-            return Err(SpecFault::Value { key, why: reason }.at(listed[again].line));
+            return Err(SpecFault::Value { name: key.into(), why: reason }.at(listed[again].line));
         }
         match (key, axes.as_slice()) {
             ("facets", _) => self.facets = Some(axes),
             (_, [one]) => self.x = Some(*one),
             (_, several) => {
                 let reason = format!("{} axes: a chart has one", several.len());
-                return Err(SpecFault::Value { key, why: reason }.at(line));
+                return Err(SpecFault::Value { name: key.into(), why: reason }.at(line));
             }
         }
         let facets = self.facets.iter().flatten();
         match self.x.filter(|x| facets.into_iter().any(|facet| facet == x)) {
             Some(both) => {
                 let reason = format!("'{both}' is in both x and facets: name it in one of them");
-                Err(SpecFault::Value { key, why: reason }.at(line))
+                Err(SpecFault::Value { name: key.into(), why: reason }.at(line))
             }
             None => Ok(()),
         }
@@ -59,6 +59,6 @@ fn axis(key: &'static str, value: &Value) -> Result<&'static str, SpecError> {
     allowed().find(|axis| *axis == value.text).ok_or_else(|| {
         let all: Vec<&str> = allowed().collect();
         let reason = format!("unknown axis '{}'; there are {}", value.text, all.join(", "));
-        SpecFault::Value { key, why: reason }.at(value.line)
+        SpecFault::Value { name: key.into(), why: reason }.at(value.line)
     })
 }

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// Why a spec cannot be run, in one line whatever the spec has in its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {}", shown::line(&fault.to_string()))]
+#[error("line {line}: {}{}", shown::line(&fault.to_string()), fault.remedy())]
 pub struct SpecError {
     /// The line, from 1.
     pub line: usize,
@@ -38,10 +38,10 @@ pub enum SpecFault {
         found: &'static str,
     },
     /// A value is invalid.
-    #[error("{key}: {why}")]
+    #[error("{name}: {why}")]
     Value {
-        /// The key whose value is invalid.
-        key: &'static str,
+        /// The key or option whose value is invalid.
+        name: String,
         /// What is wrong with it.
         why: String,
     },
@@ -57,7 +57,7 @@ pub enum SpecFault {
         value: String,
     },
     /// A combination of values cannot be run.
-    #[error("{cell}: {why}; change it, or take it out with [[exclude]]")]
+    #[error("{cell}: {why}")]
     Impossible {
         /// The values that conflict.
         cell: String,
@@ -79,6 +79,14 @@ pub enum SpecFault {
 }
 
 impl SpecFault {
+    /// Advice to the writer of a spec.
+    const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Impossible { .. } => "; change it, or take it out with [[exclude]]",
+            _ => "",
+        }
+    }
+
     pub(super) const fn at(self, line: usize) -> SpecError {
         SpecError { line, fault: self }
     }

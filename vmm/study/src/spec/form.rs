@@ -1,6 +1,6 @@
-//! The form of a spec: keys and values as written, each with its line.
+//! The form of a spec: keys and values as written, each with its line or its option.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Write as _};
 
 use toml::{
     Spanned,
@@ -10,19 +10,40 @@ use toml::{
 use super::{
     charts::{self, Charts},
     error::{SpecError, SpecFault},
+    key_values::KeyValues,
 };
-use crate::axis::{KEYS, key_named};
+use crate::{
+    axis::{KEYS, key_named},
+    point::GuestKind,
+};
 use base::text_lines::TextLines;
 
+/// The line of a value that has none: of a default, which the spec does not have.
+pub(super) const UNWRITTEN: usize = 0;
+
 /// Keys that apply to the whole run.
-const SETTINGS: [&str; 7] =
+pub(super) const SETTINGS: [&str; 7] =
     ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host"];
+
+/// The option that sets any key, which follows it.
+const SET: &str = "--set ";
 
 /// A value as it is written, without TOML's quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
+    /// The name by which the user knows it: its key, or its option, of `--set` with the key.
+    pub name: String,
     pub text: String,
+    /// From 1; 1 for all options.
     pub line: usize,
+}
+
+impl Value {
+    /// The value with its name, as the user wrote them.
+    pub(super) fn written(&self) -> String {
+        let joint = if self.name.starts_with(SET) { '=' } else { ' ' };
+        format!("{}{joint}{}", self.name, self.text)
+    }
 }
 
 /// A key of the matrix with its values.
@@ -39,13 +60,15 @@ pub struct Exclude {
     pub axes: Vec<Axis>,
 }
 
-/// A parsed spec, before defaults.
+/// A spec before defaults, from a text or from options.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Form {
-    pub axes: Vec<Axis>,
-    pub settings: Vec<(&'static str, Value)>,
-    pub excludes: Vec<Exclude>,
-    pub charts: Charts,
+    /// The spec as TOML.
+    text: String,
+    pub(super) axes: Vec<Axis>,
+    settings: Vec<(&'static str, Value)>,
+    pub(super) excludes: Vec<Exclude>,
+    pub(super) charts: Charts,
 }
 
 impl Form {
@@ -56,7 +79,7 @@ impl Form {
             let line = error.span().map_or(1, |span| lines.of(&span));
             SpecFault::Toml(error.message().replace('\n', " ")).at(line)
         })?;
-        let mut form = Self::default();
+        let mut form = Self { text: text.to_owned(), ..Self::default() };
         for (key, value) in table.get_ref() {
             let line = lines.of(&key.span());
             let name: &str = key.get_ref();
@@ -80,13 +103,96 @@ impl Form {
         Ok(form)
     }
 
+    /// Adds the values of a key, without repeats, which come from the option `name`. No values: the key is left out.
+    pub fn set<T: ToString>(
+        &mut self,
+        key: &'static str,
+        name: &str,
+        values: impl IntoIterator<Item = T>,
+    ) -> &mut Self {
+        let mut texts: Vec<String> = Vec::new();
+        for text in values.into_iter().map(|value| value.to_string()) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        // JSON's strings are strings of TOML, too, and writing to a String cannot fail.
+        let _ = match texts.as_slice() {
+            [] => return self,
+            [text] => writeln!(self.text, "{key} = {}", serde_json::json!(text)),
+            texts => writeln!(self.text, "{key} = {}", serde_json::json!(texts)),
+        };
+        let mut values =
+            texts.into_iter().map(|text| Value { name: name.to_owned(), text, line: 1 });
+        if SETTINGS.contains(&key) {
+            self.settings.extend(values.next().map(|value| (key, value)));
+        } else {
+            self.axes.push(Axis { key, values: values.collect() });
+        }
+        self
+    }
+
+    /// Adds keys by `--set`, which may name a key again for more values. Refuses keys that the form has already, from
+    /// an option of their own.
+    pub fn assign(&mut self, all: &[KeyValues]) -> Result<(), SpecError> {
+        for key in KeyValues::keys() {
+            let named = all.iter().filter(|one| one.key == key);
+            let values: Vec<&str> = named.flat_map(|one| one.listed()).collect();
+            let name = format!("{SET}{key}");
+            let why = match self.name(key) {
+                Some(option) if !values.is_empty() => {
+                    format!("it has an option of its own, {option}")
+                }
+                _ if SETTINGS.contains(&key) && values.len() > 1 => "it has one value".to_owned(),
+                _ => {
+                    self.set(key, &name, values);
+                    continue;
+                }
+            };
+            return Err(SpecFault::Value { name, why }.at(1));
+        }
+        Ok(())
+    }
+
+    /// The name by which the user knows the values of a key; None if the form does not have it.
+    fn name(&self, key: &str) -> Option<&str> {
+        let of_axis = self.axis(key).and_then(|axis| axis.values.first());
+        of_axis.or_else(|| self.setting(key)).map(|value| value.name.as_str())
+    }
+
+    /// Has the form this key?
+    pub fn has(&self, key: &str) -> bool {
+        self.name(key).is_some()
+    }
+
+    /// The spec as TOML, as it was written or as [`parse`](Self::parse) reads it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The values of a key of the matrix, as they are written.
+    pub(super) fn values(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.axis(key).into_iter().flat_map(|axis| &axis.values).map(|value| value.text.as_str())
+    }
+
+    /// Are all guests simulated? Then its CPUs are not those of a host.
+    pub fn is_simulated(&self) -> bool {
+        let mut guests = self.values("guests").peekable();
+        guests.peek().is_some() && guests.all(|guest| guest == GuestKind::Sim.name())
+    }
+
+    /// The largest number of slots; None if it leaves them to the host.
+    pub fn most_slots(&self) -> Option<usize> {
+        self.values("slots").filter_map(|slots| slots.parse().ok()).max()
+    }
+
     /// The axis with this key, if the spec has it.
-    pub fn axis(&self, key: &str) -> Option<&Axis> {
+    pub(super) fn axis(&self, key: &str) -> Option<&Axis> {
         self.axes.iter().find(|axis| axis.key == key)
     }
 
     /// The setting with this key, if the spec has it.
-    pub fn setting(&self, key: &str) -> Option<&Value> {
+    pub(super) fn setting(&self, key: &str) -> Option<&Value> {
         self.settings.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 }
@@ -162,13 +268,11 @@ fn scalar(
             return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));
         }
     };
-    Ok(Value { text, line })
+    Ok(Value { name: key.to_owned(), text, line })
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -176,10 +280,28 @@ mod tests {
         let text = "name = \"x\"\nlocks = [\n  \"ticket\",\n  \"pv-ticket\",\n]\nvcpus = 4\n\n[[exclude]]\nvcpus = [4]\nlocks = \"ticket\"\n";
         let form = Form::parse(text).unwrap();
         let locks = form.axis("locks").unwrap();
-        assert_eq!(locks.values[1], Value { text: "pv-ticket".into(), line: 4 });
+        assert_eq!(
+            locks.values[1],
+            Value { name: "locks".into(), text: "pv-ticket".into(), line: 4 }
+        );
         assert_eq!(form.axis("vcpus").unwrap().values[0].text, "4");
         assert_eq!(form.setting("name").unwrap().text, "x");
         assert_eq!((form.excludes.len(), form.excludes[0].line), (1, 9));
+    }
+
+    #[test]
+    fn the_text_of_options_has_their_values() {
+        let mut form = Form::default();
+        form.set("vcpus", "--vcpus", ["1x", "2", "1x"]).set("machines", "--machine", ["a \"b\""]);
+        form.set("repetitions", "--runs", [3]).set("labels", "--label", [""; 0]);
+        let read = Form::parse(form.text()).unwrap();
+        let values = |form: &Form, key| form.values(key).map(str::to_owned).collect::<Vec<_>>();
+        for key in ["vcpus", "machines", "labels"] {
+            assert_eq!(values(&read, key), values(&form, key));
+        }
+        assert_eq!(values(&form, "vcpus"), ["1x", "2"]);
+        assert_eq!(read.setting("repetitions").unwrap().text, "3");
+        assert_eq!(form.setting("repetitions").unwrap().name, "--runs");
     }
 
     #[test]
@@ -193,54 +315,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
-        for (text, line, what) in [
-            (
-                "name = \"x\"\nlock = \"ticket\"\n",
-                2,
-                "unknown key 'lock'; there are name, question",
-            ),
-            ("vcpus = 4\nvcpus = 5\n", 2, "duplicate key"),
-            ("\n\nlocks = [\"ticket\"\n", 3, "unclosed array"),
-            ("locks = []\n", 1, "locks is empty"),
-            ("seconds = [0.5,\n 0.5]\n", 2, "seconds names 0.5 twice"),
-            ("locks = { a = 1 }\n", 1, "locks wants a text"),
-            ("vcpus = 0x10\n", 1, "vcpus wants a text or a decimal number"),
-            ("exclude = 3\n", 1, "exclude wants tables"),
-            ("[[exclude]]\nname = \"x\"\n", 2, "unknown key 'name'"),
-            (
-                "\nx = \"policy\"",
-                2,
-                "x: unknown axis 'policy'; there are guests, guest-kernels, machines",
-            ),
-            ("facets = [\"locks\",\n\"seeds\"]", 2, "facets: unknown axis 'seeds'"),
-            ("x = [\"locks\", \"vcpus\"]", 1, "x: 2 axes: a chart has one"),
-            ("x = []", 1, "x: 0 axes"),
-            ("x = 3", 1, "x: unknown axis '3'"),
-            ("facets = {}", 1, "facets wants a text"),
-            ("facets = [\"vcpus\", \"locks\"]\nx = \"locks\"", 2, "'locks' is in both"),
-            ("facets = [\"vcpus\",\n\"vcpus\"]", 2, "facets: 'vcpus' is named twice"),
-        ] {
+        let rows = include_str!("form_tests.txt").lines().filter(|line| !line.starts_with('#'));
+        for row in rows {
+            let [line, text, what] = row.split(" | ").collect::<Vec<_>>()[..] else {
+                panic!("{row}")
+            };
+            let text = &text.replace('⏎', "\n");
             let error = Form::parse(text).unwrap_err();
             let message = error.to_string();
             assert!(message.contains(what) && !message.contains('\n'), "{text:?}: {message}");
-            assert_eq!(error.line, line, "{text:?}: {message}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
-            let _ = Form::parse(&text);
-        }
-
-        #[test]
-        fn no_pieces_of_a_spec_do_either(
-            pieces in prop::collection::vec(prop::sample::select(vec![
-                "locks", "vcpus", "=", "[", "]", "\"ticket\"", "4", "0.5", "\n", "[[exclude]]",
-                "{", "}", ",", "'", "#", "true", "x", "facets", "\"locks\"", "1979-05-27", "\u{1f512}", "seconds",
-            ]), 0..40),
-        ) {
-            let _ = Form::parse(&pieces.join(" "));
+            assert_eq!(error.line.to_string(), line, "{text:?}: {message}");
         }
     }
 }

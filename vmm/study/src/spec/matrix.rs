@@ -13,8 +13,10 @@ use super::{
     Setting, defaults,
     error::{SpecError, SpecFault},
     exclude::Excludes,
-    form::{Axis, Form, Value},
+    form::{Axis, Form, UNWRITTEN, Value},
     number, parse,
+    possible::{check_matrix, impossible},
+    wrong,
 };
 use crate::{
     axis::{self, KEYS, NONE},
@@ -22,7 +24,7 @@ use crate::{
         kernels,
         systems::{Systems, all_of},
     },
-    plan::{Level, resolve_levels, resolve_simulated},
+    plan::Level,
     point::{GuestKind, HostKind, Point},
 };
 use base::{
@@ -32,9 +34,6 @@ use base::{
     units::VcpuCount,
 };
 use sched::{PolicySpec, driver::DriverKind};
-
-/// Line number of a default value, which is not in the spec.
-pub(super) const UNWRITTEN: usize = 0;
 
 /// Largest number of machines in a cell.
 pub const MOST_VMS: u32 = 64;
@@ -47,8 +46,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     if combinations > super::MOST_CELLS {
         return Err(SpecFault::TooMany(combinations).at(1));
     }
-    check_drivers(&axes)?;
-    check_kernels(&axes)?;
+    check_matrix(form, &axes)?;
     let mut excludes = Excludes::new(&form.excludes, &axes)?;
     let mut seen = HashSet::new();
     let mut points: Vec<(Point, bool)> = Vec::new();
@@ -85,7 +83,7 @@ fn place(
     }
     let written = form.setting("host");
     let host = written.map_or("auto", |value| value.text.as_str());
-    let line = written.map_or(1, |value| value.line);
+    let (name, line) = written.map_or(("--host", 1), |value| (value.name.as_str(), value.line));
     let mut places = HashMap::new();
     points
         .into_iter()
@@ -99,11 +97,13 @@ fn place(
                     GuestKind::Sim => Ok(HostKind::Direct),
                     guest => (setting.place)(host, guest, needs_ring_0),
                 });
-            let wrong =
-                |reason: &String| SpecFault::Value { key: "host", why: reason.clone() }.at(line);
+            let wrong = |reason: &String| {
+                SpecFault::Value { name: name.to_owned(), why: reason.clone() }.at(line)
+            };
             point.host = *place.as_ref().map_err(wrong)?;
             if point.guest == GuestKind::Linux && point.spin_threshold == defaults::BY_HOST {
-                point.spin_threshold = defaults::linux_looks(point.host == HostKind::Emulated);
+                let is_emulated = setting.is_emulated || point.host == HostKind::Emulated;
+                point.spin_threshold = defaults::linux_looks(is_emulated);
             }
             Ok(point)
         })
@@ -116,7 +116,8 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     for key in KEYS {
         let Some(axis) = form.axis(key) else {
             let values = axis::default_of(key, setting).into_iter();
-            let values = values.map(|text| Value { text, line: UNWRITTEN }).collect();
+            let values =
+                values.map(|text| Value { name: key.into(), text, line: UNWRITTEN }).collect();
             axes.push(Axis { key, values });
             continue;
         };
@@ -125,45 +126,13 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     Ok(axes)
 }
 
-/// Refuses a driver if `host` is the only policy: the host's own scheduling has no driver.
-fn check_drivers(axes: &[Axis]) -> Result<(), SpecError> {
-    let values =
-        |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
-    let others = values("drivers").find(|driver| driver.text != DriverKind::User.name());
-    match others.filter(|_| values("policies").all(|policy| policy.text == "host")) {
-        Some(driver) => {
-            let cell = format!("drivers {} with policies host", driver.text);
-            let reason = "the host's own scheduling has no driver; name another policy".into();
-            Err(SpecFault::Impossible { cell, why: reason }.at(driver.line))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Refuses kernels if no guest boots one.
-fn check_kernels(axes: &[Axis]) -> Result<(), SpecError> {
-    let values =
-        |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
-    let written = values("guest-kernels").find(|kernel| kernel.line != UNWRITTEN);
-    let has_linux = values("guests").any(|guest| guest.text == GuestKind::Linux.name());
-    match written.zip(values("guests").next()).filter(|_| !has_linux) {
-        Some((kernel, guest)) => {
-            let cell = format!("guest-kernels {} with guests {}", kernel.text, guest.text);
-            let reason = "only a Linux guest boots a kernel".into();
-            Err(SpecFault::Impossible { cell, why: reason }.at(kernel.line))
-        }
-        None => Ok(()),
-    }
-}
-
 /// Expands `all` to the locks that any of the guests supports.
 fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
-    let linux_alone = form
-        .axis("guests")
-        .is_some_and(|guests| guests.values.iter().all(|guest| guest.text == "linux"));
+    let mut guests = form.values("guests").peekable();
+    let linux_alone = guests.peek().is_some() && guests.all(|guest| guest == "linux");
     let mut values: Vec<Value> = Vec::new();
     for value in &axis.values {
-        let systems = match parse::<Systems>(value, axis.key)? {
+        let systems = match parse::<Systems>(value)? {
             one @ Systems::One(_) => all_of(&[one]),
             Systems::All if linux_alone => kernels::systems(),
             Systems::All => all_of(&[Systems::All]),
@@ -171,7 +140,7 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
         for system in systems {
             let text = system.name().to_owned();
             if values.iter().all(|other| other.text != text) {
-                values.push(Value { text, line: value.line });
+                values.push(Value { text, ..value.clone() });
             }
         }
     }
@@ -216,63 +185,41 @@ impl<'a> Combination<'a> {
         &self.axes[axis].values[self.places[axis]]
     }
 
-    pub(crate) fn parse<T: FromStr<Err: ToString>>(
-        &self,
-        key: &'static str,
-    ) -> Result<T, SpecError> {
-        parse(self.value(key), key)
+    pub(crate) fn parse<T: FromStr<Err: ToString>>(&self, key: &str) -> Result<T, SpecError> {
+        parse(self.value(key))
     }
 
-    pub(crate) fn number(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<u32>,
-    ) -> Result<u32, SpecError> {
-        number(self.value(key), key, range)
+    pub(crate) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
+        number(self.value(key), range)
     }
 
-    /// The error for an impossible combination of the values of `keys`. It names the line of the first
-    /// of these keys that the spec has.
+    /// The error for an impossible combination of the values of `keys`. It leaves out what the spec leaves out.
     pub(super) fn impossible(&self, keys: &[&'static str], reason: impl Into<String>) -> SpecError {
-        let lines = keys.iter().map(|key| self.value(key).line);
-        let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
-        let words = keys.iter().map(|key| format!("{key} {}", self.value(key).text));
-        let cell = words.collect::<Vec<_>>().join(" with ");
-        SpecFault::Impossible { cell, why: reason.into() }.at(line)
-    }
-
-    pub(crate) fn guest(&self) -> Result<GuestKind, SpecError> {
-        let value = self.value("guests");
-        GuestKind::ALL.into_iter().find(|guest| guest.name() == value.text).ok_or_else(|| {
-            let reason =
-                format!("unknown guest '{}' (expected: payload, linux or sim)", value.text);
-            SpecFault::Value { key: "guests", why: reason }.at(value.line)
-        })
+        let is_absent = |value: &Value| value.line == UNWRITTEN && value.text == NONE;
+        let values = keys.iter().map(|key| self.value(key));
+        let values: Vec<&Value> = values.filter(|value| !is_absent(value)).collect();
+        impossible(&values, reason)
     }
 
     pub(crate) fn vcpus(&self, slots: u32, setting: &Setting<'_>) -> Result<VcpuCount, SpecError> {
-        let value = self.value("vcpus");
         let level: Level = self.parse("vcpus")?;
-        let slots = setting.cpus.first(slots as usize);
-        let levels = match self.guest()? {
-            GuestKind::Sim => resolve_simulated(&[level], &slots),
-            GuestKind::Payload | GuestKind::Linux => resolve_levels(&[level], &slots),
+        let most = match self.parse("guests")? {
+            GuestKind::Sim => VcpuCount::MOST_SIMULATED,
+            GuestKind::Payload | GuestKind::Linux => hypercalls::MAX_VCPUS,
         };
-        let wrong =
-            |error: &dyn ToString| SpecFault::Value { key: "vcpus", why: error.to_string() };
-        let levels = levels.map_err(|error| wrong(&error).at(value.line))?;
-        levels.first().copied().ok_or_else(|| wrong(&"no level").at(value.line))
+        let slots = setting.cpus.cpus().len().min(slots as usize);
+        level.vcpus(slots, most).map_err(|error| wrong(self.value("vcpus"), error))
     }
 
     pub(crate) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
         let most = setting.cpus.cpus().len() as u32;
-        self.number("slots", 1..=most).map_err(|error| {
-            let reason = format!(
+        self.number("slots", 1..=most).map_err(|_| {
+            let value = self.value("slots");
+            let why = format!(
                 "'{}': 1 to {most}, because each slot is a CPU of its own here ({})",
-                self.value("slots").text,
-                setting.cpus
+                value.text, setting.cpus
             );
-            SpecFault::Value { key: "slots", why: reason }.at(error.line)
+            wrong(value, why)
         })
     }
 
@@ -308,11 +255,8 @@ impl<'a> Combination<'a> {
     pub(crate) fn backend(&self, point: &Point) -> Result<PvBackend, SpecError> {
         let asked: PvBackend = self.parse("backends")?;
         if asked == PvBackend::Off {
-            let reason =
-                "locks that do not halt have no backend, other locks always have one".into();
-            return Err(
-                SpecFault::Value { key: "backends", why: reason }.at(self.value("backends").line)
-            );
+            let why = "locks that do not halt have no backend, other locks always have one";
+            return Err(wrong(self.value("backends"), why));
         }
         let all_halt = point.guest == GuestKind::Payload && point.workload == "mixed";
         let halts_outside = self.handoff(point)?.restrict != 0;
@@ -331,8 +275,8 @@ impl<'a> Combination<'a> {
         if asked == 1 || is_of_library {
             return Ok(asked);
         }
-        let why = "only spinlocks of payloads and simulated guests are several".into();
-        Err(SpecFault::Value { key: "lock-count", why }.at(self.value("lock-count").line))
+        let why = "only spinlocks of payloads and simulated guests are several";
+        Err(wrong(self.value("lock-count"), why))
     }
 
     /// The handoff options, as far as this point's lock has them.
@@ -340,9 +284,7 @@ impl<'a> Combination<'a> {
         let asked: HandoffSpec = self.parse("handoffs")?;
         let is_linux = point.guest == GuestKind::Linux;
         if is_linux && asked.restrict != 0 {
-            let why = NOT_IN_KERNELS.into();
-            let line = self.value("handoffs").line;
-            return Err(SpecFault::Value { key: "handoffs", why }.at(line));
+            return Err(wrong(self.value("handoffs"), NOT_IN_KERNELS));
         }
         Ok(match point.lock.family() {
             Family::Spinlock if point.lock == System::PvTicket => asked,

@@ -12,14 +12,14 @@ pub mod defaults;
 mod error;
 mod exclude;
 mod form;
-pub mod made;
+mod key_values;
 mod matrix;
-#[cfg(any(test, feature = "testing"))]
-pub mod mistakes;
-pub mod only;
+mod only;
 mod order;
+mod part;
 mod possible;
-mod write;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_mistakes;
 
 use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
@@ -27,11 +27,13 @@ use serde::{Deserialize, Serialize};
 
 pub use charts::Charts;
 pub use error::{SpecError, SpecFault};
+pub use form::Form;
+pub use key_values::{KeyError, KeyValues};
 pub(crate) use matrix::Combination;
 pub use matrix::MOST_VMS;
 pub use only::Only;
 pub use order::PlannedCell;
-pub use write::SpecText;
+pub use part::{MOST_PARTS, NotAPart, Part};
 
 use super::{
     plan::Seconds,
@@ -39,7 +41,7 @@ use super::{
     store::record::MachineFile,
 };
 use base::{guest_kernel::GuestKernel, units::CpuList};
-use form::{Form, Value};
+use form::Value;
 
 /// Most cells of a run: a day of short ones. A spec with that many is read in less than a second.
 pub const MOST_CELLS: u64 = 100_000;
@@ -56,6 +58,8 @@ pub struct Setting<'a> {
     pub place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
     /// The Linux of guests whose spec names none.
     pub guest_kernel: GuestKernel,
+    /// Is this host an emulated one?
+    pub is_emulated: bool,
 }
 
 impl<'a> Setting<'a> {
@@ -64,27 +68,19 @@ impl<'a> Setting<'a> {
         cpus: &'a CpuList,
         place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
     ) -> Self {
-        Self { cpus, place, guest_kernel: GuestKernel::default() }
+        Self { cpus, place, guest_kernel: GuestKernel::default(), is_emulated: false }
     }
 }
 
 /// The values that a spec has for a key of its matrix, as they are written; empty if it does not
 /// have the key, or is not a spec.
 pub fn values(text: &str, key: &str) -> Vec<String> {
-    let form = Form::parse(text).unwrap_or_default();
-    let values = form.axis(key).map(|axis| axis.values.iter().map(|value| value.text.clone()));
-    values.into_iter().flatten().collect()
+    Form::parse(text).unwrap_or_default().values(key).map(str::to_owned).collect()
 }
 
-/// Are all guests of a spec simulated? Then its CPUs are not those of a host.
+/// Are all guests of a spec simulated?
 pub fn is_simulated(text: &str) -> bool {
-    let guests = values(text, "guests");
-    !guests.is_empty() && guests.iter().all(|guest| guest == GuestKind::Sim.name())
-}
-
-/// The largest number of slots that a spec names; None if it leaves them to the host.
-pub fn most_slots(text: &str) -> Option<usize> {
-    values(text, "slots").iter().filter_map(|slots| slots.parse().ok()).max()
+    Form::parse(text).unwrap_or_default().is_simulated()
 }
 
 /// The axes that a spec names for its charts; none if it is not a spec.
@@ -126,19 +122,23 @@ pub struct Experiment {
     pub points: Vec<Point>,
     /// The machine files of simulated points. A spec names them only; who runs it reads them.
     pub machines: Vec<MachineFile>,
-    /// Run the points of a round in the order of `points` instead of an order that the seed gives.
-    pub listed: bool,
+    /// Only the cells of this part; None: all.
+    pub part: Option<Part>,
 }
 
 impl Experiment {
     /// Parses a spec; `name` is used if it has no name itself.
     pub fn parse(text: &str, name: &str, setting: &Setting<'_>) -> Result<Self, SpecError> {
-        let form = Form::parse(text)?;
+        Self::new(&Form::parse(text)?, name, setting)
+    }
+
+    /// The experiment of a spec; `name` is used if it has no name itself.
+    pub fn new(form: &Form, name: &str, setting: &Setting<'_>) -> Result<Self, SpecError> {
         let repetitions = match form.setting("repetitions") {
             None => REPETITIONS,
-            Some(value) => number(value, "repetitions", 1..=100_000)?,
+            Some(value) => number(value, 1..=100_000)?,
         };
-        let points = matrix::points(&form, setting)?;
+        let points = matrix::points(form, setting)?;
         let cells = points.len() as u64 * u64::from(repetitions);
         if cells > MOST_CELLS {
             return Err(
@@ -147,14 +147,14 @@ impl Experiment {
         }
         let text = |key| form.setting(key).map(|value| value.text.clone());
         Ok(Self {
-            name: named(&form, name)?,
+            name: named(form, name)?,
             question: text("question").unwrap_or_default(),
             repetitions,
-            method: method(&form)?,
+            method: method(form)?,
             seed: points.first().map_or(1, |point| point.seed),
             points,
             machines: Vec::new(),
-            listed: false,
+            part: None,
         })
     }
 
@@ -178,7 +178,7 @@ fn named(form: &Form, otherwise: &str) -> Result<String, SpecError> {
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
         let reason =
             format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
-        return Err(SpecFault::Value { key: "name", why: reason }.at(value.line));
+        return Err(wrong(value, reason));
     }
     Ok(text.clone())
 }
@@ -187,37 +187,42 @@ fn method(form: &Form) -> Result<Method, SpecError> {
     let warm_up = match form.setting("warm-up") {
         None => defaults::PAYLOAD_WARM_UP,
         Some(value) if matches!(value.text.as_str(), "0" | "0.0") => Duration::ZERO,
-        Some(value) => parse::<Seconds>(value, "warm-up")?.0,
+        Some(value) => parse::<Seconds>(value)?.0,
     };
     let timed = match form.setting("latency") {
         None => false,
-        Some(value) => parse(value, "latency")?,
+        Some(value) => parse(value)?,
     };
     let sum_every = match form.setting("sum-every") {
         None => defaults::SUM_EVERY,
-        Some(value) => number(value, "sum-every", 0..=u32::MAX)?,
+        Some(value) => number(value, 0..=u32::MAX)?,
     };
     Ok(Method { warm_up, timed, sum_every })
 }
 
-fn parse<T: FromStr<Err: ToString>>(value: &Value, key: &'static str) -> Result<T, SpecError> {
+fn parse<T: FromStr<Err: ToString>>(value: &Value) -> Result<T, SpecError> {
     value.text.parse::<T>().map_err(|error| {
         let reason = error.to_string();
-        let named = reason.contains(&format!("'{}'", value.text));
-        let reason = if named { reason } else { format!("'{}': {reason}", value.text) };
-        SpecFault::Value { key, why: reason }.at(value.line)
+        let is_named = reason.contains(&format!("'{}'", value.text));
+        let why = if is_named { reason } else { format!("'{}': {reason}", value.text) };
+        wrong(value, why)
     })
 }
 
-fn number(value: &Value, key: &'static str, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
+fn number(value: &Value, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
     match value.text.parse() {
         Ok(number) if range.contains(&number) => Ok(number),
         _ => {
             let (low, high) = (range.start(), range.end());
-            let reason = format!("'{}' is not a number from {low} to {high}", value.text);
-            Err(SpecFault::Value { key, why: reason }.at(value.line))
+            let text = &value.text;
+            Err(wrong(value, format!("'{text}' is not a number from {low} to {high}")))
         }
     }
+}
+
+/// The error for an invalid value.
+fn wrong(value: &Value, why: impl ToString) -> SpecError {
+    SpecFault::Value { name: value.name.clone(), why: why.to_string() }.at(value.line)
 }
 
 #[cfg(test)]

@@ -1,62 +1,28 @@
 //! `--only`: selects a part of a matrix.
 
-use std::{ops::Range, str::FromStr};
+use std::ops::Range;
 
-use base::shown;
-use thiserror::Error;
-
-use crate::{
-    axis::{self, KEYS, key_named},
-    plan::Level,
-    point::Point,
-};
-
-/// Why an `--only` is invalid, in one line whatever its text.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum OnlyError {
-    /// Not of the form KEY=VALUE.
-    #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", shown::line(.0))]
-    Form(String),
-    /// The key is not one of the matrix.
-    #[error("unknown key '{}'; there are {}", shown::line(.0), KEYS.join(", "))]
-    Key(String),
-}
-
-/// One `--only KEY=VALUE[,VALUE]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct One {
-    key: &'static str,
-    values: String,
-}
-
-impl FromStr for One {
-    type Err = OnlyError;
-
-    fn from_str(text: &str) -> Result<Self, OnlyError> {
-        let (key, values) = text.split_once('=').ok_or_else(|| OnlyError::Form(text.into()))?;
-        let key = key_named(key.trim()).ok_or_else(|| OnlyError::Key(text.into()))?;
-        Ok(Self { key, values: values.trim().to_owned() })
-    }
-}
+use super::key_values::{KeyError, KeyValues};
+use crate::{axis, plan::Level, point::Point};
 
 /// All `--only` options together; a point has to match each of them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Only(Vec<One>);
+pub struct Only(Vec<KeyValues>);
 
 impl Only {
     /// The options of a command line.
-    pub fn new(all: Vec<One>) -> Self {
+    pub fn new(all: Vec<KeyValues>) -> Self {
         Self(all)
     }
 
     /// The options as they were written.
     pub fn texts(&self) -> Vec<String> {
-        self.0.iter().map(|One { key, values }| format!("{key}={values}")).collect()
+        self.0.iter().map(|KeyValues { key, values }| format!("{key}={values}")).collect()
     }
 
     /// Parses options as they were written.
-    pub fn parse(texts: &[String]) -> Result<Self, OnlyError> {
-        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
+    pub fn parse(texts: &[String]) -> Result<Self, KeyError> {
+        texts.iter().map(|text| KeyValues::of_matrix(text)).collect::<Result<_, _>>().map(Self)
     }
 
     /// Does the point match all of them?
@@ -70,7 +36,7 @@ impl Only {
     }
 }
 
-impl One {
+impl KeyValues {
     /// The values, and as some contain commas themselves, also what several of them in a row make; each with the
     /// places of its commas.
     fn parts(&self) -> impl Iterator<Item = (Range<usize>, &str)> {

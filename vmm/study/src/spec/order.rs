@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::Experiment;
-use crate::point::{HostKind, Point};
+use crate::point::{GuestKind, HostKind, Point};
 use base::rng::SplitMix64;
 
 /// A cell and its place in the order.
@@ -22,23 +22,50 @@ pub struct PlannedCell {
 }
 
 impl Experiment {
-    /// All cells in the order that the seed gives. Those of the emulated host come last, together,
-    /// because it takes long to boot.
+    /// All cells, or those of [`Experiment::part`], in the order that the seed gives. Cells of the
+    /// emulated host come last, together, because it takes long to boot. Numbers are those of the whole
+    /// run: simulations draw from them.
     pub fn cells(&self) -> Vec<PlannedCell> {
         let mut order = Vec::new();
         for host in [HostKind::Direct, HostKind::Emulated] {
             let groups = groups(&self.points, host);
             for round in 0..self.repetitions {
-                let points: Vec<usize> = if self.listed {
-                    on_host(&self.points, host).map(|(ix, _)| ix).collect()
-                } else {
-                    one_round(&groups, self.seed, round).collect()
-                };
-                order.extend(points.into_iter().map(|point| (round, point)));
+                let points = one_round(&groups, self.seed, round);
+                order.extend(points.map(|point| (round, point)));
             }
         }
         let cells = (0..).zip(order);
-        cells.map(|(cell, (round, point))| PlannedCell { cell, round, point }).collect()
+        let cells = cells.map(|(cell, (round, point))| PlannedCell { cell, round, point });
+        match self.part {
+            None => cells.collect(),
+            Some(part) => {
+                let seeds = self.simulated_seeds();
+                cells.filter(|cell| part.has(self.block(&seeds, cell.round, cell.point))).collect()
+            }
+        }
+    }
+
+    /// The number of blocks that parts are made of: cells of a block are measured by one process.
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.repetitions) * self.simulated_seeds().len().max(1) as u64
+    }
+
+    /// The block of a cell. Points that are compared with each other are in one block: a round, or
+    /// a seed of a round where all points are simulated.
+    fn block(&self, seeds: &[u64], round: u32, point: usize) -> u64 {
+        let seed = seeds.binary_search(&self.points[point].seed).unwrap_or(0);
+        u64::from(round) * seeds.len().max(1) as u64 + seed as u64
+    }
+
+    /// The seeds of an experiment whose points are all simulated.
+    fn simulated_seeds(&self) -> Vec<u64> {
+        if self.points.iter().any(|point| point.guest != GuestKind::Sim) {
+            return Vec::new();
+        }
+        let mut seeds: Vec<u64> = self.points.iter().map(|point| point.seed).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        seeds
     }
 }
 

@@ -3,15 +3,57 @@
 use hypercalls::payload;
 
 use super::{
-    error::SpecError,
-    matrix::{Combination, MOST_VMS, UNWRITTEN},
+    error::{SpecError, SpecFault},
+    form::{Axis, Form, UNWRITTEN, Value},
+    matrix::{Combination, MOST_VMS},
 };
 use crate::{
     guest::{kernels, workload::GuestWorkload},
     point::{GuestKind, Point},
 };
 use base::{backend::PvBackend, plural::count, units::VcpuCount};
-use sched::policy::SHORTEST_SLICE;
+use sched::{driver::DriverKind, policy::SHORTEST_SLICE};
+
+/// The error for values that cannot go together. It names the line of the first of them that the spec has.
+pub(super) fn impossible(values: &[&Value], reason: impl Into<String>) -> SpecError {
+    let lines = values.iter().map(|value| value.line);
+    let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
+    let words: Vec<String> = values.iter().map(|value| value.written()).collect();
+    let cell = words.join(" with ");
+    SpecFault::Impossible { cell, why: reason.into() }.at(line)
+}
+
+/// Refuses a value for which no combination of the matrix has a use.
+pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> {
+    let values =
+        |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
+    let has = |guest: GuestKind| values("guests").any(|value| value.text == guest.name());
+    let is_scheduled = values("policies").any(|policy| policy.text != "host");
+    let driver = values("drivers").find(|driver| driver.text != DriverKind::User.name());
+    let kernel = values("guest-kernels").find(|kernel| kernel.line != UNWRITTEN);
+    let latency = form.setting("latency").filter(|latency| latency.text == "true");
+    let is_timed = has(GuestKind::Payload) || has(GuestKind::Sim);
+    let uses = [
+        (
+            driver,
+            ("policies", is_scheduled),
+            "the host's own scheduling has no driver; name another policy",
+        ),
+        (kernel, ("guests", has(GuestKind::Linux)), "only a Linux guest boots a kernel"),
+        (latency, ("guests", is_timed), "only payload and sim time their operations"),
+        (
+            form.setting("sum-every"),
+            ("guests", has(GuestKind::Payload)),
+            "only the payload sums its counters",
+        ),
+    ];
+    for (value, (key, is_used), reason) in uses {
+        let Some(value) = value.filter(|_| !is_used) else { continue };
+        let pair: Vec<&Value> = [value].into_iter().chain(values(key).next()).collect();
+        return Err(impossible(&pair, reason));
+    }
+    Ok(())
+}
 
 impl Combination<'_> {
     /// Refuses a point that no guest can run; the error names the line of a value that rules it out.
@@ -115,19 +157,15 @@ impl Combination<'_> {
             () if point.cgroups.is_some() => {
                 (&["cgroups", "guests"], "a simulation has no control groups")
             }
-            () if point.sched_features.is_some() => (
-                &["sched-features", "guests"],
-                "a simulation has no kernel whose scheduler has them",
-            ),
             () => return Ok(()),
         };
         Err(self.impossible(keys, reason))
     }
 
     fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
-        if GuestWorkload::named(&point.workload).is_none() {
-            let names = GuestWorkload::ALL.map(GuestWorkload::name);
-            let reason = format!("a Linux guest has {}", names.join(", "));
+        if point.guest_workload().is_none() {
+            let names = GuestWorkload::ALL.map(GuestWorkload::name).join(", ");
+            let reason = format!("a Linux guest has {names} (pgbench:CLIENTS/SCALE)");
             return Err(self.impossible(&["workloads", "guests"], reason));
         }
         if kernels::flavour(point.lock).is_none() {
@@ -147,12 +185,11 @@ impl Combination<'_> {
     }
 
     fn check_fault(&self, point: &Point) -> Result<(), SpecError> {
-        let Some(fault) = point.fault else { return Ok(()) };
-        let reason = match point.backend {
-            PvBackend::Kvm => "KVM serves the calls itself there",
-            PvBackend::Doorbell if fault.delays_halts() => "vCPUs halt in KVM there",
-            _ => return Ok(()),
-        };
-        Err(self.impossible(&["faults", "backends", "locks"], reason))
+        // Native locks make no calls, and their runs are compared with those of PV locks.
+        let fault = point.fault.filter(|_| point.backend != PvBackend::Off);
+        match fault.and_then(|fault| fault.obstacle(point.backend)) {
+            Some(reason) => Err(self.impossible(&["faults", "backends", "locks"], reason)),
+            None => Ok(()),
+        }
     }
 }

@@ -21,18 +21,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn by_hand() {
-        // 3 * 0.01, then 2 * 0.03, then 0.04, which is less than the one before.
-        let adjusted = holm(&[0.04, 0.01, 0.03]);
-        for (found, expected) in adjusted.iter().zip([0.06, 0.03, 0.06]) {
-            assert!((found - expected).abs() < 1e-12, "{adjusted:?}");
-        }
-        assert_eq!(holm(&[0.7, 0.6]), [1.0, 1.0]);
-        assert_eq!(holm(&[0.2]), [0.2]);
-        assert!(holm(&[]).is_empty());
-    }
-
     proptest! {
         #[test]
         fn never_lower_nor_in_another_order(p in prop::collection::vec(0.0..=1.0, 0..40)) {

@@ -7,14 +7,14 @@
 //! published figures. The ratio of two medians has no exact interval; it is bootstrapped. Whether
 //! two sets differ at all is decided by [`judge`], for all comparisons together.
 //!
-//! All results are checked against NumPy, SciPy and statsmodels, see `reference`.
+//! All results are checked against NumPy, SciPy and statsmodels, see `reference_tests`.
 
 pub mod correction;
 mod judgement;
 pub mod outliers;
 pub mod permutation;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 #[cfg(test)]
 mod tests;
 

@@ -5,9 +5,9 @@
 //! newline and cut off when the run is resumed.
 
 pub mod export;
+pub mod parts;
 mod read;
 pub mod record;
-pub mod sweep;
 mod tally;
 
 use std::{
@@ -19,19 +19,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, openat};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use tempfile::Builder;
 use thiserror::Error;
 
 use read::open_regular;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use read::read_from;
-pub use read::{Contents, Torn, read, read_head};
-use record::{Line, RunLine, SessionLine};
-use sweep::{
-    Checksum,
-    record::{SweepLine, Unit, UnitLine},
-};
+pub use read::{Contents, Torn, read};
+use record::{Line, RunLine};
 pub use tally::Tally;
 
 use base::{files::FileError, io_errors::without_path};
@@ -81,21 +77,28 @@ pub enum StoreError {
         /// What is wrong with it.
         why: String,
     },
+    /// The parts in a directory are not of one run.
+    #[error("{dir} has parts of a run in {one} parts and of one in {other}: name another directory for one of them", dir = .dir.display())]
+    Parts {
+        /// The directory of the parts.
+        dir: PathBuf,
+        /// The number of parts of one run.
+        one: u32,
+        /// The number of parts of the other.
+        other: u32,
+    },
     /// Another version of pvticket wrote the store.
-    #[error("{file} is of format {found}, this pvticket reads format {ours}", file = .file.display(), ours = record::FORMAT)]
+    #[error(
+        "{file} is of format {found}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
+        file = .file.display(),
+        ours = record::FORMAT
+    )]
     Format {
         /// The store's file.
         file: PathBuf,
         /// The format of the file.
         found: u32,
     },
-}
-
-impl StoreError {
-    /// A file of that name exists already.
-    pub fn is_taken(&self) -> bool {
-        matches!(self, Self::File { error, .. } if error.kind() == io::ErrorKind::AlreadyExists)
-    }
 }
 
 /// Wraps an I/O error of an operation on a file.
@@ -108,32 +111,21 @@ fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> S
 pub struct Store {
     path: PathBuf,
     file: File,
-    /// Of what was written since it was opened.
-    sum: Checksum,
 }
 
 impl Store {
     /// Creates a store in `dir`, and `dir` if needed.
     pub fn create(dir: &Path, run: RunLine) -> Result<Self, StoreError> {
-        Self::create_with(dir, &[Line::Run(run)])
-    }
-
-    /// Creates the head of a sweep.
-    pub fn create_sweep(dir: &Path, run: RunLine, sweep: SweepLine) -> Result<Self, StoreError> {
-        Self::create_with(dir, &[Line::Run(run), Line::Sweep(Box::new(sweep))])
-    }
-
-    fn create_with(dir: &Path, lines: &[Line]) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(failed("make", dir))?;
         let path = dir.join(FILE);
         let mut new = Builder::new();
         new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
         let new = new.tempfile_in(dir).map_err(without_path).map_err(failed("make", &path))?;
         let (file, new) = new.into_parts();
-        let mut store = Self { path, file, sum: Checksum::default() };
+        let mut store = Self { path, file };
         store.lock(dir)?;
-        lines.iter().try_for_each(|line| store.append(line))?;
-        // The store gets its name only once these lines are complete.
+        store.append(&Line::Run(Box::new(run)))?;
+        // The store gets its name only once this line is complete.
         new.persist_noclobber(&store.path).map_err(|failure| match failure.error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
             _ => failed("make", &store.path)(failure.error),
@@ -156,7 +148,7 @@ impl Store {
             }
             _ => failed("open", &path)(error),
         })?;
-        let store = Self { path, file, sum: Checksum::default() };
+        let store = Self { path, file };
         // Locked before it is read: another process may be writing a line.
         store.lock(dir)?;
         let contents = read(dir)?;
@@ -188,37 +180,12 @@ impl Store {
         }
     }
 
-    /// Begins a part of the sweep in `dir`. No other attempt writes to the same file, on whatever
-    /// node: O_EXCL is atomic, also over NFS. The folder of parts may not be a link.
-    pub fn part(dir: &Path, name: &str, session: SessionLine) -> Result<Self, StoreError> {
-        let place = dir.join(sweep::PARTS);
-        let path = place.join(format!("{name}{}", sweep::SUFFIX));
-        let is_folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = open(&place, is_folder, Mode::empty());
-        let folder = File::from(folder.map_err(|error| failed("open", &place)(error.into()))?);
-        let is_new = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
-        let own_name = path.file_name().unwrap_or_default();
-        let made = openat(&folder, own_name, is_new | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
-        let file = File::from(made.map_err(|error| failed("make", &path)(error.into()))?);
-        let mut part = Self { file, path, sum: Checksum::default() };
-        part.append(&Line::Session(Box::new(session)))?;
-        folder.sync_all().map_err(failed("sync", &place))?;
-        Ok(part)
-    }
-
-    /// Ends a part whose cells have all ended.
-    pub fn end_part(mut self, number: u32, unit: Unit) -> Result<(), StoreError> {
-        let line = UnitLine { unit: number, cells: unit.cells, sum: self.sum.value() };
-        self.append(&Line::Unit(line))
-    }
-
     /// Appends a line and syncs it to the disk.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
         let text = serde_json::to_vec(line).map_err(io::Error::from);
         let append = text.and_then(|mut text| {
             text.push(b'\n');
             self.file.write_all(&text)?;
-            self.sum.add(&text);
             self.file.sync_data()
         });
         append.map_err(failed("write", &self.path))

@@ -10,10 +10,6 @@ use std::{
 use super::{
     FILE, StoreError, failed,
     record::{CellLine, FORMAT, Line, RunLine, SessionLine},
-    sweep::{
-        self, Merged,
-        record::{SweepLine, Unit},
-    },
 };
 use base::{
     files::{self, FileError},
@@ -22,7 +18,7 @@ use base::{
 };
 
 /// Longest line, in bytes: a cell of 128 vCPUs with all its histograms is far below.
-pub(super) const LONGEST: u64 = 16 << 20;
+const LONGEST: u64 = 16 << 20;
 
 /// The contents of a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,8 +31,6 @@ pub struct Contents {
     pub cells: Vec<CellLine>,
     /// The incomplete last line, if there is one.
     pub torn: Option<Torn>,
-    /// What the merge of its parts found, if the run is a sweep.
-    pub sweep: Option<Merged>,
 }
 
 /// A last line without a newline.
@@ -56,19 +50,11 @@ impl Contents {
     }
 }
 
-/// Reads the store in `dir`. The parts of a sweep are merged.
+/// Reads the store in `dir`.
 pub fn read(dir: &Path) -> Result<Contents, StoreError> {
-    match read_head(dir)? {
-        (contents, Some(sweep)) => sweep::read(dir, contents, sweep),
-        (contents, None) => Ok(contents),
-    }
-}
-
-/// Reads the store in `dir` without the parts of a sweep, and what was planned of one.
-pub fn read_head(dir: &Path) -> Result<(Contents, Option<SweepLine>), StoreError> {
     let path = dir.join(FILE);
     let file = open_regular(&path, dir)?;
-    read_both(BufReader::new(file), &path)
+    read_from(BufReader::new(file), &path)
 }
 
 /// Opens the file of the store in `dir` for reading; it must be a regular file.
@@ -83,15 +69,7 @@ pub(super) fn open_regular(path: &Path, dir: &Path) -> Result<File, StoreError> 
 }
 
 /// Reads a store from any input; `path` is used in errors.
-#[cfg(any(test, feature = "testing"))]
-pub(crate) fn read_from(input: impl BufRead, path: &Path) -> Result<Contents, StoreError> {
-    read_both(input, path).map(|(contents, _)| contents)
-}
-
-fn read_both(
-    mut input: impl BufRead,
-    path: &Path,
-) -> Result<(Contents, Option<SweepLine>), StoreError> {
+pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents, StoreError> {
     let damaged =
         |line, reason: String| StoreError::Damaged { file: path.to_owned(), line, why: reason };
     let mut reading = StoreReading::default();
@@ -115,8 +93,8 @@ fn read_both(
         at += count;
     }
     match reading {
-        StoreReading { run: Some(run), sweep, sessions, cells, torn, .. } => {
-            Ok((Contents { run, sessions, cells, torn, sweep: None }, sweep))
+        StoreReading { run: Some(run), sessions, cells, torn, .. } => {
+            Ok(Contents { run, sessions, cells, torn })
         }
         _ => Err(damaged(1, "it has no first line; begin the run anew".into())),
     }
@@ -143,14 +121,13 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
 }
 
 /// Says what is wrong with a line in one line: serde_json quotes names from it as they are.
-pub(super) fn in_a_line(error: &serde_json::Error) -> String {
+fn in_a_line(error: &serde_json::Error) -> String {
     shown::line(&error.to_string()).into_owned()
 }
 
 #[derive(Debug, Default)]
 struct StoreReading {
     run: Option<RunLine>,
-    sweep: Option<SweepLine>,
     sessions: Vec<SessionLine>,
     cells: Vec<CellLine>,
     finished: HashSet<u32>,
@@ -162,25 +139,12 @@ struct StoreReading {
 impl StoreReading {
     fn add(&mut self, line: Line) -> Result<(), &'static str> {
         match (line, &self.run) {
-            (Line::Run(run), None) => self.run = Some(run),
+            (Line::Run(run), None) => self.run = Some(*run),
             (_, None) => return Err("the first line does not say what the run is"),
             (Line::Run(_), Some(_)) => return Err("it says again what the run is"),
-            (Line::Sweep(sweep), Some(run)) => {
-                if self.sweep.is_some() || !self.cells.is_empty() {
-                    return Err("it says too late that the run is a sweep");
-                }
-                if !covers(&sweep.units, run.cells) {
-                    return Err("the units do not have the run's cells");
-                }
-                self.sweep = Some(*sweep);
-            }
-            (Line::Unit(_), Some(_)) => return Err("only a part of a sweep has such a line"),
-            (Line::Cell(_), Some(_)) if self.sweep.is_some() => {
-                return Err("the cells of a sweep are in its parts");
-            }
             (Line::Session(session), Some(_)) => self.sessions.push(*session),
-            (Line::Cell(cell), Some(run)) => {
-                if cell.cell >= run.cells {
+            (Line::Cell(mut cell), Some(run)) => {
+                if run.part.is_none() && cell.cell >= run.cells {
                     return Err("the run has no cell of that number");
                 }
                 let may_come_again = self.failed.remove(&cell.cell);
@@ -193,18 +157,10 @@ impl StoreReading {
                 if !cell.is_ended() || cell.has_failed() {
                     self.failed.insert(cell.cell);
                 }
+                cell.node = self.sessions.last().and_then(|session| session.host.node.clone());
                 self.cells.push(*cell);
             }
         }
         Ok(())
     }
-}
-
-/// Do these units follow each other, and have all cells of a run together?
-fn covers(units: &[Unit], cells: u32) -> bool {
-    let end = units.iter().try_fold(0_u32, |next, unit| {
-        let follows = unit.first == next && unit.cells > 0;
-        follows.then(|| next.checked_add(unit.cells)).flatten()
-    });
-    end == Some(cells)
 }

@@ -1,16 +1,14 @@
-//! The lines of a store. `vmm/specs/README.md` describes them under "What is kept".
+//! The lines of a store. `vmm/specs/README.md` describes them under "The store".
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    super::{
-        host::HostFacts,
-        host_window::HostWindow,
-        point::{HostKernel, Point},
-        sync_counters::WorkCounts,
-        timings::Timings,
-    },
-    sweep::record::{Attempt, SweepLine, UnitLine},
+use crate::{
+    host::HostFacts,
+    host_window::HostWindow,
+    point::{HostKernel, Point},
+    spec::Part,
+    sync_counters::WorkCounts,
+    timings::Timings,
 };
 use base::{
     counters::{Counts, FaultCounts},
@@ -26,22 +24,18 @@ use sched::{
 };
 
 /// Version of the format of all lines.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One line of the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// The first line only.
-    Run(RunLine),
-    /// The second line of a sweep's head.
-    Sweep(Box<SweepLine>),
+    Run(Box<RunLine>),
     /// Written each time the run is started or resumed, before its cells.
     Session(Box<SessionLine>),
     /// Written each time a cell has ended.
     Cell(Box<CellLine>),
-    /// The last line of a part of a sweep.
-    Unit(UnitLine),
 }
 
 /// Describes the run.
@@ -59,12 +53,11 @@ pub struct RunLine {
     pub only: Vec<String>,
     /// `--host`: `auto`, `direct` or `emulated`.
     pub host: String,
-    /// The kernel of the emulated host. Missing in older stores: there was only 6.1.
-    #[serde(default, with = "text")]
+    /// The kernel of the emulated host.
+    #[serde(with = "text")]
     pub host_kernel: HostKernel,
-    /// The Linux of guests whose spec names none. Missing in older stores, which mean 6.1; and 6.1 where the user
-    /// named a file, which may be any.
-    #[serde(default = "GuestKernel::unnamed", with = "text")]
+    /// The Linux of guests whose spec names none; 6.1 where the user named a file, which may be any.
+    #[serde(with = "text")]
     pub guest_kernel: GuestKernel,
     /// Host CPUs that the vCPUs run on. Overcommit ratios refer to one job's share of them.
     pub cpus: Vec<usize>,
@@ -72,11 +65,14 @@ pub struct RunLine {
     pub jobs: u32,
     /// Seed of the order of the cells.
     pub seed: u64,
-    /// Number of cells in the whole run.
+    /// Number of cells, of this part.
     pub cells: u32,
+    /// The part of the run that this store has; None: all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// When it began, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// The simulated machines, with their files' texts at that time; none in older stores.
+    /// The simulated machines, with their files' texts at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineFile>,
 }
@@ -94,12 +90,11 @@ pub struct MachineFile {
     pub costs: u32,
     /// The file's text.
     pub text: String,
-    /// Doubts about its costs from their measurement, one line each; none in older stores.
+    /// Doubts about its costs from their measurement, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Does its host take CPUs away? Older stores do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub has_noise: Option<bool>,
+    /// Does its host take CPUs away?
+    pub has_noise: bool,
 }
 
 /// Where a machine file comes from.
@@ -123,9 +118,6 @@ pub struct SessionLine {
     pub command: Vec<String>,
     /// The host at that time.
     pub host: HostFacts,
-    /// Which attempt at which unit of a sweep it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<Attempt>,
 }
 
 /// One cell: one repetition of one point, on fresh machines.
@@ -143,9 +135,8 @@ pub struct CellLine {
     pub took: f64,
     /// How busy the CPUs were meanwhile.
     pub load: Load,
-    /// The node of the sweep that it ran on. The lines of a part do not repeat it: it is filled in
-    /// when they are read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The node of its session, for cells of a part. Filled in when the store is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// How it ended.
     #[serde(flatten)]
@@ -169,10 +160,10 @@ pub struct Load {
     /// Share of the CPUs' time that was stolen by the hypervisor above while the cell ran.
     pub steal: Option<f64>,
     /// Nanoseconds that a cache line took between the first two of its CPUs just before the cell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_before: Option<f64>,
-    /// Likewise, just after it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The same, just after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_after: Option<f64>,
 }
 
@@ -205,14 +196,11 @@ pub struct Figures {
     pub seconds: f64,
     /// Operations by each vCPU in the window.
     pub operations: Vec<u64>,
-    /// Contended operations, if the lock counts them. In older stores of PV locks in Linux guests,
-    /// this has what is `long_waits` now.
+    /// Contended operations, if the lock counts them.
     pub slow: Option<u64>,
     /// Waits for any lock of the guest's kernel that used up the spin threshold.
-    #[serde(default)]
     pub long_waits: Option<u64>,
-    /// Locks of any kind taken by the guests' kernels; None without telemetry, and in older stores.
-    #[serde(default)]
+    /// Locks of any kind taken by the guests' kernels; None without telemetry.
     pub locks_taken: Option<u64>,
     /// Halts that the guest counted.
     pub halts: u64,
@@ -222,25 +210,24 @@ pub struct Figures {
     pub violations: u64,
     /// Tickets served out of order; anything but zero is a bug.
     pub disorder: u64,
-    /// The VMM's own counts over the window; in older stores, since the machines' start.
+    /// The VMM's own counts over the window.
     pub vmm: Counts,
-    /// What the host's kernel counted of each machine, over its window; empty for simulations, and in
-    /// older stores.
+    /// What the host's kernel counted of each machine, over its window; empty for simulations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostCounts>,
-    /// The host around the window; None for simulations, and in older stores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The host around the window; None for simulations.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub around: Option<HostWindow>,
     /// Steal time in the window as the guests' kernels count it, of all vCPUs; None where the workload
     /// does not report it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_steal_ns: Option<u64>,
     /// Figures of our schedule; None under the host's scheduler.
     pub schedule: Option<ScheduleFigures>,
     /// Counts of injected faults.
     pub faults: Option<FaultCounts>,
     /// What a simulation counted of its machine and its host; None for what was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sim: Option<SimCounts>,
     /// Other counts of the lock system than its operations.
     pub work: Option<WorkCounts>,
@@ -248,10 +235,8 @@ pub struct Figures {
     pub latencies: Option<Timings>,
     /// Timed waits that had not ended at the end of the window. They count in `latencies` with the
     /// length that they had reached.
-    #[serde(default)]
     pub open_waits: u64,
     /// What its timeline recorded, if it was traced.
-    #[serde(default)]
     pub timeline: Option<TimelineCounts>,
 }
 
@@ -332,16 +317,14 @@ pub struct SinceStart {
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFigures {
     /// Length of the interval that the fields below cover: the time in which all machines were
-    /// measured. None in older stores, where they cover the window, and with Linux guests the
-    /// machines' whole lives.
-    #[serde(default)]
-    pub seconds: Option<f64>,
+    /// measured.
+    pub seconds: f64,
     /// Sums over that time.
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
     /// How extensions of slices ended, for a policy that grants them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<ExtensionCounts>,
     /// How long they were needed: from the end of a slice until its vCPU had released its lock and left. Of one that
     /// overran its bound, until its end.
@@ -350,11 +333,10 @@ pub struct ScheduleFigures {
     /// `wasted_spin_ns` of the sums is not measured by this driver.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,
-    /// Sums since the machines' start; None in older stores.
-    #[serde(default)]
-    pub since_start: Option<SinceStart>,
-    /// How a replay differs from its recording; None for all other policies, and in older stores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Sums since the machines' start.
+    pub since_start: SinceStart,
+    /// How a replay differs from its recording; None for all other policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
     /// Times from one event of the schedule to the next.
     #[serde(flatten)]

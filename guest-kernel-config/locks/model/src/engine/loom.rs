@@ -7,7 +7,6 @@ pub use loom::sync::{Condvar, Mutex};
 pub use loom::thread::spawn;
 
 use self::atomics::Ordering;
-use crate::{Scenario, ScenarioFn};
 
 atomics!(::loom::sync::atomic);
 
@@ -17,13 +16,7 @@ const BRANCHES: usize = 5_000;
 /// The most executions of a scenario. Only the search with accidental matches needs more.
 const EXECUTIONS: usize = 100_000;
 
-/// Runs all executions of `scenario` with at most this many `preemptions`, or the first
-/// [`EXECUTIONS`].
-pub fn check(run: ScenarioFn, scenario: &'static Scenario, preemptions: usize) {
-    explore(move || run(scenario), preemptions);
-}
-
-/// As [`check`], for any `work`.
+/// Runs all executions of `work` with at most this many `preemptions`, or the first [`EXECUTIONS`].
 pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

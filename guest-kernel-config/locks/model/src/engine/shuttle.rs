@@ -12,7 +12,6 @@ use shuttle::{
 
 use self::atomics::Ordering;
 use super::MAX_CPUS;
-use crate::{Scenario, ScenarioFn};
 
 atomics!(::shuttle::sync::atomic);
 
@@ -26,12 +25,7 @@ const DEPTH: usize = 4;
 /// Gives the same schedules in each run; `SHUTTLE_RANDOM_SEED` overrides it.
 const SEED: u64 = 2012;
 
-/// Runs `times` executions of `scenario` at random, and as many by PCT.
-pub fn check(run: ScenarioFn, scenario: &'static Scenario, times: usize) {
-    explore(move || run(scenario), times);
-}
-
-/// As [`check`], for any `work`.
+/// Runs `times` executions of `work` at random, and as many by PCT.
 pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, times: usize) {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;

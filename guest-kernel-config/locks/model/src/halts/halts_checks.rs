@@ -1,7 +1,7 @@
-//! What halts and kicks go through.
+//! Scenarios of halts and kicks.
 
 use crate::machine::{HaltVcpu, run, run_scheduled, run_with_courier};
-use in_the_model::sleep::Check;
+use in_the_model::Check;
 
 /// A kick before, during or after the one halt that it has to end.
 const ONE_KICK: &[fn(&HaltVcpu)] = &[HaltVcpu::halt, |vcpu| vcpu.kick(0)];
@@ -90,77 +90,28 @@ const ONE_LATE: &[fn(&HaltVcpu)] = &[
     },
 ];
 
-/// Executions of each for shuttle.
-const TIMES: usize = 300;
+const fn check(name: &'static str, run: fn(), preemptions: usize) -> Check {
+    Check::new("halts", name, run, preemptions, 300)
+}
 
 /// Every check, for loom and shuttle.
-pub const CHECKS: &[Check] = &[
-    Check { name: "one kick", run: || run(ONE_KICK), preemptions: 3, times: TIMES },
-    Check {
-        name: "one kick, scheduled",
-        run: || run_scheduled(ONE_KICK),
-        preemptions: 3,
-        times: TIMES,
-    },
-    Check { name: "two kickers", run: || run(TWO_KICKERS), preemptions: 2, times: TIMES },
-    Check {
-        name: "two kickers, scheduled",
-        run: || run_scheduled(TWO_KICKERS),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check { name: "kicked twice", run: || run(TWICE), preemptions: 3, times: TIMES },
-    Check {
-        name: "kicked twice, scheduled",
-        run: || run_scheduled(TWICE),
-        preemptions: 3,
-        times: TIMES,
-    },
-    Check { name: "ended by the VMM", run: || run(ENDED_BY_THE_VMM), preemptions: 2, times: TIMES },
-    Check {
-        name: "ended by the VMM, scheduled",
-        run: || run_scheduled(ENDED_BY_THE_VMM),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check { name: "ping-pong", run: || run(PING_PONG), preemptions: 3, times: TIMES },
-    Check {
-        name: "ping-pong, scheduled",
-        run: || run_scheduled(PING_PONG),
-        preemptions: 3,
-        times: TIMES,
-    },
-    Check {
-        name: "kicked while handing over",
-        run: || run(KICKED_WHILE_HANDING_OVER),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check {
-        name: "kicked while handing over, scheduled",
-        run: || run_scheduled(KICKED_WHILE_HANDING_OVER),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check { name: "stop", run: || run(STOP), preemptions: 2, times: TIMES },
-    Check { name: "stop, scheduled", run: || run_scheduled(STOP), preemptions: 2, times: TIMES },
-    Check {
-        name: "stop while handing over",
-        run: || run(STOP_HANDING_OVER),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check {
-        name: "stop while handing over, scheduled",
-        run: || run_scheduled(STOP_HANDING_OVER),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check {
-        name: "one late kick",
-        run: || run_with_courier(ONE_LATE),
-        preemptions: 2,
-        times: TIMES,
-    },
-    Check { name: "late kicks", run: || run_with_courier(LATE), preemptions: 0, times: TIMES },
-];
+pub const CHECKS: &[&[Check]] = &[&[
+    check("one kick", || run(ONE_KICK), 3),
+    check("one kick, scheduled", || run_scheduled(ONE_KICK), 3),
+    check("two kickers", || run(TWO_KICKERS), 2),
+    check("two kickers, scheduled", || run_scheduled(TWO_KICKERS), 2),
+    check("kicked twice", || run(TWICE), 3),
+    check("kicked twice, scheduled", || run_scheduled(TWICE), 3),
+    check("ended by the VMM", || run(ENDED_BY_THE_VMM), 2),
+    check("ended by the VMM, scheduled", || run_scheduled(ENDED_BY_THE_VMM), 2),
+    check("ping-pong", || run(PING_PONG), 3),
+    check("ping-pong, scheduled", || run_scheduled(PING_PONG), 3),
+    check("kicked while handing over", || run(KICKED_WHILE_HANDING_OVER), 2),
+    check("kicked while handing over, scheduled", || run_scheduled(KICKED_WHILE_HANDING_OVER), 2),
+    check("stop", || run(STOP), 2),
+    check("stop, scheduled", || run_scheduled(STOP), 2),
+    check("stop while handing over", || run(STOP_HANDING_OVER), 2),
+    check("stop while handing over, scheduled", || run_scheduled(STOP_HANDING_OVER), 2),
+    check("one late kick", || run_with_courier(ONE_LATE), 2),
+    check("late kicks", || run_with_courier(LATE), 0),
+]];

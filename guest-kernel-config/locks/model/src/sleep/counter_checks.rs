@@ -3,7 +3,7 @@
 use crate::counter::{Counter, GatedCounter, LockedCounter, SequenceCounter};
 use crate::machine::{Setup, SleepCpu, THREE, TWO, run};
 use crate::sync::{AtomicU32, Ordering};
-use in_the_model::sleep::Check;
+use in_the_model::Check;
 
 const BATCH: i32 = 2;
 
@@ -18,30 +18,24 @@ struct CountedAdds<C> {
 
 trait CheckedCounter: Counter + Send + Sync + 'static {
     /// By how much each CPU in the middle of an add may make a concurrent sum too large.
-    const HOLE: i64;
+    const HOLE: i64 = if Self::EXACT { 0 } else { KEPT };
 
     fn make(cpus: usize) -> Self;
 }
 
 impl CheckedCounter for LockedCounter {
-    const HOLE: i64 = 0;
-
     fn make(cpus: usize) -> Self {
         Self::new(cpus, BATCH)
     }
 }
 
 impl CheckedCounter for SequenceCounter {
-    const HOLE: i64 = KEPT;
-
     fn make(cpus: usize) -> Self {
         Self::new(cpus, BATCH)
     }
 }
 
 impl CheckedCounter for GatedCounter {
-    const HOLE: i64 = 0;
-
     fn make(cpus: usize) -> Self {
         Self::new(cpus, BATCH)
     }
@@ -96,56 +90,28 @@ fn done<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     assert!((counter.read() - all).abs() <= most, "a read is off by too much");
 }
 
-fn counted<C: CheckedCounter>(setup: Setup) -> CountedAdds<C> {
-    CountedAdds { counter: C::make(setup.cpus), done: AtomicU32::new(0) }
+fn check<C: CheckedCounter>(setup: Setup, work: fn(&SleepCpu<CountedAdds<C>>)) {
+    let counted = CountedAdds { counter: C::make(setup.cpus), done: AtomicU32::new(0) };
+    run(setup, counted, work, done);
 }
 
-fn run_with<C: CheckedCounter>(setup: Setup, work: fn(&SleepCpu<CountedAdds<C>>)) {
-    run(setup, counted(setup), work, done);
-}
-
-fn one<C: CheckedCounter>() {
-    run_with::<C>(TWO, one_adds);
-}
-
-fn two<C: CheckedCounter>() {
-    run_with::<C>(THREE, two_add);
-}
-
-fn sums<C: CheckedCounter>() {
-    run_with::<C>(THREE, two_sum);
-}
-
-fn many<C: CheckedCounter>() {
-    run_with::<C>(Setup { cpus: 3, spin: 2, ..TWO }, all_add_and_sum);
-}
-
-fn hole<C: CheckedCounter>() {
-    run_with::<C>(TWO, exact);
-}
-
-macro_rules! checks {
-    ($($counter:ident: $three:literal),*) => {
-        &[$(
-            checks!($counter, one, 2, 0),
-            checks!($counter, two, $three, 500),
-            checks!($counter, sums, $three, 500),
-            checks!($counter, many, 0, 500),
-        )*]
-    };
-    ($counter:ident, $run:ident, $preemptions:expr, $times:expr) => {
-        Check {
-            name: concat!(stringify!($counter), " ", stringify!($run)),
-            run: $run::<$counter>,
-            preemptions: $preemptions,
-            times: $times,
-        }
-    };
-}
-
-/// All checks. loom runs none with zero preemptions: three CPUs that spin for each other are too many
+/// With `three` preemptions of three CPUs: loom runs none with zero, as three CPUs that spin for each other are too many
 /// for it.
-pub const CHECKS: &[Check] = checks!(LockedCounter: 1, SequenceCounter: 1, GatedCounter: 0);
+const fn checks<C: CheckedCounter>(of: &'static str, three: usize) -> [Check; 4] {
+    [
+        Check::new(of, "one", || check::<C>(TWO, one_adds), 2, 0),
+        Check::new(of, "two", || check::<C>(THREE, two_add), three, 500),
+        Check::new(of, "sums", || check::<C>(THREE, two_sum), three, 500),
+        Check::new(of, "many", || check::<C>(Setup { spin: 2, ..THREE }, all_add_and_sum), 0, 500),
+    ]
+}
+
+pub const CHECKS: &[&[Check]] = &[
+    &checks::<LockedCounter>("LockedCounter", 1),
+    &checks::<SequenceCounter>("SequenceCounter", 1),
+    &checks::<GatedCounter>("GatedCounter", 0),
+];
 
 /// A check that must fail: [`SequenceCounter`] may count an add twice.
-pub const HOLE: &[Check] = &[checks!(SequenceCounter, hole, 2, 500)];
+pub const HOLE: &[&[Check]] =
+    &[&[Check::new("SequenceCounter", "hole", || check::<SequenceCounter>(TWO, exact), 2, 500)]];

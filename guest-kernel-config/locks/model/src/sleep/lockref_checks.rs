@@ -3,7 +3,7 @@
 use crate::lockref::{Dead, Lockref, Put};
 use crate::machine::{Setup, SleepCpu, THREE, TWO, run, run_with};
 use crate::sync::{AtomicU32, Ordering};
-use in_the_model::{memory, sleep::Check};
+use in_the_model::{Check, memory};
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::SeqCst};
 
 /// A lockref, and data that its references protect.
@@ -127,69 +127,46 @@ fn lock_and_free<const TRIES: u32>(vcpu: &Of<TRIES>) {
     }
 }
 
-fn two<const TRIES: u32>() {
-    run(TWO, subject::<TRIES>(TWO, 1), one_locks, one_left);
+fn lock_inner<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let (inner, cpu) = (&vcpu.machine.subject.inner, vcpu.cpu());
+    inner.lock(&cpu);
+    inner.unlock(&cpu);
 }
 
-fn three<const TRIES: u32>() {
-    run(THREE, subject::<TRIES>(THREE, 1), one_locks, one_left);
+/// Begins with `count` references.
+fn check<const TRIES: u32>(
+    setup: Setup,
+    count: i32,
+    work: fn(&Of<TRIES>),
+    done: fn(&Of<TRIES>),
+) {
+    run(setup, subject::<TRIES>(setup, count), work, done);
 }
 
-fn last<const TRIES: u32>() {
-    run(THREE, subject::<TRIES>(THREE, 3), put_last, is_dead);
+/// Handlers take another lockref's lock inside of a wait.
+fn check_nested<const TRIES: u32>() {
+    let setup = Setup { irq: 40, ..THREE };
+    run_with(setup, subject::<TRIES>(setup, 1), all_of_it, lock_inner, one_left);
 }
 
-fn dead<const TRIES: u32>() {
-    run(TWO, subject::<TRIES>(TWO, 1), look_up, is_dead);
-}
-
-fn freed<const TRIES: u32>() {
-    run(THREE, subject::<TRIES>(THREE, 1), lock_and_free, |_| ());
-}
-
-fn many<const TRIES: u32>() {
-    let setup = Setup { cpus: 4, spin: 1, irq: 40, ..TWO };
-    run(setup, subject::<TRIES>(setup, 1), all_of_it, one_left);
-}
-
-/// As [`many`], with handlers that take another lockref's lock inside of a wait.
-fn nested<const TRIES: u32>() {
-    let setup = Setup { cpus: 3, irq: 40, ..TWO };
-    let handler = |vcpu: &Of<TRIES>| {
-        let (inner, cpu) = (&vcpu.machine.subject.inner, vcpu.cpu());
-        inner.lock(&cpu);
-        inner.unlock(&cpu);
-    };
-    run_with(setup, subject::<TRIES>(setup, 1), all_of_it, handler, one_left);
-}
-
-fn many_dead<const TRIES: u32>() {
-    let setup = Setup { cpus: 4, ..TWO };
-    run(setup, subject::<TRIES>(setup, 1), look_up, is_dead);
-}
-
-macro_rules! checks {
-    ($($tries:literal),*) => {
-        &[$(
-            checks!($tries, last, 1, 500),
-            checks!($tries, two, 2, 0),
-            checks!($tries, three, 1, 0),
-            checks!($tries, dead, 2, 500),
-            checks!($tries, freed, 1, 500),
-            checks!($tries, many, 0, 500),
-            checks!($tries, nested, 0, 500),
-            checks!($tries, many_dead, 0, 500),
-        )*]
-    };
-    ($tries:literal, $run:ident, $preemptions:expr, $times:expr) => {
-        Check {
-            name: concat!(stringify!($run), ", tries: ", stringify!($tries)),
-            run: $run::<$tries>,
-            preemptions: $preemptions,
-            times: $times,
-        }
-    };
+const fn checks<const TRIES: u32>(of: &'static str) -> [Check; 8] {
+    const MANY: Setup = Setup { cpus: 4, ..TWO };
+    const MANY_SPIN: Setup = Setup { spin: 1, irq: 40, ..MANY };
+    [
+        Check::new(of, "last", || check::<TRIES>(THREE, 3, put_last, is_dead), 1, 500),
+        Check::new(of, "two", || check::<TRIES>(TWO, 1, one_locks, one_left), 2, 0),
+        Check::new(of, "three", || check::<TRIES>(THREE, 1, one_locks, one_left), 1, 0),
+        Check::new(of, "dead", || check::<TRIES>(TWO, 1, look_up, is_dead), 2, 500),
+        Check::new(of, "freed", || check::<TRIES>(THREE, 1, lock_and_free, |_| ()), 1, 500),
+        Check::new(of, "many", || check::<TRIES>(MANY_SPIN, 1, all_of_it, one_left), 0, 500),
+        Check::new(of, "nested", check_nested::<TRIES>, 0, 500),
+        Check::new(of, "many_dead", || check::<TRIES>(MANY, 1, look_up, is_dead), 0, 500),
+    ]
 }
 
 /// All checks: unbounded, one try and then the lock, only the lock.
-pub const CHECKS: &[Check] = checks!(4294967295, 1, 0);
+pub const CHECKS: &[&[Check]] = &[
+    &checks::<{ u32::MAX }>("unbounded tries"),
+    &checks::<1>("one try"),
+    &checks::<0>("no tries"),
+];

@@ -3,7 +3,7 @@
 use crate::machine::{OffCpus, Setup, SleepCpu, THREE, TWO, run};
 use crate::mutex::{BaselineMutex, OneSpinnerMutex, QueuedMutex, RawMutex, ReadFirstMutex};
 use crate::sync::MAX_CPUS;
-use in_the_model::sleep::Check;
+use in_the_model::Check;
 
 /// A mutex as the machine's subject.
 trait CheckedMutex: RawMutex + Default + Send + Sync + 'static {}
@@ -54,74 +54,29 @@ fn done<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     }
 }
 
-fn two<M: CheckedMutex>() {
-    run(TWO, M::default(), take_some, done);
+fn check<M: CheckedMutex>(setup: Setup, work: fn(&SleepCpu<M>)) {
+    run(setup, M::default(), work, done);
 }
 
-fn three<M: CheckedMutex>() {
-    run(THREE, M::default(), take, done);
+const fn checks<M: CheckedMutex>(of: &'static str) -> [Check; 11] {
+    [
+        Check::new(of, "two", || check::<M>(TWO, take_some), 2, 0),
+        Check::new(of, "three", || check::<M>(THREE, take), 1, 0),
+        Check::new(of, "two_spin", || check::<M>(Setup { spin: 2, ..TWO }, take_some), 2, 0),
+        Check::new(of, "three_spin", || check::<M>(Setup { spin: 1, ..THREE }, take), 1, 0),
+        Check::new(of, "off", || check::<M>(Setup { spin: 2, off: OffCpus::Always, ..THREE }, take), 1, 0),
+        Check::new(of, "tries", || check::<M>(Setup { spin: 1, ..TWO }, try_or_take), 2, 0),
+        Check::new(of, "many", || check::<M>(Setup { cpus: 4, spin: 3, off: OffCpus::Maybe, ..TWO }, take_twice), 0, 300),
+        Check::new(of, "many_tries", || check::<M>(Setup { cpus: 4, spin: 2, off: OffCpus::Maybe, ..TWO }, try_or_take), 0, 300),
+        Check::new(of, "sleepers", || check::<M>(Setup { fuse: true, ..THREE }, take_twice), 0, 300),
+        Check::new(of, "leavers", || check::<M>(Setup { spin: 1, off: OffCpus::Always, ..THREE }, take_twice), 0, 600),
+        Check::new(of, "interrupts", || check::<M>(Setup { irq: 40, ..THREE }, take_twice), 0, 3000),
+    ]
 }
 
-fn two_spin<M: CheckedMutex>() {
-    run(Setup { spin: 2, ..TWO }, M::default(), take_some, done);
-}
-
-fn three_spin<M: CheckedMutex>() {
-    run(Setup { spin: 1, ..THREE }, M::default(), take, done);
-}
-
-fn off<M: CheckedMutex>() {
-    run(Setup { spin: 2, off: OffCpus::Always, ..THREE }, M::default(), take, done);
-}
-
-fn tries<M: CheckedMutex>() {
-    run(Setup { spin: 1, ..TWO }, M::default(), try_or_take, done);
-}
-
-fn many<M: CheckedMutex>() {
-    run(Setup { cpus: 4, spin: 3, off: OffCpus::Maybe, ..TWO }, M::default(), take_twice, done);
-}
-
-fn many_tries<M: CheckedMutex>() {
-    run(Setup { cpus: 4, spin: 2, off: OffCpus::Maybe, ..TWO }, M::default(), try_or_take, done);
-}
-
-fn sleepers<M: CheckedMutex>() {
-    run(Setup { fuse: true, ..THREE }, M::default(), take_twice, done);
-}
-
-fn leavers<M: CheckedMutex>() {
-    run(Setup { spin: 1, off: OffCpus::Always, ..THREE }, M::default(), take_twice, done);
-}
-
-fn interrupts<M: CheckedMutex>() {
-    run(Setup { irq: 40, ..THREE }, M::default(), take_twice, done);
-}
-
-macro_rules! checks {
-    ($($mutex:ident),*) => {
-        &[$(
-            checks!($mutex, two, 2, 0),
-            checks!($mutex, three, 1, 0),
-            checks!($mutex, two_spin, 2, 0),
-            checks!($mutex, three_spin, 1, 0),
-            checks!($mutex, off, 1, 0),
-            checks!($mutex, tries, 2, 0),
-            checks!($mutex, many, 0, 300),
-            checks!($mutex, many_tries, 0, 300),
-            checks!($mutex, sleepers, 0, 300),
-            checks!($mutex, leavers, 0, 600),
-            checks!($mutex, interrupts, 0, 3000),
-        )*]
-    };
-    ($mutex:ident, $run:ident, $preemptions:expr, $times:expr) => {
-        Check {
-            name: concat!(stringify!($mutex), " ", stringify!($run)),
-            run: $run::<$mutex>,
-            preemptions: $preemptions,
-            times: $times,
-        }
-    };
-}
-
-pub const CHECKS: &[Check] = checks!(BaselineMutex, ReadFirstMutex, OneSpinnerMutex, QueuedMutex);
+pub const CHECKS: &[&[Check]] = &[
+    &checks::<BaselineMutex>("BaselineMutex"),
+    &checks::<ReadFirstMutex>("ReadFirstMutex"),
+    &checks::<OneSpinnerMutex>("OneSpinnerMutex"),
+    &checks::<QueuedMutex>("QueuedMutex"),
+];

@@ -1,30 +1,27 @@
 //! The matrix under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
 
-use std::fs;
-
-use anyhow::{Context, ensure};
-
-use super::{
-    BACKENDS, Counted, Files, LATE, LATE_BACKENDS, guest, has_missed_none, into, is_complete,
-};
+use super::{BACKENDS, Counted, Files, LATE, LATE_BACKENDS, guest, has_missed_none, is_complete};
 use crate::{
-    files,
-    host::{emulated::need_kernel_7, first_cpu::BUSYBOX},
-    product::pvticket,
+    host::{
+        emulated::{shell_with, take_along},
+        first_cpu::BUSYBOX,
+    },
+    prelude::*,
 };
+
+kernel_7::tests![every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own")];
 
 /// The policies that the host's kernel carries out.
 const POLICIES: [&str; 6] = ["rr", "fair", "kick-boost", "deferred", "lhp:10,5ms", "lwp:10,5ms"];
 
 /// Two machines would have slots of their own pace: each case is a boot of its own in one host.
-pub fn check() -> anyhow::Result<()> {
-    need_kernel_7()?;
+fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     let files = Files::new()?;
-    let mut inputs = vec![into(&files.initrd, "/in/initrd")];
+    let mut options = vec!["--host-kernel=7".to_owned(), take_along(&files.initrd, "initrd")];
     for backend in BACKENDS {
         let kernel = files::vmlinux(&guest::kernel(backend));
         let kernel = files::put(&files.folder, backend, &kernel)?;
-        inputs.push(into(&kernel, &format!("/in/{backend}")));
+        options.push(take_along(&kernel, backend));
     }
     let cases: Vec<(&str, &str, &str)> = POLICIES
         .into_iter()
@@ -35,11 +32,8 @@ pub fn check() -> anyhow::Result<()> {
     let script: String =
         cases.iter().map(|(policy, backend, fault)| one(policy, backend, fault)).collect();
     let pages = files.folder.path().join("pages");
-    let out = format!("/tmp/pages:{}", pages.display());
-    let words = ["emulate", "--host-kernel", "7", "--out", &out].map(str::to_owned).into_iter();
-    let words = words.chain(inputs.into_iter().flat_map(|pair| ["--in".to_owned(), pair]));
-    let shell = ["--", BUSYBOX, "sh", "-c", &script].map(str::to_owned);
-    let ran = pvticket(words.chain(shell)).limit(600).run()?.exits(0)?;
+    options.push(format!("--out=/tmp/pages:{}", pages.display()));
+    let ran = shell_with(options, &script).limit(600).run()?.exits(0)?;
     ensure!(!ran.errors().contains("seccomp"), "{}", ran.show());
     let pages = fs::read(&pages)?;
     ensure!(pages.len() == 4096 * cases.len(), "{} bytes\n{}", pages.len(), ran.show());

@@ -6,10 +6,11 @@ use crate::{
     files::code::{
         SPIN, out,
         port::{DOORBELL, EXIT, HALT, KICK, OUTPUT_PAGE, STDOUT_PAGE},
+        with,
     },
     form::by_form,
     host::hostile::code::{
-        DIRECTORY, OTHERS, TRAMPOLINE, X2APIC, apic, maps_the_hole, msr, pauses, real_msr,
+        OTHERS, TRAMPOLINE, X2APIC, apic, io_apic, maps_the_io_apic, msr, pauses, real_msr,
         real_out, real_x2apic, rounds, starts_second, store,
     },
 };
@@ -130,27 +131,19 @@ fn begins() -> Vec<u8> {
 
 /// `1: pause; cmp dword [word], value; jne 1b`
 fn waits_for(word: u16, value: u8) -> Vec<u8> {
-    let mut code = vec![0xf3, 0x90, 0x83, 0x3c, 0x25];
-    code.extend(u32::from(word).to_le_bytes());
-    code.extend([value, 0x75, 0xf4]);
-    code
+    let looks = with(&[0xf3, 0x90, 0x83, 0x3c, 0x25], word.into());
+    [looks, vec![value, 0x75, 0xf4]].concat()
 }
 
 /// Begins a round: its event, its place, and then `inc dword [ROUND]`.
 fn order(event: Event, place: Place) -> Vec<u8> {
-    let mut code = [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32)].concat();
-    code.extend([0xff, 0x04, 0x25]);
-    code.extend(u32::from(ROUND).to_le_bytes());
-    code
+    let begins = with(&[0xff, 0x04, 0x25], ROUND.into());
+    [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32), begins].concat()
 }
 
 /// `mov eax, [DONE]; cmp eax, [ROUND]`
 fn is_done() -> Vec<u8> {
-    let mut code = vec![0x8b, 0x04, 0x25];
-    code.extend(u32::from(DONE).to_le_bytes());
-    code.extend([0x3b, 0x04, 0x25]);
-    code.extend(u32::from(ROUND).to_le_bytes());
-    code
+    [with(&[0x8b, 0x04, 0x25], DONE.into()), with(&[0x3b, 0x04, 0x25], ROUND.into())].concat()
 }
 
 /// Waits for the end of the second vCPU's wait; if that does not come in time, does `otherwise`.
@@ -158,8 +151,7 @@ fn waits_for_end(patience: u8, otherwise: &[u8]) -> Vec<u8> {
     // rdtsc; mov edi, edx; 1: pause; is it done? je 2f; rdtsc; sub edx, edi; cmp edx, patience; jb 1b; ...; 2:
     let mut body = [vec![0xf3, 0x90], is_done()].concat();
     let over = 7 + 2 + otherwise.len();
-    body.extend([0x0f, 0x84]);
-    body.extend((over as i32).to_le_bytes());
+    body.extend(with(&[0x0f, 0x84], over as u32));
     body.extend([0x0f, 0x31, 0x29, 0xfa, 0x83, 0xfa, patience]);
     let back = -(body.len() as i32 + 2);
     body.extend([0x72, back as i8 as u8]);
@@ -174,19 +166,17 @@ fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
     let looks = [vec![0xf3, 0x90], is_done()].concat();
     let back = -((code.len() + looks.len()) as i32 + 6);
     code.extend(&looks);
-    code.extend([0x0f, 0x84]);
-    code.extend(back.to_le_bytes());
-    code.extend([0x83, 0x3c, 0x25]);
-    code.extend(u32::from(WHERE).to_le_bytes());
+    code.extend(with(&[0x0f, 0x84], back as u32));
+    code.extend(with(&[0x83, 0x3c, 0x25], WHERE.into()));
     code.extend([place as u8, 0x75]);
     code.push(-(looks.len() as i32 + 6 + 8 + 2) as i8 as u8);
     // The second vCPU notes where it waits before it does.
     code.extend(pauses(2_000));
     code.extend(send(event));
     if ends_alone {
-        let mut missed = vec![0xff, 0x04, 0x25]; // inc dword [MISSED ...]
-        missed.extend(u32::from(MISSED + ROW * event as u16 + 4 * place as u16).to_le_bytes());
-        missed.extend(release(place));
+        // inc dword [MISSED ...]
+        let missed = MISSED + ROW * event as u16 + 4 * place as u16;
+        let missed = [with(&[0xff, 0x04, 0x25], missed.into()), release(place)].concat();
         code.extend(waits_for_end(PATIENCE, &missed));
     } else {
         // A worker of the host's kernel delivers a device's interrupt (irqfd); after the release it would count for no place.
@@ -218,10 +208,9 @@ fn send(event: Event) -> Vec<u8> {
 
 /// Ends a wait without an event of the matrix: mov eax, [ROUND]; mov [RELEASE], eax; and a kick for that kind of halt.
 fn release(place: Place) -> Vec<u8> {
-    let mut code = vec![0x8b, 0x04, 0x25];
-    code.extend(u32::from(ROUND).to_le_bytes());
-    code.extend([0x89, 0x04, 0x25]);
-    code.extend(u32::from(RELEASE).to_le_bytes());
+    let (from, to) =
+        (with(&[0x8b, 0x04, 0x25], ROUND.into()), with(&[0x89, 0x04, 0x25], RELEASE.into()));
+    let mut code = [from, to].concat();
     match place {
         Place::Vmm => code.extend(out(KICK, 1)),
         Place::HltMasked | Place::Hlt => code.extend(out(DOORBELL, 1)),
@@ -232,20 +221,11 @@ fn release(place: Place) -> Vec<u8> {
 
 /// Has COM1 interrupt the second vCPU through the I/O APIC.
 fn routes_com1() -> Vec<u8> {
-    let mut code = maps_the_hole();
-    // The 2 MiB at the I/O APIC (boot/layout.rs).
-    code.extend(store(DIRECTORY + 0xfb0, 0xfec0_0083));
-    code.extend([0xbf, 0, 0, 0xc0, 0xfe]); // mov edi, 0xfec00000
     // The two halves of the entry of pin 4 (82093AA, 3.2.4).
-    for (index, value) in [(0x19_u32, 1_u32 << 24), (0x18, DEVICE)] {
-        code.extend([0xc7, 0x07]); // mov dword [rdi]
-        code.extend(index.to_le_bytes());
-        code.extend([0xc7, 0x47, 0x10]); // mov dword [rdi + 16]
-        code.extend(value.to_le_bytes());
-    }
+    let entry = [io_apic(0x19, 1 << 24), io_apic(0x18, DEVICE)].concat();
     // COM1 interrupts when it has sent: mov dx, 0x3f9; mov al, 2; out dx, al
-    code.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee]);
-    code
+    let sends = vec![0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee];
+    [maps_the_io_apic(), entry, sends].concat()
 }
 
 /// Where the parts of the second vCPU's code are, from its beginning.

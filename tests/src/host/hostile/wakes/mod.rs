@@ -7,37 +7,18 @@
 //! has those that end it, [`bpf`] the scheduler in the host's kernel. KVM's own call for kicks is not among the events: a software KVM
 //! does not come to the end of it (`registers::CALLS`).
 
-mod bpf;
+pub mod bpf;
 mod guest;
 mod signals;
 
-use std::{
-    ffi::OsStr,
-    fmt,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use std::fmt;
 
 use self::guest::Counted;
-use crate::{
-    expect_usually,
-    facts::{is_emulated, need_kvm},
-    files,
-    host::schedule::known_policies,
-    product::Boot,
-    ran::Ran,
-    retry,
-    suite::skip,
-    tests,
-};
+use crate::{facts::is_emulated, host::schedule::has_all_policies, prelude::*, retry};
 
-tests![
+kvm::tests![
     every_event_reaches_a_vcpu_wherever_it_waits,
     every_event_under_every_policy_and_backend => Long("3 min: each policy with each backend"),
-    every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own"),
     a_signal_ends_a_process_wherever_a_vcpu_waits,
     every_signal_ends_a_process_wherever_a_vcpu_waits => Long("20 s: 192 boots"),
 ];
@@ -117,32 +98,36 @@ const LATE_BACKENDS: [&str; 2] = ["vmm", "doorbell"];
 
 /// How a machine is booted.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    policy: &'static str,
-    backend: &'static str,
+struct Case<'a> {
+    policy: &'a str,
+    backend: &'a str,
     is_late: bool,
 }
 
-impl Case {
-    const fn of(policy: &'static str, backend: &'static str) -> Self {
+impl<'a> Case<'a> {
+    const fn of(policy: &'a str, backend: &'a str) -> Self {
         Self { policy, backend, is_late: false }
     }
 
-    const fn late(policy: &'static str, backend: &'static str) -> Self {
+    const fn late(policy: &'a str, backend: &'a str) -> Self {
         Self { policy, backend, is_late: true }
     }
 
     /// Of a guest of two vCPUs.
     fn boot(self, kernel: &Path, initrd: &Path) -> Boot {
-        let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(2).mem("64M");
-        let boot = boot.pv(self.backend).policy(self.policy).command(["wakes"]);
-        let boot = if self.is_late { boot.fault(LATE) } else { boot };
+        let boot = Boot::direct()
+            .option("--kernel", kernel)
+            .option("--initrd", initrd)
+            .with("--cpus 2 --mem 64M");
+        let boot =
+            boot.option("--pv", self.backend).option("--policy", self.policy).command(["wakes"]);
+        let boot = if self.is_late { boot.option("--fault", LATE) } else { boot };
         // One slot: what the second vCPU does between two turns of the first is spent parked.
-        if self.policy == "host" { boot } else { boot.slots(1).slice("1ms") }
+        if self.policy == "host" { boot } else { boot.with("--slots 1 --slice 1ms") }
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -155,7 +140,7 @@ impl fmt::Display for Case {
 }
 
 /// Of each policy and each backend one, for `make test`; with `vmm` all kinds of steps that a schedule takes.
-const FEW: [Case; 7] = [
+const FEW: [Case<'_>; 7] = [
     Case::of("host", "vmm"),
     Case::of("rr", "vmm"),
     Case::late("deferred", "vmm"),
@@ -165,11 +150,11 @@ const FEW: [Case; 7] = [
     Case::of("rr", "off"),
 ];
 
-const FEW_THERE: [Case; 3] =
+const FEW_THERE: [Case<'_>; 3] =
     [Case::of("rr", "vmm"), Case::late("deferred", "doorbell"), Case::of("fair", "kvm")];
 
 /// Each policy with each backend.
-fn all() -> impl Iterator<Item = Case> {
+fn all() -> impl Iterator<Item = Case<'static>> {
     POLICIES.into_iter().flat_map(|policy| BACKENDS.map(|backend| Case::of(policy, backend)))
 }
 
@@ -192,7 +177,6 @@ impl Files {
 }
 
 fn every_event_reaches_a_vcpu_wherever_it_waits() -> anyhow::Result<()> {
-    need_kvm()?;
     check(FEW)?;
     replays(["rr"])
 }
@@ -207,34 +191,22 @@ fn every_event_reaches_a_vcpu_wherever_it_waits_there() -> anyhow::Result<()> {
 }
 
 fn every_event_under_every_policy_and_backend() -> anyhow::Result<()> {
-    need_kvm()?;
-    for known in known_policies()? {
-        // Models of hosts are for simulations, and a replay is of another policy's turns.
-        let is_other = known.starts_with("host") || known == "replay";
-        let is_here = |policy: &&str| policy.split(':').next() == Some(known.as_str());
-        ensure!(is_other || POLICIES.iter().any(is_here), "{known} is missing here");
-    }
+    has_all_policies(&POLICIES)?;
     let late = all().filter(|case| LATE_BACKENDS.contains(&case.backend));
     check(all().chain(late.map(|case| Case { is_late: true, ..case })))?;
     replays(POLICIES.into_iter().filter(|policy| *policy != "host"))
 }
 
-fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
-    bpf::check()
-}
-
 fn a_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
-    need_kvm()?;
     let places = Place::ALL.into_iter().cycle();
     signals::check(FEW.into_iter().zip(places))
 }
 
 fn every_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
-    need_kvm()?;
     signals::check(all().flat_map(|case| Place::ALL.map(|place| (case, place))))
 }
 
-fn check(cases: impl IntoIterator<Item = Case>) -> anyhow::Result<()> {
+fn check(cases: impl IntoIterator<Item = Case<'static>>) -> anyhow::Result<()> {
     let files = Files::new()?;
     for case in cases {
         let kernel = files.kernel(&guest::kernel(case.backend))?;
@@ -251,13 +223,10 @@ fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()
     let files = Files::new()?;
     let recording = files.folder.path().join("recording");
     let kernel = files.kernel(&guest::kernel(BACKEND_OF_HALTS))?;
-    let boot = |policy: &str| {
-        let boot = Boot::direct().kernel(&kernel).initrd(&files.initrd).cpus(2).mem("64M");
-        boot.pv(BACKEND_OF_HALTS).policy(policy).slots(1).slice("1ms").command(["wakes"])
-    };
+    let boot = |policy: &str| Case::of(policy, BACKEND_OF_HALTS).boot(&kernel, &files.initrd);
     for policy in policies {
         let replay = format!("replay:{}", recording.display());
-        let recorded = disturbed(boot(policy).record(&recording));
+        let recorded = disturbed(boot(policy).option("--record", &recording));
         let ran = recorded.and_then(|ran| judge(BACKEND_OF_HALTS, &ran));
         let ran = ran.and_then(|()| disturbed(boot(&replay)));
         ran.and_then(|ran| has_missed_none(&counted(&ran)?).with_context(|| ran.errors()))
@@ -318,9 +287,4 @@ fn is_complete(counted: &Counted<'_>) -> anyhow::Result<()> {
         unanswered.map(|(event, place)| format!("{event:?} at {place:?}")).collect();
     expect_usually!(unanswered.is_empty(), "never answered: {}", unanswered.join(", "));
     Ok(())
-}
-
-/// Paths of both, as options of `emulate` take them.
-fn into(file: &Path, target: &str) -> String {
-    format!("{}:{target}", AsRef::<OsStr>::as_ref(file).to_string_lossy())
 }

@@ -12,7 +12,6 @@ mod vm_scheduler;
 
 use std::{
     env, fmt, io,
-    os::fd::BorrowedFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -27,18 +26,12 @@ use bpf::{
 };
 use thiserror::Error;
 
-use super::{
-    Account, Meter, SchedReport, ScheduleSnapshot, ScheduleSpec, TelemetryView, schedule::now,
-    snapshot::VcpuStatus,
-};
+use super::{Account, Meter, SchedReport, ScheduleSpec, TelemetryView, schedule::now};
 use crate::vcpu::VcpuScheduler;
 use base::units::{CpuList, UnitError, VcpuId};
 use counter::read_counter;
 use kvm::{aside::Aside, cpus, sys::overlay::FileRegion, vcpu::TscClock};
-use sched::{
-    event::LockActivity,
-    policy::{Grace, Hits, TurnRule},
-};
+use sched::policy::{Grace, Hits, TurnRule};
 use turns::{Turns, hits};
 use vm_scheduler::BpfVmScheduler;
 
@@ -165,8 +158,7 @@ impl BpfDriver {
 
     /// The memory for the telemetry lines of machine `vm`.
     pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
-        let file: BorrowedFd<'_> = self.scheduler.pages()?;
-        Ok(FileRegion { file, offset: vm as u64 * PAGES })
+        Ok(FileRegion { file: self.scheduler.pages(), offset: vm as u64 * PAGES })
     }
 
     /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
@@ -225,21 +217,6 @@ impl BpfDriver {
 
     fn hits(&self) -> Option<Hits> {
         self.injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
-    }
-
-    /// What is known now without the kernel, which alone knows which vCPU has which slot.
-    pub fn snapshot(&self) -> ScheduleSnapshot {
-        let at = now();
-        let totals = self.kept.turns().totals(at);
-        let machines = self.counts.iter().enumerate();
-        let all = machines.flat_map(|(vm, count)| (0..*count).map(move |id| (vm, VcpuId(id))));
-        let seen = |(vm, id): (usize, VcpuId)| {
-            let lines = self.kept.lines[vm].get();
-            let activity = lines.map_or(LockActivity::Unknown, |lines| lines.activity(id, at));
-            let taken = lines.and_then(|lines| lines.taken(id));
-            VcpuStatus { vm, id, state: None, activity, taken }
-        };
-        ScheduleSnapshot { at, vcpus: all.map(seen).collect(), slots: Vec::new(), totals }
     }
 
     /// Why the kernel has ended the scheduler, if it has. The vCPU threads then go on under the

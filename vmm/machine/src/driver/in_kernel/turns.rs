@@ -219,7 +219,6 @@ impl Turns {
             hits,
             extensions: self.extensions().map(ExtensionReport::of),
             counts_waste: true,
-            cross_check: None,
             divergence: None,
             times: self.times.map(Latency::of),
             histograms: self.times.clone(),

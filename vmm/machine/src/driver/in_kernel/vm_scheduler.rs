@@ -3,8 +3,8 @@
 use std::{io, sync::Arc, thread};
 
 use bpf::Scheduler;
-use halts::HaltScheduler;
-use hypercalls::{kernel_facts::LineFrames, telemetry::Point};
+use hypercalls::telemetry::Point;
+use sched::halts::HaltScheduler;
 
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::{CpuList, VcpuId};
@@ -74,8 +74,6 @@ impl VcpuScheduler for BpfVmScheduler {
         // Its vCPUs are not stopped by a thread that could.
         false
     }
-
-    fn set_traced_lines(&self, _: LineFrames) {}
 
     fn leave(&self, _: VcpuId) {
         // The scheduler forgets a thread when it ends.

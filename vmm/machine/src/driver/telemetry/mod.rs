@@ -2,26 +2,19 @@
 
 pub(super) mod line;
 mod queued;
-mod traced;
 
 use std::{
     mem::offset_of,
-    sync::{
-        OnceLock,
-        atomic::{
-            AtomicBool, AtomicU32,
-            Ordering::{Acquire, Relaxed},
-        },
+    sync::atomic::{
+        AtomicBool, AtomicU32,
+        Ordering::{Acquire, Relaxed},
     },
 };
 
-use hypercalls::{
-    kernel_facts::LineFrames,
-    telemetry::{Line, MACHINE, MachineWords, NAMED, Wait},
-};
+use hypercalls::telemetry::{Line, MACHINE, MachineWords, NAMED, Wait};
 use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
-use crate::guest::queued_lock::{self, Rank};
+use crate::guest::queued_lock;
 use base::units::{Gpa, Nanos, VcpuId};
 use kvm::{
     sys::{ram::Ram, tsc},
@@ -46,8 +39,6 @@ pub struct TelemetryView {
     /// By vCPU: is it counted in [`MachineWords::critical_off`]? And that count, which the guest could overwrite.
     is_counted: Box<[AtomicBool]>,
     critical_off: AtomicU32,
-    /// Where a program in the guest writes lines of its own; see [`traced`].
-    traced: OnceLock<LineFrames>,
 }
 
 /// Whether a guest maintains its lines.
@@ -69,8 +60,8 @@ impl TelemetryView {
         kept: LineUpkeep,
     ) -> Self {
         let is_counted = clocks.iter().map(|_| AtomicBool::new(false)).collect();
-        let (critical_off, traced) = (AtomicU32::new(0), OnceLock::new());
-        Self { memory, base, translate, clocks, kept, is_counted, critical_off, traced }
+        let critical_off = AtomicU32::new(0);
+        Self { memory, base, translate, clocks, kept, is_counted, critical_off }
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -95,18 +86,6 @@ impl TelemetryView {
     /// out of date.
     pub fn activity(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
         line::activity(&LineInMemory { lines: self, vcpu, now })
-    }
-
-    /// [`Self::activity`]; of a vCPU that does not say what it does, the wait that a program in the guest tells of.
-    pub fn activity_or_wait(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
-        match self.activity(vcpu, now) {
-            LockActivity::Unknown => {
-                self.traced_awaited(vcpu).map_or_else(LockActivity::default, |lock| {
-                    Rank::Behind.waiting(lock, None, Nanos::ZERO, false)
-                })
-            }
-            told => told,
-        }
     }
 
     /// The activity of a vCPU outside the guest. If it was stopped while it drew a ticket or took a lock, finds

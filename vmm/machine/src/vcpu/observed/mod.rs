@@ -6,36 +6,22 @@
 //! | ring 3, or HLT with no node in use | neither holds nor awaits a lock |
 //! | a node in use, or the instruction pointer in a slow path | waits; the node, the others' nodes and the lock's word tell whether it is next |
 //! | the preemption count is 0, in a kernel that counts locks | neither holds nor awaits a lock |
-//! | it is not 0, or not counted, and a program in the guest saw it take a lock that is held and awaited | holds that lock |
-//! | it is not 0, or not counted, and a register or the stack has the address of a lock that others were seen to await and that is held | holds that lock |
 //! | it is not 0 | has disabled preemption, maybe for a lock |
-//!
-//! `pvticket boot --cross-check` compares this with what a kernel says itself.
 
 mod code;
 mod nodes;
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::OnceLock;
 
 use code::{LONGEST, LockRegister, SpinLoops};
 use nodes::{Nodes, Queued};
 
-use super::TracedLocks;
 use crate::guest::{
     kernel_symbols::{KernelSymbols, SlowPath},
     queued_lock::{QueuedWord, Rank},
 };
 use base::units::{Nanos, VcpuCount, VcpuId};
 use sched::event::{LockActivity, LockId};
-
-/// Number of locks that are remembered as awaited.
-const AWAITED: usize = 16;
-
-/// Bytes of the stack that are searched for a lock's address.
-const STACK: usize = 512;
 
 const PAGE: u64 = 4096;
 
@@ -88,9 +74,6 @@ pub struct ObservedKernel {
     symbols: OnceLock<KernelSymbols>,
     loaded: OnceLock<LoadedKernel>,
     nodes: Nodes,
-    /// Locks that vCPUs were seen to await, the last ones; 0: none.
-    awaited: [AtomicU64; AWAITED],
-    next: AtomicU64,
 }
 
 impl ObservedKernel {
@@ -100,8 +83,6 @@ impl ObservedKernel {
             symbols: symbols.map(OnceLock::from).unwrap_or_default(),
             loaded: OnceLock::new(),
             nodes: Nodes::new(vcpus),
-            awaited: [const { AtomicU64::new(0) }; AWAITED],
-            next: AtomicU64::new(0),
         }
     }
 
@@ -116,25 +97,12 @@ impl ObservedKernel {
     }
 
     /// What a vCPU that was stopped in ring 0 does with locks.
-    pub fn activity(
-        &self,
-        id: VcpuId,
-        cpu: &impl StoppedCpu,
-        traced: &dyn TracedLocks,
-    ) -> LockActivity {
-        (0..self.nodes.cpus())
-            .filter_map(|other| traced.awaited(VcpuId(other)))
-            .for_each(|lock| self.note_awaited(lock));
+    pub fn activity(&self, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
         if cpu.gs_base() & KERNEL_HALF == 0 {
             // The first instructions of an entry, or a CPU that starts.
             return LockActivity::Unknown;
         }
-        let seen = self.loaded(cpu).map(|kernel| self.observe(kernel, id, traced, cpu));
-        let activity = seen.unwrap_or_default();
-        if let LockActivity::Waiting { lock, .. } = activity {
-            self.note_awaited(lock);
-        }
-        activity
+        self.loaded(cpu).map(|kernel| self.observe(kernel, id, cpu)).unwrap_or_default()
     }
 
     fn loaded(&self, cpu: &impl StoppedCpu) -> Option<&LoadedKernel> {
@@ -150,13 +118,7 @@ impl ObservedKernel {
         Some(self.loaded.get_or_init(|| LoadedKernel { symbols, registers, loops }))
     }
 
-    fn observe(
-        &self,
-        kernel: &LoadedKernel,
-        id: VcpuId,
-        traced: &dyn TracedLocks,
-        cpu: &impl StoppedCpu,
-    ) -> LockActivity {
+    fn observe(&self, kernel: &LoadedKernel, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
         let symbols = &kernel.symbols;
         let places = symbols.queue_nodes.map(|nodes| cpu.gs_base().wrapping_add(nodes));
         let queued = places.map(|at| self.nodes.queued(id, at, symbols.node_size, cpu));
@@ -167,55 +129,26 @@ impl ObservedKernel {
         }
         match queued {
             Queued::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
-            Queued::No | Queued::Unknown => self.outside(symbols, id, traced, cpu),
-            _ => kernel.interrupted(id, queued, traced.awaited(id), self.nodes.cpus(), cpu),
+            Queued::No | Queued::Unknown => outside(symbols, cpu),
+            _ => kernel.interrupted(id, queued, self.nodes.cpus(), cpu),
         }
     }
+}
 
-    /// What a vCPU does that does not wait for a lock.
-    fn outside(
-        &self,
-        symbols: &KernelSymbols,
-        id: VcpuId,
-        traced: &dyn TracedLocks,
-        cpu: &impl StoppedCpu,
-    ) -> LockActivity {
-        if cpu.is_in_hlt() {
-            return LockActivity::Free;
-        }
-        let count = symbols.preempt_count.and_then(|offset| {
-            let bytes = load(cpu, cpu.gs_base().wrapping_add(offset))?;
-            // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
-            Some(u32::from_le_bytes(bytes) & !(1 << 31))
-        });
-        if symbols.counts_locks && count == Some(0) {
-            return LockActivity::Free;
-        }
-        // Only here: it looks at the lines of all vCPUs.
-        let traced = traced.held(id).filter(|lock| is_contended(*lock, cpu));
-        match traced.or_else(|| self.held_lock(cpu)) {
-            Some(lock) => LockActivity::Holding { lock: Some(lock), depth: 1 },
-            None if count.is_some_and(|count| count != 0) => LockActivity::Guarded,
-            None => LockActivity::Unknown,
-        }
+/// What a vCPU does that does not wait for a lock.
+fn outside(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
+    if cpu.is_in_hlt() {
+        return LockActivity::Free;
     }
-
-    /// A lock that others wait for and that this vCPU has at hand.
-    fn held_lock(&self, cpu: &impl StoppedCpu) -> Option<LockId> {
-        let registers = (0..16).map(|number| cpu.register(number));
-        let mut stack = [0; STACK];
-        let stack = stack_of(cpu, &mut stack).as_chunks().0.iter();
-        let stack = stack.map(|word| u64::from_le_bytes(*word));
-        let at_hand = |lock: &u64| registers.clone().chain(stack.clone()).any(|word| word == *lock);
-        let awaited = self.awaited.iter().map(|lock| lock.load(Relaxed)).filter(|lock| *lock != 0);
-        awaited.filter(at_hand).map(LockId).find(|lock| is_contended(*lock, cpu))
-    }
-
-    fn note_awaited(&self, lock: LockId) {
-        if self.awaited.iter().all(|known| known.load(Relaxed) != lock.0) {
-            let place = self.next.fetch_add(1, Relaxed) as usize % AWAITED;
-            self.awaited[place].store(lock.0, Relaxed);
-        }
+    let count = symbols.preempt_count.and_then(|offset| {
+        let bytes = load(cpu, cpu.gs_base().wrapping_add(offset))?;
+        // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
+        Some(u32::from_le_bytes(bytes) & !(1 << 31))
+    });
+    match count {
+        Some(0) if symbols.counts_locks => LockActivity::Free,
+        Some(1..) => LockActivity::Guarded,
+        _ => LockActivity::Unknown,
     }
 }
 
@@ -236,29 +169,11 @@ fn code_of(path: &SlowPath, cpu: &impl StoppedCpu) -> Option<Vec<u8>> {
     Some(code)
 }
 
-/// The stack from its top on, up to the end of the page; empty if it cannot be read.
-fn stack_of<'a>(cpu: &impl StoppedCpu, space: &'a mut [u8; STACK]) -> &'a [u8] {
-    const RSP: u8 = 4;
-    let top = cpu.register(RSP) & !7;
-    let length = STACK.min((PAGE - top % PAGE) as usize);
-    let part = &mut space[..length];
-    match cpu.translate(top) {
-        Some(at) if cpu.read(at, part) => part,
-        _ => &[],
-    }
-}
-
 fn word_of(lock: LockId, cpu: &impl StoppedCpu) -> Option<QueuedWord> {
     if lock.0 & KERNEL_HALF == 0 || lock.0 & 3 != 0 {
         return None;
     }
     load(cpu, lock.0).map(u32::from_le_bytes).map(QueuedWord)
-}
-
-/// Is it held, and awaited?
-fn is_contended(lock: LockId, cpu: &impl StoppedCpu) -> bool {
-    let word = word_of(lock, cpu);
-    word.is_some_and(|word| word.is_held() && (word.has_queue() || word.has_pending()))
 }
 
 impl LoadedKernel {
@@ -300,12 +215,11 @@ impl LoadedKernel {
     }
 
     /// A vCPU with a node in use and its instruction pointer elsewhere: a PV slow path has halted it, or is about to,
-    /// or an interrupt has come into its wait. The lock may still be where the slow path keeps it, or `traced`.
+    /// or an interrupt has come into its wait. The lock may still be where the slow path keeps it.
     fn interrupted(
         &self,
         id: VcpuId,
         queued: Queued,
-        traced: Option<LockId>,
         cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
@@ -313,16 +227,8 @@ impl LoadedKernel {
         let at_hand = paths.filter_map(|(path, register)| {
             Some((LockId(cpu.register(register.as_ref()?.kept()?)), path.is_pv))
         });
-        // The PV slow path is the last one; it is the one that halts. A program in the guest does not tell in which its
-        // vCPU is.
-        let found = match traced {
-            Some(lock) => {
-                let is_at_hand = at_hand.clone().any(|(other, is_pv)| other == lock && is_pv);
-                Some((lock, cpu.is_in_hlt() || is_at_hand))
-            }
-            None => at_hand.last(),
-        };
-        let waits = found.and_then(|(lock, is_pv)| {
+        // The PV slow path is the last one; it is the one that halts.
+        let waits = at_hand.last().and_then(|(lock, is_pv)| {
             let word =
                 word_of(lock, cpu).filter(|word| word.has_queue() && word.looks_used(cpus))?;
             let rank = rank(queued, id, word, is_pv)?;

@@ -107,35 +107,6 @@ impl StoppedCpu for Cpu {
     }
 }
 
-/// No program in the guest tells anything.
-struct Untraced;
-
-impl TracedLocks for Untraced {
-    fn awaited(&self, _: VcpuId) -> Option<LockId> {
-        None
-    }
-
-    fn held(&self, _: VcpuId) -> Option<LockId> {
-        None
-    }
-}
-
-/// A program in the guest says that these vCPUs await and hold the lock.
-struct Traced {
-    awaits: Option<VcpuId>,
-    holds: Option<VcpuId>,
-}
-
-impl TracedLocks for Traced {
-    fn awaited(&self, vcpu: VcpuId) -> Option<LockId> {
-        (self.awaits == Some(vcpu)).then_some(LockId(LOCK))
-    }
-
-    fn held(&self, vcpu: VcpuId) -> Option<LockId> {
-        (self.holds == Some(vcpu)).then_some(LockId(LOCK))
-    }
-}
-
 fn kernel() -> ObservedKernel {
     let facts = KernelFacts {
         flags: COUNTS_LOCKS,
@@ -159,19 +130,19 @@ fn distance(activity: LockActivity) -> Option<u16> {
 #[test]
 fn a_preemption_count_of_zero_frees_a_vcpu_if_the_kernel_counts_locks() {
     let (kernel, cpu) = (kernel(), Cpu::new());
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Free);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
     // Bit 31 does not belong to the count.
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1 << 31);
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Free);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1);
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Guarded);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Guarded);
 
     let facts = KernelFacts { preempt_count: COUNT_AT, ..KernelFacts::default() };
     let uncounted = ObservedKernel::new(VcpuCount::ONE, Some(KernelSymbols::reported(&facts)));
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 0);
-    assert_eq!(uncounted.activity(ONE, &cpu, &Untraced), LockActivity::Unknown, "it may hold one");
+    assert_eq!(uncounted.activity(ONE, &cpu), LockActivity::Unknown, "it may hold one");
     assert_eq!(
-        ObservedKernel::new(VcpuCount::ONE, None).activity(ONE, &cpu, &Untraced),
+        ObservedKernel::new(VcpuCount::ONE, None).activity(ONE, &cpu),
         LockActivity::Unknown
     );
 }
@@ -181,14 +152,14 @@ fn a_pending_waiter_is_next_while_it_spins() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(NATIVE);
     cpu.set_word(LOCK, 0x101);
-    assert_eq!(distance(kernel.activity(ONE, &cpu, &Untraced)), Some(1));
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
     // It takes the lock at this moment, or waits for another one to do so.
     cpu.set_word(LOCK, 0x100);
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Entering);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
     // Elsewhere in the function the bit may be another's.
     cpu.set_word(LOCK, 0x101);
     cpu.rip = NATIVE + 0x20;
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Entering);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
 }
 
 #[test]
@@ -199,32 +170,28 @@ fn the_queue_is_known_by_its_nodes() {
     // The tail is the stopped one.
     cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 1);
     cpu.set_word(own + 12, 1);
-    assert_eq!(
-        distance(kernel.activity(ONE, &cpu, &Untraced)),
-        Some(1),
-        "it is alone in the queue"
-    );
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it is alone in the queue");
 
     // Another vCPU, which has been seen before, is ahead of it.
     cpu.id = VcpuId(0);
     cpu.set_word(zero + 12, 1);
-    let _ = kernel.activity(VcpuId(0), &cpu, &Untraced);
+    let _ = kernel.activity(VcpuId(0), &cpu);
     cpu.id = ONE;
     cpu.set(zero, &own.to_le_bytes());
-    assert_eq!(distance(kernel.activity(ONE, &cpu, &Untraced)), Some(2));
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(2));
     cpu.set_word(own + 8, 1);
-    assert_eq!(distance(kernel.activity(ONE, &cpu, &Untraced)), Some(1), "it was let to the front");
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it was let to the front");
 
     // Its node is in use until it has let the next one on, and then the queue is empty.
     cpu.set_word(LOCK, 1);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), owns);
+    assert_eq!(kernel.activity(ONE, &cpu), owns);
 
     // It has a node, and is about to join.
     cpu.set_word(own + 8, 0);
     cpu.set_word(zero + 12, 0);
     cpu.set_word(LOCK, QueuedWord::tail_of(0, 0) << 16 | 1);
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Entering);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
 }
 
 #[test]
@@ -232,55 +199,13 @@ fn a_halted_waiter_is_known_by_its_node_and_the_register_that_calls_keep() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(PV);
     (cpu.rip, cpu.in_hlt) = (MAP + 0x1800, true);
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Free, "it is idle");
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free, "it is idle");
     cpu.set_word(Cpu::node(ONE) + 12, 1);
     cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 3);
-    let activity = kernel.activity(ONE, &cpu, &Untraced);
+    let activity = kernel.activity(ONE, &cpu);
     assert!(matches!(activity, LockActivity::Waiting { halted: true, .. }) && activity.is_next());
     cpu.registers[usize::from(RBX)] = STACK_TOP;
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Entering, "for some lock");
-    let traced = Traced { awaits: Some(ONE), holds: None };
-    assert_eq!(kernel.activity(ONE, &cpu, &traced), activity, "a program tells which");
-}
-
-#[test]
-fn a_holder_is_known_by_a_lock_that_others_await() {
-    let kernel = kernel();
-    let waiter = Cpu::new().in_loop(NATIVE);
-    waiter.set_word(LOCK, 0x101);
-    let _ = kernel.activity(ONE, &waiter, &Untraced);
-
-    let holder = Cpu::new();
-    holder.set_word(Cpu::area(ONE) + COUNT_AT, 1);
-    assert_eq!(kernel.activity(ONE, &holder, &Untraced), LockActivity::Guarded);
-    holder.set(STACK_TOP + 0x40, &LOCK.to_le_bytes());
-    holder.set_word(LOCK, 0x101);
-    let holds = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    assert_eq!(kernel.activity(ONE, &holder, &Untraced), holds);
-    // Nobody waits for it now, or it is free.
-    for word in [1, 0] {
-        holder.set_word(LOCK, word);
-        assert_eq!(kernel.activity(ONE, &holder, &Untraced), LockActivity::Guarded);
-    }
-}
-
-#[test]
-fn a_holder_is_known_by_its_wait_if_others_await_the_lock_now() {
-    let kernel = kernel();
-    let cpu = Cpu::new();
-    let traced = Traced { awaits: None, holds: Some(ONE) };
-    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1);
-    cpu.set_word(LOCK, 0x101);
-    let holds = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    assert_eq!(kernel.activity(ONE, &cpu, &traced), holds);
-    // Nobody awaits it: another vCPU may have taken it since.
-    for word in [1, 0] {
-        cpu.set_word(LOCK, word);
-        assert_eq!(kernel.activity(ONE, &cpu, &traced), LockActivity::Guarded);
-    }
-    cpu.set_word(LOCK, 0x101);
-    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 0);
-    assert_eq!(kernel.activity(ONE, &cpu, &traced), LockActivity::Free, "it has released it");
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering, "for some lock");
 }
 
 /// With the page tables of user space, in the first instructions of an entry, the kernel's code is not mapped.
@@ -290,9 +215,9 @@ fn code_that_cannot_be_read_is_read_at_another_stop() {
     let mut cpu = Cpu::new().in_loop(NATIVE);
     cpu.set_word(LOCK, 0x101);
     let memory = cpu.memory.replace(Vec::new());
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Unknown);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Unknown);
     cpu.memory = RefCell::new(memory);
-    assert_eq!(distance(kernel.activity(ONE, &cpu, &Untraced)), Some(1));
+    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
 }
 
 /// The end of the slow path: the register is the caller's again, and the node still in use.
@@ -303,7 +228,7 @@ fn what_does_not_look_like_a_lock_is_not_taken_for_one() {
     cpu.set_word(Cpu::node(ONE) + 12, 1);
     cpu.set_word(Cpu::node(ONE) + 8, 1);
     cpu.set_word(LOCK, 0xffff_8000);
-    assert_eq!(kernel.activity(ONE, &cpu, &Untraced), LockActivity::Entering);
+    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
 }
 
 /// Whatever a guest says of its kernel, and whatever its registers have.
@@ -324,8 +249,8 @@ fn nothing_a_guest_tells_is_believed_blindly() {
         for value in odd {
             let mut cpu = Cpu::new();
             (cpu.rip, cpu.registers) = (value, [value; 16]);
-            let _ = kernel.activity(ONE, &cpu, &Untraced);
-            let _ = kernel.activity(VcpuId(7), &cpu, &Untraced);
+            let _ = kernel.activity(ONE, &cpu);
+            let _ = kernel.activity(VcpuId(7), &cpu);
         }
     }
 }

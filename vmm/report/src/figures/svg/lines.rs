@@ -58,7 +58,8 @@ fn axes(scene: &mut Scene, plot: &Lines, frame: &Frame) {
     scene.path("axis", line((frame.left, frame.bottom), (frame.right, frame.bottom)));
     if let Some((value, says)) = plot.reference {
         let y = height(plot, frame, value);
-        scene.titled("reference", line((frame.left, y), (frame.right, y)), says.to_owned());
+        let path = line((frame.left, y), (frame.right, y));
+        scene.titled(says, |scene| scene.path("reference", path));
     }
 }
 
@@ -90,14 +91,16 @@ fn draw_series(
         scene.path(format!("line s{style}"), format!("M{}", path.join("L")));
     }
     for (at, placed) in places.iter().zip(&series.marks) {
-        if let Some((low, high)) = placed.interval {
-            let (low, high) = (height(plot, frame, low), height(plot, frame, high));
-            let caps = [low, high].map(|y| line((at.0 - 3.0, y), (at.0 + 3.0, y))).concat();
-            let bar = line((at.0, low), (at.0, high)) + &caps;
-            scene.titled(format!("interval s{style}"), bar, placed.says.clone());
-        }
-        let hollow = if placed.hollow { " hollow" } else { "" };
-        scene.titled(format!("mark s{style}{hollow}"), mark(style, *at, 4.8), placed.says.clone());
+        scene.titled(&placed.says, |scene| {
+            if let Some((low, high)) = placed.interval {
+                let (low, high) = (height(plot, frame, low), height(plot, frame, high));
+                let caps = [low, high].map(|y| line((at.0 - 3.0, y), (at.0 + 3.0, y))).concat();
+                let bar = line((at.0, low), (at.0, high)) + &caps;
+                scene.path(format!("interval s{style}"), bar);
+            }
+            let hollow = if placed.hollow { " hollow" } else { "" };
+            scene.path(format!("mark s{style}{hollow}"), mark(style, *at, 4.8));
+        });
     }
     places.last().map(|(_, y)| *y)
 }

@@ -6,7 +6,7 @@ mod rows;
 
 use askama::Template;
 
-use super::{Figure, Plot, STYLES, scale::Scale};
+use super::{Figure, MANY, Panel, Plot, STYLES, scale::Scale};
 
 /// Width of an average letter at the plots' font size.
 const LETTER: f64 = 6.9;
@@ -41,10 +41,12 @@ impl PlotWidth {
     }
 }
 
-/// A shape to draw.
+/// A shape to draw, or an end of the shapes that have a tooltip in common.
 #[derive(Debug, Clone, PartialEq)]
 enum Item {
-    Path { class: String, d: String, says: String },
+    Begin { says: String },
+    End,
+    Path { class: String, d: String },
     Text { class: String, x: String, y: String, anchor: &'static str, text: String },
 }
 
@@ -61,11 +63,14 @@ struct Scene {
 
 impl Scene {
     fn path(&mut self, class: impl Into<String>, d: String) {
-        self.titled(class, d, String::new());
+        self.items.push(Item::Path { class: class.into(), d });
     }
 
-    fn titled(&mut self, class: impl Into<String>, d: String, says: String) {
-        self.items.push(Item::Path { class: class.into(), d, says });
+    /// What `draw` draws has this tooltip.
+    fn titled(&mut self, says: &str, draw: impl FnOnce(&mut Self)) {
+        self.items.push(Item::Begin { says: says.to_owned() });
+        draw(self);
+        self.items.push(Item::End);
     }
 
     fn text(&mut self, class: &str, at: (f64, f64), anchor: &'static str, text: &str) {
@@ -90,8 +95,9 @@ impl Scene {
         for far in [false, true] {
             let those = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
             let dots = those.map(|(ix, (place, _))| {
-                let beside = [-1.5, 1.5, -0.5, 0.5][ix % 4];
-                mark(0, at(*place, beside), if far { 2.8 } else { 1.5 })
+                let (x, y) = at(*place, [-1.5, 1.5, -0.5, 0.5][ix % 4]);
+                // The style makes a dot of a line without length.
+                if far { mark(0, (x, y), 2.8) } else { format!("M{} {}h0", number(x), number(y)) }
             });
             let dots: String = dots.collect();
             if !dots.is_empty() {
@@ -118,26 +124,28 @@ impl Scene {
     }
 }
 
-/// The plots of a figure, panel by panel, each once per page width.
-pub fn panels(figure: &Figure) -> Vec<Vec<String>> {
-    let wide = if figure.has_lines() && figure.panels.len() > 1 {
-        PlotWidth::Half
-    } else {
-        PlotWidth::Wide
+/// The titles of a figure's panels, with their plots: one for wide and one for narrow pages, of many panels only the
+/// narrow one.
+pub fn panels(figure: &Figure) -> Vec<(&str, Vec<String>)> {
+    let sizes: &[PlotWidth] = match figure.panels.len() {
+        MANY.. => &[PlotWidth::Narrow],
+        2.. if figure.has_lines() => &[PlotWidth::Half, PlotWidth::Narrow],
+        _ => &[PlotWidth::Wide, PlotWidth::Narrow],
     };
     let columns = rows::Columns::new(figure);
-    let draw = |plot: &Plot, name: &str| {
-        let draw = |size| match plot {
-            Plot::Lines(plot) => lines::draw(plot, size, name),
-            Plot::Rows(plot) => rows::draw(plot, &columns, size, name),
+    let drawn = |panel: &Panel| {
+        let name = match panel.title.as_str() {
+            "" => figure.title.clone(),
+            title => format!("{}: {title}", figure.title),
+        };
+        let draw = |size: &PlotWidth| match &panel.plot {
+            Plot::Lines(plot) => lines::draw(plot, *size, &name),
+            Plot::Rows(plot) => rows::draw(plot, &columns, *size, &name),
         };
         // Writing to a String cannot fail.
-        [wide, PlotWidth::Narrow].map(|size| draw(size).render().unwrap_or_default()).to_vec()
+        sizes.iter().map(|size| draw(size).render().unwrap_or_default()).collect()
     };
-    let name = |title: &str| {
-        if title.is_empty() { figure.title.clone() } else { format!("{}: {title}", figure.title) }
-    };
-    figure.panels.iter().map(|panel| draw(&panel.plot, &name(&panel.title))).collect()
+    figure.panels.iter().map(|panel| (panel.title.as_str(), drawn(panel))).collect()
 }
 
 /// A single marker, for legends.

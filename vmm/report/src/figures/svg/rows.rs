@@ -1,6 +1,6 @@
 //! Draws one row per item.
 
-use super::{PlotWidth, Scene, clipped, line, mark, width};
+use super::{PlotWidth, Scene, clipped, line, mark, number, width};
 use crate::figures::{Figure, Plot, PlotRow, Rows};
 
 /// Margin below the last row.
@@ -132,7 +132,7 @@ pub(super) fn draw(plot: &Rows, columns: &Columns, size: PlotWidth, name: &str) 
             scene.path("grid", line((0.0, y), (all, y)));
         }
         names(&mut scene, plot, &frame, ix, top);
-        draw_row(&mut scene, plot, &frame, row, top);
+        scene.titled(&row.says, |scene| draw_row(scene, plot, &frame, row, top));
     }
     scene
 }
@@ -171,8 +171,7 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, to
     let style = row.style;
     let middle = if row.ridge.is_empty() { floor - frame.strip / 2.0 } else { floor };
     if !row.ridge.is_empty() {
-        let path = ridge(row, frame, floor, frame.strip - 4.0);
-        scene.titled(format!("ridge s{style}"), path, row.says.clone());
+        scene.path(format!("ridge s{style}"), ridge(row, frame, floor, frame.strip - 4.0));
     }
     let places = row.samples.iter().map(|(value, far)| (x(*value), *far));
     scene.samples(&places.collect::<Vec<_>>(), style, |place, beside| {
@@ -182,7 +181,7 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, to
         let (left, right) = (frame.left, x(end).max(frame.left + 1.0));
         let [top, bottom] = [middle - BAR / 2.0, middle + BAR / 2.0];
         let path = line((left, top), (right, top)) + &format!("V{bottom:.1}H{left:.1}z");
-        scene.titled(format!("mark bar s{style}"), path, row.says.clone());
+        scene.path(format!("mark bar s{style}"), path);
     }
     if let Some((low, high)) = row.span {
         let ends = [low, high].map(|end| line((x(end), middle - 3.0), (x(end), middle + 3.0)));
@@ -193,7 +192,7 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, to
         } else {
             format!("interval s{style}")
         };
-        scene.titled(class, bar, row.says.clone());
+        scene.path(class, bar);
     }
     for (kind, value) in &row.marks {
         let class = match (row.ridge.is_empty(), row.hollow) {
@@ -201,16 +200,20 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, to
             (true, false) => format!("mark s{kind}"),
             (false, _) => "mark plain".to_owned(),
         };
-        scene.titled(class, mark(*kind, (x(*value), middle), 4.2), row.says.clone());
+        scene.path(class, mark(*kind, (x(*value), middle), 4.2));
     }
 }
 
 fn ridge(row: &PlotRow, frame: &RowLayout, floor: f64, height: f64) -> String {
     let step = (frame.right - frame.left) / row.ridge.len() as f64;
-    let mut path = format!("M{:.1} {floor:.1}", frame.left);
+    let mut path = format!("M{} {}", number(frame.left), number(floor));
+    let mut last = 0.0;
     for (ix, share) in row.ridge.iter().enumerate() {
-        let (x, y) = (frame.left + step * ix as f64, floor - height * share);
-        path += &format!("L{x:.1} {y:.1}h{step:.1}");
+        if *share != last {
+            let (x, y) = (frame.left + step * ix as f64, floor - height * share);
+            path += &format!("H{}V{}", number(x), number(y));
+            last = *share;
+        }
     }
-    path + &format!("L{:.1} {floor:.1}z", frame.right)
+    path + &format!("H{}V{}z", number(frame.right), number(floor))
 }

@@ -1,10 +1,9 @@
 //! What the models promise. That they break no rule, that events alone make their schedule, and how
 //! long a vCPU waits at most is tested for all policies (`core_tests`, `waiting_tests`).
 
-use super::super::{PolicySpec, Setup};
 use crate::core::{Core, Member, State};
-use crate::log::{Log, TurnEnd};
-use crate::testing::{SLICE, by, free, tell, waiting};
+use crate::log::TurnEnd;
+use crate::test_support::{SLICE, by, free, members, started as core, tell, waiting};
 use crate::{Action, Event, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
@@ -13,17 +12,8 @@ const TICK: u64 = SLICE.0;
 const CFS: &str = "host-cfs:6us,750ns,1us";
 const EEVDF: &str = "host-eevdf:750ns";
 
-fn core(policy: &str, members: &[Member], slots: usize) -> Core {
-    let vms: Vec<u32> = members.iter().map(|member| member.vm).collect();
-    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 1, recording: None };
-    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-    let mut core = Core::new(members, slots, policy, Log::new());
-    (0..vms.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
-    core
-}
-
 fn alike(count: usize) -> Vec<Member> {
-    vec![Member { vm: 0, weight: 1024 }; count]
+    members(&vec![0; count])
 }
 
 /// Ends turns as they come, until `until`.

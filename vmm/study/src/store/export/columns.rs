@@ -1,10 +1,7 @@
 //! The columns of the exported table: their names, and how their values are computed.
 
 use super::row::CellRow;
-use crate::{
-    axis::Axis,
-    latencies::{Percentiles, TimeShares},
-};
+use crate::{axis::Axis, findings::Timed, latencies::Percentiles, timings::Timings};
 use base::units::Nanos;
 
 /// Computes a value: text, an integer, or a floating-point number. None: the field is empty.
@@ -20,6 +17,18 @@ pub(crate) enum Get {
 pub(crate) struct Column {
     pub name: &'static str,
     pub get: Get,
+}
+
+impl Column {
+    /// A field's text. Numbers have the fewest digits that parse back to the same value.
+    fn field(&self, row: &CellRow<'_>) -> String {
+        let text = match self.get {
+            Get::Text(get) => get(row),
+            Get::Count(get) => get(row).map(|value| value.to_string()),
+            Get::Number(get) => get(row).map(|value| value.to_string()),
+        };
+        text.unwrap_or_default()
+    }
 }
 
 /// A column of texts.
@@ -44,49 +53,60 @@ macro_rules! counts {
     };
 }
 
-/// A percentile of the time waited.
-fn by_time(percentiles: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) -> Option<u64> {
-    Some(which(&percentiles?.by_time).0)
-}
+/// Times with columns of their percentiles, and the begin of these columns' names.
+const TIMES: [(&str, Timed); 7] = [
+    ("latency", Timed::Operation),
+    ("lateness", Timed::Lateness),
+    ("handover", Timed::Handover),
+    ("release_to_kick", Timed::ReleaseToKick),
+    ("kick_to_grant", Timed::KickToGrant),
+    ("grant_to_guest", Timed::GrantToGuest),
+    ("extension", Timed::Extension),
+];
 
-/// Columns of percentiles, in nanoseconds.
-macro_rules! percentiles {
-    ($($name:ident: $($times:ident).+),*) => {
-        &[$(
-            count(concat!(stringify!($name), "_p50_ns"), |row| Some(row.times.$($times).+?.p50.0)),
-            count(concat!(stringify!($name), "_p99_ns"), |row| Some(row.times.$($times).+?.p99.0)),
-            count(concat!(stringify!($name), "_p999_ns"), |row| Some(row.times.$($times).+?.p999.0)),
-            count(concat!(stringify!($name), "_max_ns"), |row| Some(row.times.$($times).+?.max.0)),
-            count(concat!(stringify!($name), "_by_time_p50_ns"), |row| by_time(row.times.$($times).+, |percentiles| percentiles.p50)),
-            count(concat!(stringify!($name), "_by_time_p99_ns"), |row| by_time(row.times.$($times).+, |percentiles| percentiles.p99)),
-            count(concat!(stringify!($name), "_by_time_p999_ns"), |row| by_time(row.times.$($times).+, |percentiles| percentiles.p999)),
-        )*]
+type PercentileOf = fn(&Percentiles) -> Nanos;
+
+/// Percentiles of a time, and the end of their columns' names.
+const PERCENTILES: [(&str, PercentileOf); 7] = [
+    ("p50_ns", |found| found.p50),
+    ("p99_ns", |found| found.p99),
+    ("p999_ns", |found| found.p999),
+    ("max_ns", |found| found.max),
+    ("by_time_p50_ns", |found| found.by_time.p50),
+    ("by_time_p99_ns", |found| found.by_time.p99),
+    ("by_time_p999_ns", |found| found.by_time.p999),
+];
+
+/// The names of all columns, in order.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let of_time = |(time, _)| {
+        PERCENTILES.into_iter().map(move |(percentile, _)| format!("{time}_{percentile}"))
     };
+    columns().map(|column| column.name.to_owned()).chain(TIMES.into_iter().flat_map(of_time))
 }
 
-/// All columns, in order.
-pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
+/// The fields of all columns, in order.
+pub(super) fn fields(row: &CellRow<'_>) -> impl Iterator<Item = String> {
+    let of_time = move |(_, timed): (_, Timed)| {
+        let timings = row.figures().and_then(|figures| timed.timings(figures));
+        let percentiles = timings.and_then(Timings::percentiles);
+        let field = move |pick: fn(&Percentiles) -> Nanos| {
+            percentiles.as_ref().map(pick).map_or_else(String::new, |nanos| nanos.0.to_string())
+        };
+        PERCENTILES.into_iter().map(move |(_, pick)| field(pick))
+    };
+    columns().map(move |column| column.field(row)).chain(TIMES.into_iter().flat_map(of_time))
+}
+
+/// The columns of all but times, in order.
+fn columns() -> impl Iterator<Item = &'static Column> {
     let of_point = Axis::ALL.into_iter().flat_map(Axis::columns).chain(SEED);
     CELL.iter().chain(of_point).chain(MEASURED.into_iter().flatten())
 }
 
 /// The groups of columns of what was measured.
-const MEASURED: [&[Column]; 14] = [
-    LOAD,
-    FIGURES,
-    VMM,
-    HOST,
-    KVM,
-    SCHEDULE,
-    WASTED,
-    OFF,
-    HITS,
-    EXTENSIONS,
-    FAULTS,
-    SIM,
-    WORK,
-    PERCENTILES,
-];
+const MEASURED: [&[Column]; 13] =
+    [LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, WASTED, OFF, HITS, EXTENSIONS, FAULTS, SIM, WORK];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -175,13 +195,3 @@ const SIM: &[Column] =
     counts!("sim_", sim: pause_exits, polled, stolen_ns, looks, transfers, events);
 
 const WORK: &[Column] = counts!("work_", work: rmw, beside, spins, retries, sums, deviation, looks);
-
-const PERCENTILES: &[Column] = percentiles!(
-    latency: latency,
-    lateness: of_schedule.lateness,
-    handover: of_schedule.handover,
-    release_to_kick: of_schedule.release_to_kick,
-    kick_to_grant: of_schedule.kick_to_grant,
-    grant_to_guest: of_schedule.grant_to_guest,
-    extension: extension
-);

@@ -1,14 +1,11 @@
 //! Exports stores as one table for other programs: one row per cell that ended, with or without
 //! figures.
 //!
-//! CSV and Parquet, which is a feature of the build, have the same columns. A missing value, such as the figures of a failed cell, is an
-//! empty field in CSV and a null in Parquet. JSON has the lines of the stores with all their lists and
+//! A missing value, such as the figures of a failed cell, is an empty field in CSV. JSON has the lines of the stores with all their lists and
 //! histograms, and what a study makes of them.
 
 pub(crate) mod columns;
 mod json;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -19,10 +16,8 @@ use thiserror::Error;
 
 use super::Contents;
 use crate::findings::RunRecord;
-use columns::{Column, Get, columns};
+use columns::{fields, names};
 pub use json::json;
-#[cfg(feature = "parquet")]
-pub use parquet::parquet;
 use row::CellRow;
 
 /// Why a table cannot be written.
@@ -31,10 +26,6 @@ pub enum ExportError {
     /// The CSV writer's error.
     #[error("cannot write CSV: {0}")]
     Csv(csv::Error),
-    /// The Parquet writer's error.
-    #[cfg(feature = "parquet")]
-    #[error("cannot write Parquet: {0}")]
-    Parquet(::parquet::errors::ParquetError),
     /// The output cannot be flushed.
     #[error("cannot write")]
     Flush(#[from] io::Error),
@@ -49,30 +40,20 @@ impl From<csv::Error> for ExportError {
 
 fn rows(record: &RunRecord) -> Vec<CellRow<'_>> {
     let Contents { run, cells, .. } = &record.contents;
-    cells.iter().map(|cell| CellRow::new(&record.source, run, cell)).collect()
+    cells.iter().map(|cell| CellRow { store: &record.source, run, cell }).collect()
 }
 
 /// Number of columns.
 pub fn width() -> usize {
-    columns().count()
+    names().count()
 }
 
 /// Writes CSV (RFC 4180) with a header line.
 pub fn csv(stores: &[RunRecord], to: impl Write) -> Result<(), ExportError> {
     let mut table = csv::Writer::from_writer(to);
-    table.write_record(columns().map(|column| column.name))?;
+    table.write_record(names())?;
     for row in stores.iter().flat_map(rows) {
-        table.write_record(columns().map(|column| field(column, &row)))?;
+        table.write_record(fields(&row))?;
     }
     Ok(table.flush()?)
-}
-
-/// A field's text. Numbers have the fewest digits that parse back to the same value.
-fn field(column: &Column, row: &CellRow<'_>) -> String {
-    let text = match column.get {
-        Get::Text(get) => get(row),
-        Get::Count(get) => get(row).map(|value| value.to_string()),
-        Get::Number(get) => get(row).map(|value| value.to_string()),
-    };
-    text.unwrap_or_default()
 }

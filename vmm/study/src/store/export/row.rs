@@ -4,15 +4,13 @@ use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
     disturbance::Disturbance,
     findings::{NONSENSE, VcpuTimeShares, point::fairness_of},
-    latencies::Percentiles,
     sync_counters::WorkCounts,
-    timings::Timings,
 };
 use base::{
     counters::{Counts, FaultCounts},
     host_counts::{ThreadTimes, YieldCounts},
 };
-use sched::{accounting::Totals, extensions::ExtensionCounts, policy::Hits, times::HandoffTimes};
+use sched::{accounting::Totals, extensions::ExtensionCounts, policy::Hits};
 
 /// The data of a row.
 #[derive(Debug)]
@@ -20,36 +18,9 @@ pub(crate) struct CellRow<'a> {
     pub store: &'a str,
     pub run: &'a RunLine,
     pub cell: &'a CellLine,
-    pub(super) times: RowPercentiles,
-}
-
-/// Percentiles, computed once per row and not once per column.
-#[derive(Debug, Default)]
-pub(super) struct RowPercentiles {
-    pub latency: Option<Percentiles>,
-    pub of_schedule: HandoffTimes<Option<Percentiles>>,
-    pub extension: Option<Percentiles>,
-}
-
-impl RowPercentiles {
-    fn of(figures: &Figures) -> Self {
-        let scheduled = figures.schedule.as_ref();
-        let times = scheduled.map(|schedule| schedule.times.map(Timings::percentiles));
-        Self {
-            latency: figures.latencies.as_ref().and_then(Timings::percentiles),
-            of_schedule: times.unwrap_or_default(),
-            extension: scheduled.and_then(|schedule| schedule.extension_needed.percentiles()),
-        }
-    }
 }
 
 impl<'a> CellRow<'a> {
-    pub fn new(store: &'a str, run: &'a RunLine, cell: &'a CellLine) -> Self {
-        let row = Self { store, run, cell, times: RowPercentiles::default() };
-        let times = row.figures().map(RowPercentiles::of).unwrap_or_default();
-        Self { times, ..row }
-    }
-
     pub fn figures(&self) -> Option<&'a Figures> {
         self.cell.figures()
     }

@@ -70,7 +70,6 @@ fn line(number: u32, outcome: Outcome) -> CellLine {
     cell.point.fault = Some("spurious:0.1".parse().unwrap());
     cell.point.cgroups = Some("per-vm:weights=100/300".parse().unwrap());
     cell.point.other_vms = Some("1+4".parse().unwrap());
-    cell.point.sched_features = Some("NEXT_BUDDY".parse().unwrap());
     *cell
 }
 
@@ -80,8 +79,7 @@ fn stores() -> Vec<RunRecord> {
         line(1, failure()),
         line(2, Outcome::Aborted),
     ];
-    let contents =
-        |cells| Contents { run: run(), sessions: Vec::new(), cells, torn: None, sweep: None };
+    let contents = |cells| Contents { run: run(), sessions: Vec::new(), cells, torn: None };
     let store = |name: &str, cells| RunRecord { source: name.into(), contents: contents(cells) };
     vec![
         store("first", first),
@@ -281,44 +279,4 @@ fn no_cells_are_an_empty_table() {
     let mut text = Vec::new();
     csv(&[], &mut text).unwrap();
     assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), 1);
-}
-
-/// With the feature: a part of `make test-all`.
-#[cfg(feature = "parquet")]
-mod as_parquet {
-    use ::parquet::{
-        file::reader::{FileReader, SerializedFileReader},
-        record::{Field, Row},
-    };
-
-    use super::*;
-
-    fn written(stores: &[RunRecord]) -> SerializedFileReader<bytes::Bytes> {
-        let mut bytes = Vec::new();
-        parquet(stores, &mut bytes).unwrap();
-        SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap()
-    }
-
-    #[test]
-    fn both_forms_say_the_same() {
-        let reader = written(&stores());
-        assert_eq!(reader.num_row_groups(), 2);
-        let text = |field: &Field| match field {
-            Field::Null => String::new(),
-            Field::Str(text) => text.clone(),
-            Field::ULong(value) => value.to_string(),
-            Field::Double(value) => value.to_string(),
-            other => panic!("{other:?}"),
-        };
-        let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
-        let fields = |row: Row| -> Fields {
-            row.get_column_iter().map(|(name, field)| (name.clone(), text(field))).collect()
-        };
-        assert_eq!(rows.map(fields).collect::<Vec<_>>(), from_csv());
-    }
-
-    #[test]
-    fn no_cells_are_an_empty_table_too() {
-        assert_eq!(written(&[]).metadata().file_metadata().num_rows(), 0);
-    }
 }

@@ -2,9 +2,9 @@ use hypercalls::telemetry::{NO_HEAD, QUEUED_LOCK};
 use kvm::sys::ram;
 
 use super::*;
+use crate::guest::queued_lock::Rank;
 
 mod queued;
-mod traced;
 
 const LOCK: u64 = 0x3000;
 const VCPU: VcpuId = VcpuId(2);
@@ -28,6 +28,17 @@ fn set_head(lines: &TelemetryView, head: u16) {
     lines.memory.store(head, GuestAddress(LOCK), Relaxed).unwrap();
 }
 
+/// The vCPU waits for this lock, as `word` says.
+fn set_wait(lines: &TelemetryView, vcpu: VcpuId, lock: u64, word: u32) {
+    lines.store(vcpu, offset_of!(Line, wait_lock), lock);
+    lines.store(vcpu, offset_of!(Line, wait), word);
+}
+
+/// What the stopped vCPU does, by the lines of three.
+fn stopped(lines: &TelemetryView) -> LockActivity {
+    lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5))
+}
+
 fn hold(lines: &TelemetryView, depth: usize, ticket: u16) {
     lines.store(VCPU, offset_of!(Line, held_lock) + (depth - 1) * 8, LOCK);
     lines.store(VCPU, offset_of!(Line, held_ticket) + (depth - 1) * 2, ticket);
@@ -38,8 +49,7 @@ fn hold(lines: &TelemetryView, depth: usize, ticket: u16) {
 fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
     let lines = lines();
     assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
-    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
-    lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(2));
+    set_wait(&lines, VCPU, LOCK, Wait::Spinning.word(2));
     for (head, expected) in [(0xfffe, 2), (0, 1), (1, 1), (2, 0)] {
         set_head(&lines, head);
         let LockActivity::Waiting { distance, .. } = lines.activity(VCPU, Nanos(5)) else {
@@ -113,8 +123,7 @@ fn the_end_of_a_slice_is_told_in_the_guests_own_time() {
 #[test]
 fn a_vcpu_outside_or_about_to_kick_is_not_free() {
     let lines = lines();
-    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
-    lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
+    set_wait(&lines, VCPU, LOCK, Wait::Outside.word(0));
     lines.memory.store(8_u16, GuestAddress(LOCK + 2), Relaxed).unwrap();
     for (head, expected) in [(5, 2), (8, 0)] {
         set_head(&lines, head);
@@ -134,8 +143,7 @@ fn a_vcpu_outside_or_about_to_kick_is_not_free() {
         assert_eq!(activity, LockActivity::Kicking { lock: LockId(LOCK), ticket: 8 });
         assert!(activity.is_involved() && activity.is_next() && !activity.is_holder());
     }
-    lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
-    lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
+    set_wait(&lines, VCPU, u64::MAX - 1, Wait::Outside.word(0));
     let LockActivity::Outside { queued: None, .. } = lines.activity(VCPU, Nanos(5)) else {
         panic!()
     };
@@ -177,10 +185,8 @@ fn a_ticket_that_no_other_vcpu_has_is_that_of_the_drawing_one() {
     let set = |head: u16, tail: u16| {
         lines.memory.store(u32::from(tail) << 16 | u32::from(head), GuestAddress(LOCK), Relaxed)
     };
-    let all = || (0..3).map(VcpuId);
-    let seen = || lines.stopped(VCPU, all(), Nanos(5));
-    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
-    lines.store(VCPU, offset_of!(Line, wait), Wait::Entering.word(0));
+    let seen = || stopped(&lines);
+    set_wait(&lines, VCPU, LOCK, Wait::Entering.word(0));
     set(6, 6).unwrap();
     assert_eq!(seen(), LockActivity::Free, "it has none: none is out");
     set(0xfffe | 1, 0).unwrap();
@@ -199,8 +205,7 @@ fn a_ticket_that_no_other_vcpu_has_is_that_of_the_drawing_one() {
     lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
     assert_eq!(seen(), LockActivity::Entering);
     // or does have.
-    lines.store(third, offset_of!(Line, wait_lock), LOCK);
-    lines.store(third, offset_of!(Line, wait), Wait::Halted.word(0));
+    set_wait(&lines, third, LOCK, Wait::Halted.word(0));
     assert_eq!(seen(), LockActivity::Free);
     // An impossible word: more tickets than there are vCPUs.
     set(0, 0xfffe).unwrap();
@@ -300,7 +305,7 @@ fn a_waiter_without_a_ticket_is_as_far_from_its_lock_as_name_and_gate_say() {
         lines.memory.store(word, GuestAddress(LOCK), Relaxed).unwrap();
         lines.memory.store(gate, GuestAddress(GATE), Relaxed).unwrap();
         lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(name));
-        let seen = lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+        let seen = stopped(&lines);
         let LockActivity::Waiting { lock: LockId(lock), ticket, distance, .. } = seen else {
             panic!("{seen:?}")
         };

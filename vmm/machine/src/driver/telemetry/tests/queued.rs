@@ -11,14 +11,18 @@ fn set_word(lines: &TelemetryView, word: u32) {
 }
 
 fn wait_for_queued(lines: &TelemetryView, vcpu: VcpuId, rank: u16) {
-    lines.store(vcpu, offset_of!(Line, wait_lock), QUEUED);
-    lines.store(vcpu, offset_of!(Line, wait), Wait::Spinning.word(rank));
+    set_wait(lines, vcpu, QUEUED, Wait::Spinning.word(rank));
+}
+
+fn hold_queued(lines: &TelemetryView, vcpu: VcpuId) {
+    lines.store(vcpu, offset_of!(Line, held_lock), QUEUED);
+    lines.store(vcpu, offset_of!(Line, held), 1_u32);
 }
 
 #[test]
 fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
     let lines = lines();
-    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let seen = || stopped(&lines);
     for (rank, word, distance, is_next) in [
         (QUEUED_PENDING, 0x101, Some(1), true),
         (QUEUED_HEAD, 0x4_0101, Some(2), false),
@@ -43,18 +47,13 @@ fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
 fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
     let lines = lines();
     let other = VcpuId(0);
-    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
-    let hold = |vcpu| {
-        lines.store(vcpu, offset_of!(Line, held_lock), QUEUED);
-        lines.store(vcpu, offset_of!(Line, held), 1_u32);
-    };
-    hold(VCPU);
+    let seen = || stopped(&lines);
+    hold_queued(&lines, VCPU);
     set_word(&lines, 1);
     assert!(seen().is_holder());
-    hold(other);
+    hold_queued(&lines, other);
     assert_eq!(seen(), LockActivity::Entering, "it may be either");
-    lines.store(VCPU, offset_of!(Line, wait_lock), QUEUED);
-    lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(QUEUED_PENDING));
+    set_wait(&lines, VCPU, QUEUED, Wait::Kicking.word(QUEUED_PENDING));
     let kicking = seen();
     assert!(matches!(kicking, LockActivity::Kicking { lock: LockId(LOCK), .. }), "{kicking:?}");
     wait_for_queued(&lines, VcpuId(1), QUEUED_PV_HEAD);
@@ -69,7 +68,7 @@ fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
     );
     // It holds another lock around it.
     set_word(&lines, 1);
-    hold(other);
+    hold_queued(&lines, other);
     lines.memory.store(1_u32, GuestAddress(LOCK + 4), Relaxed).unwrap();
     lines.store(VCPU, offset_of!(Line, held_lock), QUEUED + 4);
     lines.store(VCPU, offset_of!(Line, held_lock) + 8, QUEUED);
@@ -84,15 +83,14 @@ fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
 fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
     let lines = lines();
     let other = VcpuId(0);
-    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let seen = || stopped(&lines);
     wait_for_queued(&lines, VCPU, QUEUED_JOINING);
     set_word(&lines, 0x4_0001);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
     assert_eq!(seen(), owns);
     wait_for_queued(&lines, other, QUEUED_JOINING);
     assert!(!seen().is_holder(), "it may be the other's");
-    lines.store(other, offset_of!(Line, held_lock), QUEUED);
-    lines.store(other, offset_of!(Line, held), 1_u32);
+    hold_queued(&lines, other);
     set_word(&lines, 1);
     assert!(matches!(seen(), LockActivity::Waiting { distance: None, .. }), "its turn is open");
 }
@@ -102,19 +100,16 @@ fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
 fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
     let lines = lines();
     let (other, third) = (VcpuId(0), VcpuId(1));
-    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let seen = || stopped(&lines);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    lines.store(VCPU, offset_of!(Line, wait_lock), QUEUED);
-    lines.store(VCPU, offset_of!(Line, wait), Wait::Entering.word(0));
+    set_wait(&lines, VCPU, QUEUED, Wait::Entering.word(0));
     set_word(&lines, 0);
     assert_eq!(seen(), LockActivity::Free, "the lock is free");
     set_word(&lines, 1);
     assert_eq!(seen(), owns);
-    lines.store(third, offset_of!(Line, wait_lock), QUEUED);
-    lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
+    set_wait(&lines, third, QUEUED, Wait::Entering.word(0));
     assert_eq!(seen(), LockActivity::Entering, "another one takes it, too");
-    lines.store(other, offset_of!(Line, held_lock), QUEUED);
-    lines.store(other, offset_of!(Line, held), 1_u32);
+    hold_queued(&lines, other);
     assert_eq!(seen(), LockActivity::Free, "another one has it");
     let owner = lines.stopped(other, (0..3).map(VcpuId), Nanos(5));
     assert_eq!(owner, owns);
@@ -142,10 +137,9 @@ fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
 fn a_waiter_that_has_just_become_the_next_one_is_found() {
     let lines = lines();
     let other = VcpuId(0);
-    let seen = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5));
+    let seen = || stopped(&lines);
     // The third vCPU owns it.
-    lines.store(VcpuId(1), offset_of!(Line, held_lock), QUEUED);
-    lines.store(VcpuId(1), offset_of!(Line, held), 1_u32);
+    hold_queued(&lines, VcpuId(1));
     wait_for_queued(&lines, VCPU, QUEUED_JOINING);
     set_word(&lines, 0x001);
     assert!(!seen().is_next(), "it has not set the bit");
@@ -173,11 +167,10 @@ fn a_waiter_that_has_just_become_the_next_one_is_found() {
 fn a_waiter_that_was_let_ahead_is_next_before_it_notices() {
     const NODE: u64 = 0x3040;
     let lines = lines();
-    let is_next = || lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5)).is_next();
+    let is_next = || stopped(&lines).is_next();
     wait_for_queued(&lines, VCPU, QUEUED_BEHIND);
     lines.store(VCPU, offset_of!(Line, queue_node), NODE);
-    lines.store(VcpuId(0), offset_of!(Line, held_lock), QUEUED);
-    lines.store(VcpuId(0), offset_of!(Line, held), 1_u32);
+    hold_queued(&lines, VcpuId(0));
     // The tail is CPU 0.
     set_word(&lines, 0x4_0001);
     assert!(!is_next());

@@ -1,0 +1,150 @@
+//! The scheduler's core under arbitrary events, and recordings of schedules.
+
+use sched::{
+    LockActivity, Mode, Observation, VcpuIndex,
+    policy::POLICIES,
+    recording::Recording,
+    test_world::{World, WorldStep, make_core},
+};
+
+use crate::input::{Input, is_one_line};
+
+/// As many steps as a history may have: some milliseconds of work.
+const MOST_STEPS: usize = 2000;
+
+fn step(input: &mut Input<'_>) -> WorldStep {
+    let kind = input.below(17);
+    let (a, b) = (usize::from(input.byte()), usize::from(input.byte()));
+    match kind {
+        0 => WorldStep::Due(a),
+        1 => WorldStep::Spurious(a),
+        2 => WorldStep::Park(a),
+        3 => WorldStep::Halted(a),
+        4 => WorldStep::Kick(a, b),
+        5 => WorldStep::HandOver(a, b),
+        6 => WorldStep::Yield(a),
+        7 => WorldStep::Spin(a, b),
+        8 => WorldStep::Point(a),
+        9 => WorldStep::Idle(a),
+        10 => WorldStep::StopInHlt(a),
+        11 => WorldStep::KickInHlt(a, b),
+        12 => WorldStep::Woken(a),
+        13 => WorldStep::Exit(a),
+        14 => WorldStep::Wait(a),
+        15 => WorldStep::YieldTo(a, b),
+        _ => WorldStep::Pass((a << 8 | b) as u64),
+    }
+}
+
+/// Any policy, any number of vCPUs and slots, any history. `World` checks the rules at each step; the
+/// events alone must make the schedule.
+pub fn core(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let policies: Vec<&str> = POLICIES.iter().flat_map(|policy| policy.tested).copied().collect();
+    let policy = input.one_of(&policies);
+    let (vcpus, slots) = (1 + input.below(12), 1 + input.below(5));
+    let mut world = World::new(policy, vcpus, slots, None);
+    for _ in 0..MOST_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        world.step(step(&mut input));
+    }
+    check_sums(&world);
+    let (mut again, _) = make_core(policy, vcpus, slots, None);
+    for (vcpu, event, now, actions) in &world.history {
+        assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{policy}");
+    }
+    assert_eq!(again.log().turns(), world.core.log().turns(), "{policy}");
+    assert_eq!(again.accounting().totals(), world.core.accounting().totals(), "{policy}");
+}
+
+/// The account with the time of those that are still off a slot: no sum is less than without it, and
+/// what is between two accounts, added to the first, is the second.
+fn check_sums(world: &World) {
+    let core = &world.core;
+    let (closed, whole) = (core.accounting().totals(), core.accounting().totals_at(world.now));
+    let mut sum = closed;
+    sum += whole - closed;
+    assert_eq!(sum, whole);
+    assert!(core.accounting().records().len() as u64 <= whole.preemptions);
+    let vcpus = (0..world.states().len() as u32).map(VcpuIndex);
+    let earliest = vcpus.clone().filter_map(|vcpu| core.deadline(vcpu)).min();
+    assert_eq!(core.next_deadline(), earliest);
+    let look = Observation { mode: Mode::Unknown, activity: LockActivity::Free };
+    for vcpu in vcpus {
+        let keeps = core.keeps_slot_in_hlt(vcpu, &look, world.now);
+        assert!(!keeps || world.runs(vcpu.ix()), "{vcpu:?} keeps a slot that it has not");
+    }
+}
+
+pub fn core_seeds() -> Vec<Vec<u8>> {
+    // A history of each kind of step in turn, for each policy.
+    let history: Vec<u8> = (0..200_u8).flat_map(|n| [n % 15, n.wrapping_mul(7), n / 3]).collect();
+    let count = POLICIES.iter().map(|policy| policy.tested.len()).sum::<usize>();
+    (0..count).map(|policy| [&[policy as u8, 5, 1], &history[..]].concat()).collect()
+}
+
+/// A recording as a file: what is read is written in the same way, and can be replayed.
+pub fn recording(bytes: &[u8]) {
+    const MOST_VCPUS: u32 = 16;
+    let recording = match Recording::read(&mut &*bytes) {
+        Ok(recording) => recording,
+        Err(error) => return is_one_line(&error.to_string()),
+    };
+    survives(&recording);
+    let (vcpus, slots) = (recording.vcpus, recording.slots);
+    if !(1..=MOST_VCPUS).contains(&vcpus) || !(1..=MOST_VCPUS).contains(&slots) {
+        return;
+    }
+    if let Some(shortfall) = recording.shortfall() {
+        is_one_line(&shortfall);
+    }
+    let mut world = World::new("replay:it", vcpus as usize, slots as usize, Some(&recording));
+    (0..recording.turns.len().min(MOST_STEPS)).for_each(|n| live(&mut world, n));
+    let divergence = world.core.policy().divergence().unwrap();
+    assert!(divergence.replayed + divergence.skipped <= divergence.recorded);
+    assert_eq!((divergence + divergence).replayed, 2 * divergence.replayed);
+    // The replay, recorded in turn.
+    survives(&Recording::of(&world.core, vcpus));
+}
+
+/// What is written is read as it was.
+fn survives(recording: &Recording) {
+    let mut written = Vec::new();
+    recording.write(&mut written).unwrap();
+    assert_eq!(Recording::read(&mut &written[..]).unwrap(), *recording);
+}
+
+/// Time passes for the vCPUs of a schedule, and one of them does something.
+fn live(world: &mut World, n: usize) {
+    world.due(n);
+    let v = n / 8;
+    let step = match n % 8 {
+        0 => WorldStep::Park(v),
+        1 => WorldStep::Halted(v),
+        2 => WorldStep::Kick(v, v + 1),
+        3 => WorldStep::Yield(v),
+        4 => WorldStep::Spin(v, n),
+        5 => WorldStep::Point(v),
+        6 => WorldStep::HandOver(v, v + 1),
+        _ if v % 40 == 39 => WorldStep::Exit(v),
+        _ => WorldStep::Pass(300),
+    };
+    world.step(step);
+}
+
+pub fn recording_seeds() -> Vec<Vec<u8>> {
+    let record = |policy, vcpus: u32, slots| {
+        let mut world = World::new(policy, vcpus as usize, slots, None);
+        (0..600).for_each(|n| live(&mut world, n));
+        let mut bytes = Vec::new();
+        Recording::of(&world.core, vcpus).write(&mut bytes).unwrap();
+        bytes
+    };
+    let policies =
+        ["rr", "random", "kick-boost", "directed-yield", "deferred:ask", "lhp:100000,5us"];
+    let mut seeds: Vec<_> = policies.map(|policy| record(policy, 6, 2)).into();
+    seeds.push(record("point:critical,100000,5us", 3, 1));
+    seeds
+}

@@ -1,0 +1,89 @@
+//! Command lines that are refused at once: exit status, one line that names the mistake, and nothing left behind.
+
+use crate::{prelude::*, rows};
+
+tests![
+    every_refusal_names_the_mistake,
+    help_and_version_are_no_errors,
+    nobody_who_reads_is_no_failure,
+    nobody_who_reads_figures_is_no_failure,
+    nobody_who_reads_a_bench_is_no_failure => Long("25 s: two benches, twice"),
+];
+
+/// Those that need no files.
+const LINES: &str = include_str!("refusals.txt");
+
+/// Lines that are tried at a time.
+const AT_ONCE: usize = 2;
+
+fn every_refusal_names_the_mistake() -> anyhow::Result<()> {
+    let is_row = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let lines: Vec<&str> = LINES.lines().filter(is_row).collect();
+    let tried = rows::each(&lines, AT_ONCE, |line| is_refused(line));
+    let wrong =
+        |(line, tried): (&&str, anyhow::Result<()>)| Some(format!("{line}: {:#}", tried.err()?));
+    let wrong: Vec<String> = lines.iter().zip(tried).filter_map(wrong).collect();
+    rows::none_is_wrong(lines.len(), &wrong)
+}
+
+/// Runs the command of a line of [`LINES`].
+fn is_refused(line: &str) -> anyhow::Result<()> {
+    let mut cells = line.split(" | ");
+    let (command, status) = cells.next().zip(cells.next()).context("no status")?;
+    let words: Vec<&str> = cells.collect();
+    let folder = files::scratch()?;
+    let [place, cache] = ["place", "cache"].map(|name| folder.path().join(name));
+    fs::create_dir(&place)?;
+    fs::create_dir(&cache)?;
+    let script = format!("cd \"$1\"; {}", command.replacen("pvticket", "\"$0\"", 1));
+    let ran = Program::new("/bin/sh").args(["-c", &script]).args([binary(), &place]).run()?;
+    let ran = match status {
+        "*" => {
+            ensure!(ran.status()? != 0, "{}", ran.show());
+            ran
+        }
+        _ => ran.fails(status.parse()?, &words)?.says("")?,
+    };
+    // The spec that an option makes is not the user's.
+    let is_spec = command.contains(" compare ") && ran.errors().contains("exclude");
+    ensure!(!is_spec, "it names a key of a spec\n{}", ran.show());
+    ensure!(fs::read_dir(&place)?.next().is_none(), "it left something behind\n{}", ran.show());
+    Ok(())
+}
+
+fn help_and_version_are_no_errors() -> anyhow::Result<()> {
+    for word in ["--help", "--version"] {
+        let ran = pvticket([word]).run()?.exits(0)?;
+        ensure!(ran.stderr.is_empty() && !ran.stdout.is_empty(), "{}", ran.show());
+    }
+    Ok(())
+}
+
+/// A measurement of one short run.
+const SHORT: [&str; 6] = ["--runs", "1", "--seconds", "0.1", "--host", "direct"];
+
+/// The command exits with `status` whether or not its output can be written.
+fn ends_alike(args: &[&str], status: i32) -> anyhow::Result<()> {
+    pvticket(args).run()?.exits(status)?;
+    // A pipe without a reader.
+    let (_, unread) = rustix::pipe::pipe()?;
+    pvticket(args).output(unread).run()?.exits(status).map(drop)
+}
+
+fn nobody_who_reads_is_no_failure() -> anyhow::Result<()> {
+    ends_alike(&["--help"], 0)?;
+    ends_alike(&["locks"], 0)?;
+    ends_alike(&["boot", "--cpus", "0"], 2)?;
+    ends_alike(&["run", "collapse", "--dry-run"], 0)?;
+    ends_alike(&["boot", "--kernel", "/no/such/file"], 2)
+}
+
+fn nobody_who_reads_figures_is_no_failure() -> anyhow::Result<()> {
+    need_kvm()?;
+    ends_alike(&[&["compare", "--vcpus", "2"], &SHORT[..]].concat(), 0)
+}
+
+fn nobody_who_reads_a_bench_is_no_failure() -> anyhow::Result<()> {
+    need_kvm()?;
+    ends_alike(&[&["bench", "hypercalls"], &SHORT[..]].concat(), 0)
+}

@@ -1,0 +1,15 @@
+//! The scheduling class of threads: the only unsafe code of this crate.
+
+use std::{ffi::c_int, io};
+
+/// Puts the calling thread under the scheduler that is loaded: its class becomes `SCHED_EXT`.
+pub(crate) fn change() -> io::Result<()> {
+    /// include/uapi/linux/sched.h
+    const SCHED_EXT: c_int = 7;
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the parameters during the call.
+    match unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const none) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,146 @@
+//! Costs that a CPU pays without any other's help, while all CPUs work.
+//!
+//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share what their core can do: a CPU
+//! whose sibling is idle is faster than any vCPU ever is.
+
+use std::{
+    hint::{black_box, spin_loop},
+    io,
+    sync::atomic::{
+        AtomicBool, AtomicU64, AtomicUsize,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+    thread::{self, Builder},
+    time::Instant,
+};
+
+use kvm::signal::pin_this_thread;
+use locks::Words;
+
+use super::pairs::{Chain, nanos_each};
+use crate::doctor::increment;
+use base::units::CpuList;
+
+/// Nanoseconds, each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Alone {
+    /// A load that hits, at the end of another.
+    pub(super) hit: f64,
+    /// A load that hits in the second-level cache, likewise. No cost of the machine, but a measure for them.
+    pub(super) second: f64,
+    /// A locked add to a line that the CPU has.
+    pub(super) add: f64,
+    /// A pause of a spin loop.
+    pub(super) pause: f64,
+    /// A load of a line that no cache has.
+    pub(super) memory: f64,
+    /// An increment of the payload's work.
+    pub(super) increment: f64,
+}
+
+/// Lines that fit the first-level cache.
+const NEAR: usize = 128;
+/// Lines of 128 KiB: they fit the second-level cache, and are more than the first.
+const SECOND: usize = 1 << 10;
+/// Loads of lines that no cache has, in a round: more take long, and say no more.
+const FAR_LOADS: usize = 1 << 14;
+/// A round loads one part of these of a chain at most: no line comes twice in all rounds.
+const FAR_PARTS: usize = 64;
+/// Of everything that is short.
+const OPERATIONS: u32 = 1 << 18;
+
+/// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work. No cache has `far`
+/// lines.
+pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<Vec<Alone>> {
+    let done = &AtomicBool::new(false);
+    let gate = &Gate { missing: AtomicUsize::new(cpus.cpus().len()), done };
+    let (first, others) = (cpus.cpus()[0], &cpus.cpus()[1..]);
+    thread::scope(|scope| {
+        // Each comes to the gate whether it could be pinned or not, or the rest would wait for ever.
+        let work = |cpu: &usize| {
+            let cpu = *cpu;
+            Builder::new().spawn_scoped(scope, move || {
+                let pinned = pin_this_thread(&CpuList::of(cpu));
+                gate.pass();
+                work_until(done);
+                pinned
+            })
+        };
+        let busy = others.iter().map(work).collect::<io::Result<Vec<_>>>();
+        let measure = move || {
+            let pinned = pin_this_thread(&CpuList::of(first));
+            let chains = [NEAR, SECOND, far].map(|lines| Chain::new(lines, lines as u64));
+            gate.pass();
+            let mut place = 0;
+            let found = (0..rounds).map(|_| once(&chains, &mut place)).collect();
+            done.store(true, Release);
+            pinned.map(|()| found)
+        };
+        let started =
+            busy.and_then(|busy| Ok((busy, Builder::new().spawn_scoped(scope, measure)?)));
+        // Those that were started wait for the rest.
+        let (busy, mine) = started.inspect_err(|_| done.store(true, Release))?;
+        let found = mine.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
+        // One that died would have left the gate short; nothing in it panics.
+        busy.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))?;
+        found
+    })
+}
+
+/// Lets nobody pass before all have come, or all is over.
+#[derive(Debug)]
+struct Gate<'a> {
+    missing: AtomicUsize,
+    done: &'a AtomicBool,
+}
+
+impl Gate<'_> {
+    fn pass(&self) {
+        self.missing.fetch_sub(1, AcqRel);
+        while self.missing.load(Acquire) > 0 && !self.done.load(Acquire) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Increments a line of its own, as the payload does between its locks.
+fn work_until(done: &AtomicBool) {
+    let own = Words::new();
+    while !done.load(Acquire) {
+        black_box(&own).increment(OPERATIONS / 64);
+    }
+}
+
+/// The loads of the last chain begin at `place`, where the last round ended: lines that no round before has
+/// loaded.
+fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
+    let word = AtomicU64::new(0);
+    let often = |operation: &dyn Fn()| {
+        let began = Instant::now();
+        (0..OPERATIONS).for_each(|_| operation());
+        nanos_each(began, OPERATIONS as usize)
+    };
+    // Of lines that the cache has had before.
+    let again = |chain: &Chain, lines: usize| {
+        chain.load_all();
+        let began = Instant::now();
+        (0..OPERATIONS as usize / lines).for_each(|_| chain.load_all());
+        nanos_each(began, OPERATIONS as usize)
+    };
+    let (hit, second) = (again(near, NEAR), again(second, SECOND));
+    let began = Instant::now();
+    let loads = FAR_LOADS.min(far.lines() / FAR_PARTS);
+    *place = far.load(*place, loads);
+    let memory = nanos_each(began, loads);
+    let increment = increment::measure().picos as f64 / 1e3;
+    Alone {
+        hit,
+        second,
+        memory,
+        increment,
+        add: often(&|| {
+            word.fetch_add(1, Relaxed);
+        }),
+        pause: often(&|| spin_loop()),
+    }
+}

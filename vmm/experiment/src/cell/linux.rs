@@ -1,0 +1,282 @@
+//! Measures a workload in Linux guests.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use study::guest::workload::GuestWorkload;
+
+use super::{
+    linux_outcome,
+    machines::{MachineResults, Machines},
+    window::Windows,
+};
+use crate::{
+    Interrupt,
+    cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
+    host::around::{HostWatch, LOOK_EVERY},
+};
+use base::{
+    guest_kernel::Flavour,
+    units::{ByteSize, VcpuCount},
+};
+use kvm::host::is_emulated;
+use machine::{
+    devices::output::Sink,
+    guest::{
+        initrd::{self, GuestRoot},
+        linux,
+    },
+    vcpu::End,
+    vm::{Console, GuestSpec, MachineSpec, Report},
+};
+use study::{
+    guest::kernels::{self, Kernels},
+    point::Point,
+    store::record::Figures,
+    timeline::Timeline,
+};
+
+/// How long a guest may take for everything except its benchmark: its boot, which is slow on
+/// emulated and overcommitted CPUs, and its shutdown. 31 s were too few for one guest of 8 vCPUs with
+/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late, and beside four busy
+/// threads that host has a third of its CPUs. QEMU's emulated AMD-V now and then loses a timer
+/// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
+/// the benchmark never ends (seen once in about 100 runs).
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// vCPUs that a guest boots in time on emulated CPUs, which are threads of the host: more take longer in proportion.
+const EMULATED_VCPUS: u32 = 8;
+
+/// A workload in a Linux guest; by default `spin_lock`, one kernel thread per vCPU on one lock.
+#[derive(Debug, Clone)]
+pub struct LinuxCell {
+    /// The guest kernels, including those for the systems to be run.
+    pub kernels: Kernels,
+    /// The program that the guest runs.
+    pub workload: GuestWorkload,
+}
+
+impl LinuxCell {
+    /// Memory of each machine: enough for the kernel and the per-CPU areas of 128 vCPUs.
+    pub const MEMORY: ByteSize = ByteSize::mib(256);
+
+    /// Memory of each machine of this point. PostgreSQL's files are in memory, which takes half of it at most for files: for
+    /// a unit of scale 14.5 MiB of files and as much of buffers, for a client 1.2 MiB and the page tables of the buffers.
+    pub fn memory(point: &Point) -> ByteSize {
+        let Some(GuestWorkload::Pgbench { clients, scale }) = point.guest_workload() else {
+            return Self::MEMORY;
+        };
+        let clients = u64::from(clients.unwrap_or(point.vcpus.get()));
+        ByteSize::mib(1024 + 64 * u64::from(scale) + 4 * clients)
+    }
+
+    fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
+        let system = run.point.lock;
+        let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
+        let kernel = self.kernels.file(run.point.guest_kernel, flavour);
+        let kernel = kernel.ok_or(CellError::NoKernel(system))?;
+        let argv = self.command(run);
+        let guest_disk = self.kernels.guest_disk().filter(|_| self.workload.needs_guest_disk());
+        let root = GuestRoot { argv: &argv, guest_disk, ..GuestRoot::default() };
+        let guest = GuestSpec::Linux {
+            kernel: kernel.into(),
+            initrd: initrd::assemble(kernel, None, Some(root))?,
+            cmdline: self.cmdline(run, flavour),
+        };
+        let machine = run.machine(guest, Self::memory(run.point), flavour == Flavour::Ticket);
+        Ok(MachineSpec { kvm_kick: kernels::has_kvm_kick(system), ..machine })
+    }
+
+    fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
+        let bare = linux::bare_cmdline(kernels::parameters(run.point.lock, run.point.backend));
+        match flavour {
+            // Native guests get it too, so that both have the same command line.
+            Flavour::Ticket => format!(
+                "{bare} pvticket_spin={} pvticket_handoff={}",
+                run.point.spin_threshold, run.point.handoff
+            ),
+            Flavour::Stock => bare,
+        }
+    }
+
+    /// The command of the workload.
+    fn command(&self, run: &RunSpec<'_>) -> Vec<OsString> {
+        let mut words = vec![
+            "/pvticket/bench".to_owned(),
+            self.workload.name().to_owned(),
+            "--json".to_owned(),
+            format!("--seconds={:.3}", run.point.duration.as_secs_f64()),
+            format!("--warm-up={:.3}", run.method.warm_up.as_secs_f64()),
+        ];
+        match self.workload {
+            GuestWorkload::Lock => words.extend([
+                format!("--critical={}", run.point.critical),
+                format!("--think={}", run.point.think),
+            ]),
+            GuestWorkload::Pgbench { clients, scale } => {
+                words.push(format!("--scale={scale}"));
+                words.extend(clients.map(|clients| format!("--workers={clients}")));
+            }
+            _ => {}
+        }
+        words.into_iter().map(OsString::from).collect()
+    }
+}
+
+impl Cell for LinuxCell {
+    fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Measurement, CellError> {
+        let spec = self.machine(run)?;
+        let outputs: Vec<Outputs> = run.point.sizes().map(|_| Outputs::default()).collect();
+        let machines = Machines::start(run, &spec, interrupt, |vm| outputs[vm].console(interrupt))?;
+        machines.meter_locks();
+        let factor = patience_of(run.point.all_vcpus(), is_emulated());
+        let patience = run.method.warm_up + run.point.duration + PATIENCE.saturating_mul(factor);
+        let patience = patience + time_to_fill(self.workload);
+        let deadline = Instant::now() + patience;
+        let has_failed = || machines.has_one_failed() || machines.is_left_alone();
+        let is_over = || machines.have_all_ended() || has_failed();
+        let mut watch = HostWatch::new(run.point, run.cpus);
+        while !is_over() && Instant::now() < deadline && !interrupt.raised() {
+            machines.let_others_go();
+            watch.look(machines.gathering.is_measured());
+            thread::sleep(LOOK_EVERY);
+        }
+        watch.look(false);
+        let (in_time, times) = (is_over(), machines.times());
+        let windows = machines.gathering.windows();
+        let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
+        if interrupt.raised() {
+            return Err(CellError::Interrupted);
+        }
+        if !in_time {
+            let waited = patience.as_secs_f64();
+            let times = in_words(times);
+            let reason = format!("it gave no result within {waited:.0} s{times}");
+            return Err(CellError::EndedEarly(reason));
+        }
+        let machines = outputs.iter().zip(&reports).zip(run.point.sizes());
+        let figures = machines.map(|((output, report), vcpus)| output.figures(run, report, vcpus));
+        let all = figures.reduce(|all, one| Ok(all?.beside(one?)));
+        let all = all.ok_or(CellError::Interrupted)??;
+        let Windows { schedule: measured, counts, host, taken, span } =
+            windows.ok_or(CellError::NoWindow)?;
+        let (vmm, faults) = (counts.vcpus, counts.faults);
+        let figures =
+            Figures { vmm, faults, host, around: watch.seen(), locks_taken: taken, ..all };
+        let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
+        Ok(Measurement::new(figures, &measured, schedule, timeline.map(of_locks)))
+    }
+}
+
+/// The outputs of one machine.
+#[derive(Debug, Default)]
+struct Outputs {
+    stdout: KeptOutput,
+    messages: KeptOutput,
+}
+
+/// The multiple of [`PATIENCE`] for a cell with `vcpus` vCPUs.
+fn patience_of(vcpus: u32, is_emulated: bool) -> u32 {
+    if is_emulated { vcpus.div_ceil(EMULATED_VCPUS).max(1) } else { 1 }
+}
+
+/// How long the guest may take in addition for its database.
+fn time_to_fill(workload: GuestWorkload) -> Duration {
+    match workload {
+        GuestWorkload::Pgbench { scale, .. } => PATIENCE + Duration::from_secs(30) * scale,
+        _ => Duration::ZERO,
+    }
+}
+
+impl Outputs {
+    fn console(&self, interrupt: &Interrupt) -> Result<Console, CellError> {
+        Ok(Console {
+            com1: Box::new(self.messages.clone()),
+            stdout: Box::new(self.stdout.clone()),
+            stderr: Box::new(self.messages.clone()),
+            interrupt: interrupt.descriptor().map_err(CellError::Descriptor)?,
+            ..Console::null()
+        })
+    }
+
+    fn figures(
+        &self,
+        run: &RunSpec<'_>,
+        report: &Report,
+        vcpus: VcpuCount,
+    ) -> Result<Figures, CellError> {
+        match &report.end {
+            End::Exit(0) => {
+                let found = report.started as usize;
+                if found < report.counts.len() {
+                    return Err(CellError::Vcpus { found, vcpus });
+                }
+                let stdout = self.stdout.whole().ok_or(CellError::Flooded(KeptOutput::LIMIT))?;
+                linux_outcome::figures(&stdout, run.point.lock, run.point.backend, vcpus)
+            }
+            end => Err(ended_early(end, &self.messages.text())),
+        }
+    }
+}
+
+/// A guest's output, up to a limit.
+#[derive(Debug, Clone, Default)]
+struct KeptOutput(Arc<Mutex<Vec<u8>>>);
+
+impl KeptOutput {
+    /// Bytes that are kept, far more than a result or a panic's trace; the rest is dropped.
+    const LIMIT: ByteSize = ByteSize::mib(1);
+
+    /// The whole output; None if something was or may have been dropped.
+    fn whole(&self) -> Option<String> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        (kept < Self::LIMIT.0).then(|| self.text())
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Sink for KeptOutput {}
+
+impl Write for KeptOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = (Self::LIMIT.0 as usize).saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(&bytes[..room]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: on 40 emulated CPUs a guest of 32 vCPUs was given up after the time of one of 8.
+    #[test]
+    fn a_guest_of_many_emulated_vcpus_has_longer() {
+        let times = [1, 8, 9, 32, 128].map(|vcpus| patience_of(vcpus, true));
+        assert_eq!(times, [1, 1, 2, 4, 16]);
+        assert_eq!(patience_of(128, false), 1);
+    }
+
+    #[test]
+    fn a_guest_cannot_fill_our_memory() {
+        let mut kept = KeptOutput::default();
+        for _ in 0..3 {
+            assert_eq!(kept.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
+        }
+        assert_eq!((kept.text().len() as u64, kept.whole()), (KeptOutput::LIMIT.0, None));
+    }
+}

@@ -1,0 +1,359 @@
+//! One measurement: fresh machines, one lock, a number of vCPUs, one window.
+
+pub mod linux;
+mod linux_outcome;
+mod machines;
+pub mod payload;
+pub mod simulated;
+mod timeline;
+mod window;
+
+use std::{borrow::Cow, io, sync::Arc, time::Duration};
+
+use locks::System;
+use thiserror::Error;
+
+use super::{Interrupt, host::cgroups::ThreadFiles};
+use base::{
+    backend::PvBackend,
+    host_counts::ThreadTimes,
+    plural::count,
+    units::{ByteSize, CpuList, Nanos, VcpuCount},
+};
+use machine::{
+    driver::{AccountDelta, SchedReport, ScheduleSpec},
+    guest::{initrd::InitrdError, payload::SharedError},
+    vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
+    vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
+};
+use sched::recording::Recording;
+use study::{
+    point::Point,
+    spec::Method,
+    store::record::{Figures, ScheduleFigures, SinceStart},
+    timeline::Timeline,
+    timings::Timings,
+};
+
+/// Each machine of a cell has a page of lines in the scheduler in BPF.
+#[cfg(feature = "bpf")]
+const _: () = assert!(study::spec::MOST_VMS <= bpf::MOST_MACHINES);
+
+/// What to measure, and how: one cell of an experiment.
+#[derive(Debug)]
+pub struct RunSpec<'a> {
+    /// The machines, their lock, their schedule, and the window. All vCPUs contend.
+    pub point: &'a Point,
+    /// The text of the simulated machine's file; None: it is looked for by its name.
+    pub machine: Option<&'a str>,
+    /// How the window is measured.
+    pub method: &'a Method,
+    /// Host CPUs that the vCPUs run on.
+    pub cpus: &'a CpuList,
+    /// For each machine, the control groups of its vCPUs; empty: those of this process.
+    pub cgroups: &'a [ThreadFiles],
+    /// Decisions to replay, if the policy replays some.
+    pub replay: Option<Arc<Recording>>,
+    /// Record the schedule's decisions, for [`Measurement::recording`].
+    pub record: bool,
+    /// Record every event, for [`Measurement::timeline`].
+    pub trace: bool,
+    /// The schedule, if it has been started already.
+    pub started: Option<Schedule>,
+}
+
+/// What one measurement yields.
+#[derive(Debug)]
+pub struct Measurement {
+    /// The figures, as the store keeps them.
+    pub figures: Figures,
+    /// Every event of the run, if it was traced.
+    pub timeline: Option<Timeline>,
+    /// The schedule's decisions, if it was ours; empty unless they were recorded.
+    pub recording: Option<Recording>,
+}
+
+impl Measurement {
+    /// `figures` of the guests and the VMM, with what the schedule did: `measured` over the window,
+    /// `whole` since the machines' start; None under the host's scheduler.
+    fn new(
+        figures: Figures,
+        measured: &AccountDelta,
+        whole: Option<SchedReport>,
+        timeline: Option<Timeline>,
+    ) -> Self {
+        let schedule = whole.as_ref().map(|whole| schedule_figures(measured, whole));
+        let counts = timeline.as_ref().map(Timeline::counts);
+        Self {
+            figures: Figures { schedule, timeline: counts, ..figures },
+            timeline,
+            recording: whole.map(|whole| whole.recording),
+        }
+    }
+}
+
+/// The account of a schedule, as the store keeps it.
+fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFigures {
+    ScheduleFigures {
+        seconds: measured.seconds(),
+        totals: measured.totals,
+        hits: measured.hits,
+        extensions: measured.extensions.as_ref().map(|extensions| extensions.counts),
+        extension_needed: measured.extensions.as_ref().map(Timings::needed).unwrap_or_default(),
+        waste_uncounted: !whole.counts_waste,
+        since_start: SinceStart { totals: whole.totals, hits: whole.hits },
+        divergence: whole.divergence,
+        times: whole.histograms.map(Timings::of),
+    }
+}
+
+/// Why a measurement has no figures.
+#[derive(Debug, Error)]
+pub enum CellError {
+    /// The user interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The machine could not be built or failed while it ran.
+    #[error(transparent)]
+    Vm(#[from] VmError),
+    /// The schedule cannot be started or read.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The host's kernel ended the schedule, for this reason.
+    #[error("the host's kernel ended the BPF scheduler ({0}); the vCPUs went on under its own")]
+    ScheduleEnded(String),
+    /// The block of memory shared with the payload is invalid.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// The machine ended before the window did.
+    #[error("the guest ended early: {0}")]
+    EndedEarly(String),
+    /// The watchdog found a vCPU that waits forever.
+    #[error("{0}")]
+    Stuck(String, Trace),
+    /// The guest's initial RAM disk cannot be built.
+    #[error(transparent)]
+    Initrd(#[from] InitrdError),
+    /// The guest's output cannot be parsed as a result.
+    #[error("cannot read the guest's result {:?}: {error}", quote(.said))]
+    Result {
+        /// The whole output.
+        said: String,
+        /// The JSON parser's error.
+        error: serde_json::Error,
+    },
+    /// The guest printed more than any result is long.
+    #[error("the guest printed more than the {0} that are kept of its result")]
+    Flooded(ByteSize),
+    /// The guest reports impossible figures.
+    #[error("the guest claims what cannot be: {0}")]
+    Impossible(String),
+    /// The guest's locks use another backend than requested.
+    #[error("the guest's locks are served by '{found}', not by '{asked}'")]
+    Backend {
+        /// The backend that the guest reports.
+        found: String,
+        /// The backend that the machine offers.
+        asked: PvBackend,
+    },
+    /// The guest found another number of CPUs than it has.
+    #[error("the guest runs on {found} of its CPUs, not on {}", vcpus.get())]
+    Vcpus {
+        /// How many it found.
+        found: usize,
+        /// How many there are.
+        vcpus: VcpuCount,
+    },
+    /// The guest's kernel uses other spinlocks than requested.
+    #[error("the guest's locks are not {asked}: its kernel says {}", quoted(.said.as_deref()))]
+    Spinlocks {
+        /// What it reports about them.
+        said: Option<String>,
+        /// The requested system.
+        asked: System,
+    },
+    /// The guest's PV queued spinlocks do not count halts and kicks.
+    #[error(
+        "the guest's kernel does not count what its PV queued spinlocks do: it needs \
+         CONFIG_LOCK_EVENT_COUNTS"
+    )]
+    Uncounted,
+    /// The guest did not mark the begin and end of the benchmark's window.
+    #[error(
+        "the guest's kernel does not say when its benchmark began and ended: run `pvticket setup kernel kernel-stock`"
+    )]
+    NoWindow,
+    /// No available kernel has the system.
+    #[error("no kernel at hand has {0}")]
+    NoKernel(System),
+    /// The descriptor that interrupts the machine cannot be created.
+    #[error("cannot set up an interrupt")]
+    Descriptor(#[source] io::Error),
+    /// Some vCPUs did not reach the start barrier in time.
+    #[error("{arrived} of {} came to the start within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), in_words(*times))]
+    NotArrived {
+        /// How many did.
+        arrived: u32,
+        /// How many should have.
+        vcpus: VcpuCount,
+        /// The time limit.
+        waited: Duration,
+        /// What the vCPUs had of the host's CPUs meanwhile.
+        times: ThreadTimes,
+    },
+}
+
+fn quoted(report: Option<&str>) -> String {
+    report.map_or_else(|| "nothing of its locks".to_owned(), |report| format!("\"{report}\""))
+}
+
+/// What vCPUs had of the host's CPUs within a time limit: tells a guest that hangs from a host that is
+/// busy. Empty where the host's kernel does not count it.
+pub(super) fn in_words(times: ThreadTimes) -> String {
+    let ThreadTimes { ran, waited, turns } = times;
+    if turns == 0 {
+        return String::new();
+    }
+    let [ran, waited] = [ran, waited].map(Nanos::seconds);
+    format!(", in which the vCPUs had a CPU for {ran:.1} s and waited for one for {waited:.1} s")
+}
+
+/// A kind of guest that can be measured: the payload or Linux.
+pub trait Cell {
+    /// Builds the machines, measures, and takes them down.
+    fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Measurement, CellError>;
+}
+
+impl<'a> RunSpec<'a> {
+    /// Only measures: replays, records and traces nothing, in no control group, and starts its schedule itself.
+    pub const fn new(point: &'a Point, method: &'a Method, cpus: &'a CpuList) -> Self {
+        Self {
+            point,
+            machine: None,
+            method,
+            cpus,
+            cgroups: &[],
+            replay: None,
+            record: false,
+            trace: false,
+            started: None,
+        }
+    }
+}
+
+impl RunSpec<'_> {
+    /// The machines' faults. None for native locks, which make no hypercalls to inject faults into.
+    fn fault_plan(&self) -> Option<FaultPlan> {
+        let faults = self.point.fault.filter(|_| self.point.backend != PvBackend::Off);
+        faults.map(|spec| FaultPlan { spec, seed: self.point.seed })
+    }
+
+    /// The schedule of all machines.
+    fn schedule(&self) -> ScheduleSpec {
+        let Point { policy, slice, seed, .. } = self.point;
+        ScheduleSpec {
+            policy: policy.clone(),
+            cpus: self.cpus.cpus().to_vec(),
+            slice: *slice,
+            seed: *seed,
+            recording: self.replay.clone(),
+            record: self.record,
+        }
+    }
+
+    /// Starts the schedule of all machines.
+    pub fn start_schedule(&self) -> Result<Schedule, ScheduleError> {
+        let vcpus: Vec<u32> = self.point.sizes().map(VcpuCount::get).collect();
+        Schedule::start(self.point.driver, &self.schedule(), &vcpus, self.trace)
+    }
+
+    /// A machine of the first size, with this guest. `is_ours`: as in [`Purpose::Cell`].
+    pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
+        let Point { vcpus, backend, policy, fault, .. } = self.point;
+        let is_disturbed = !policy.is_host() || fault.is_some();
+        MachineSpec {
+            pv: *backend,
+            // A schedule of ours places the threads itself.
+            affinity: policy.is_host().then(|| self.cpus.clone()),
+            oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
+            host_counts: true,
+            faults: self.fault_plan(),
+            traced: self.trace,
+            ..MachineSpec::new(*vcpus, memory, guest)
+        }
+    }
+}
+
+/// The beginning of a guest's output, which may be of any length.
+fn quote(text: &str) -> Cow<'_, str> {
+    const MOST: usize = 300;
+    match text.char_indices().nth(MOST) {
+        None => text.into(),
+        Some((end, _)) => format!("{} ... (of {} bytes)", &text[..end], text.len()).into(),
+    }
+}
+
+/// The error for a machine that ended before its time.
+pub(super) fn ended_early(end: &End, messages: &str) -> CellError {
+    match end {
+        End::Failed(failure @ Failure { cause: Cause::Stuck(_, trace), .. }) => {
+            CellError::Stuck(failure.to_string(), trace.clone())
+        }
+        _ => CellError::EndedEarly(early(end, messages)),
+    }
+}
+
+/// How the machine ended, and the guest's last message: the line of a panic if there is one
+/// (the last lines of a panic say nothing), or else its last line.
+fn early(end: &End, messages: &str) -> String {
+    let how = match end {
+        End::Exit(status) => format!("the benchmark gave exit status {status}"),
+        End::Done(status) => format!("a vCPU gave status {status}"),
+        End::Failed(failure) => failure.to_string(),
+        End::Panicked(_) => "panic".into(),
+        other => format!("{other:?}"),
+    };
+    let panic = messages.lines().find(|line| line.contains("Kernel panic"));
+    let last = || messages.lines().rev().find(|line| !line.trim().is_empty());
+    match (panic, last()) {
+        (Some(line), _) => format!("{how}; the guest: {}", quote(line.trim())),
+        (None, Some(line)) => format!("{how}; the guest's last line: {}", quote(line.trim())),
+        (None, None) => how,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_done_in_time_names_the_delay() {
+        let times =
+            ThreadTimes { ran: Nanos::millis(1_460), waited: Nanos::millis(58_000), turns: 9 };
+        let vcpus = VcpuCount::try_from(4).unwrap();
+        let waited = Duration::from_secs(60);
+        let error = CellError::NotArrived { arrived: 3, vcpus, waited, times };
+        assert_eq!(
+            error.to_string(),
+            "3 of 4 vCPUs came to the start within 60 s, in which the vCPUs had a CPU for 1.5 s and waited for \
+             one for 58.0 s"
+        );
+        assert_eq!(in_words(ThreadTimes::default()), "", "this host does not count it");
+    }
+
+    #[test]
+    fn an_early_end_quotes_the_guest() {
+        assert_eq!(
+            early(&End::Exit(1), "booting\ninit: no such file\n\n"),
+            "the benchmark gave exit status 1; the guest's last line: init: no such file"
+        );
+        assert_eq!(early(&End::Reset, ""), "Reset");
+        let panic = "[1.0] Kernel panic - not syncing: why\n[1.1] Kernel Offset: disabled\n";
+        assert_eq!(
+            early(&End::Panicked("why".into()), panic),
+            "panic; the guest: [1.0] Kernel panic - not syncing: why"
+        );
+        let long = early(&End::Reset, &"\u{e9}".repeat(1000));
+        assert!(long.ends_with(" ... (of 2000 bytes)") && long.chars().count() < 400, "{long}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Simulates a point instead of measuring it.
+
+mod timeline;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use locks::System;
+use sim::machine::SHIPPED;
+use sim::{
+    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec, WaitTimes,
+};
+use thiserror::Error;
+
+use super::{Measurement, RunSpec};
+use crate::{Interrupt, calibrate, patience};
+use base::{
+    counters::WaitCounts,
+    files::{self, FileError},
+    host_extras::{HaltPollMost, PleWindow},
+    units::ByteSize,
+};
+use os::artifacts::{ArtifactError, cache_dir};
+use study::{
+    latencies::Latencies,
+    point::Point,
+    store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
+    timings::Timings,
+};
+
+/// Where the machine file of this host is kept.
+pub fn calibrated() -> Result<PathBuf, ArtifactError> {
+    Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
+}
+
+/// Longest machine file. As JSON it is at most six times as long, and fits in a job.
+const LONGEST: ByteSize = ByteSize(128 << 10);
+
+/// Why a point has no simulated figures.
+#[derive(Debug, Error)]
+pub enum SimCellError {
+    /// There is no machine file of this host.
+    #[error("machine this: this host has not been measured: `pvticket sim calibrate`")]
+    NotCalibrated,
+    /// The machine file cannot be read.
+    #[error(
+        "machine {file}: it is not one that comes with pvticket ({}), and no file",
+        SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    )]
+    File {
+        /// The name of the file.
+        file: String,
+        /// Why.
+        #[source]
+        source: FileError,
+    },
+    /// The machine file is wrong.
+    #[error("machine {file}")]
+    Machine {
+        /// The name of the file.
+        file: String,
+        /// What is wrong, with its line.
+        #[source]
+        source: sim::machine::KeyError,
+    },
+    /// The simulator does not have the system.
+    #[error("{0} is not in the simulator")]
+    System(System),
+    /// The point cannot be simulated.
+    #[error(transparent)]
+    Spec(#[from] sim::SimSpecError),
+    /// The user interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The simulation came to a standstill.
+    #[error("{stuck} (seed {seed})")]
+    Stuck {
+        /// How.
+        stuck: sim::Stuck,
+        /// The simulation's seed, which repeats it.
+        seed: u64,
+    },
+}
+
+/// The machine of this name, or in this file.
+pub fn machine(name: &str) -> Result<Machine, SimCellError> {
+    parsed(name, &machine_text(name)?)
+}
+
+fn parsed(name: &str, text: &str) -> Result<Machine, SimCellError> {
+    Machine::parse(text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+}
+
+/// The machine files of `points`, each once: those of `kept`, and the others as they are now.
+pub fn machine_files(
+    points: &[Point],
+    kept: &[MachineFile],
+) -> Result<Vec<MachineFile>, SimCellError> {
+    let mut files: Vec<MachineFile> = Vec::new();
+    for name in points.iter().map(|point| point.machine.as_str()) {
+        if name.is_empty() || files.iter().any(|file| file.name == name) {
+            continue;
+        }
+        files.push(match kept.iter().find(|file| file.name == name) {
+            Some(file) => file.clone(),
+            None => machine_file(name)?,
+        });
+    }
+    Ok(files)
+}
+
+fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
+    let text = machine_text(name)?;
+    let machine = parsed(name, &text)?;
+    let (assumed, costs) = machine.assumed();
+    let origin = match name {
+        calibrate::NAME => MachineOrigin::Calibrated,
+        _ if Machine::shipped(name).is_some() => MachineOrigin::Shipped,
+        _ => MachineOrigin::File,
+    };
+    let (assumed, costs) = (assumed as u32, costs as u32);
+    let (name, doubts) = (name.to_owned(), machine.doubts);
+    let has_noise = machine.noise.is_some();
+    Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
+}
+
+/// The text of its file.
+pub fn machine_text(name: &str) -> Result<String, SimCellError> {
+    let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+    if let Some((_, text)) = shipped {
+        return Ok((*text).to_owned());
+    }
+    if name == calibrate::NAME {
+        let text = calibrated().ok().and_then(|path| files::read_text(&path, LONGEST).ok());
+        return text.ok_or(SimCellError::NotCalibrated);
+    }
+    files::read_text(Path::new(name), LONGEST)
+        .map_err(|source| SimCellError::File { file: name.to_owned(), source })
+}
+
+/// Simulated time between two looks at whether the user wants it to end.
+const LOOK_EVERY: Picos = Picos(1_000_000_000);
+
+/// Simulates the point of `spec`. `cell` is its number in the run: each has random choices of its
+/// own.
+pub fn simulate(
+    spec: &RunSpec<'_>,
+    cell: u32,
+    interrupt: &Interrupt,
+) -> Result<Measurement, SimCellError> {
+    let RunSpec { point, method, .. } = *spec;
+    let are_kept = spec.record || spec.trace;
+    let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept };
+    let machine = match spec.machine {
+        Some(text) => parsed(&point.machine, text)?,
+        None => machine(&point.machine)?,
+    };
+    let simulated = simulated(point, machine, cell)?;
+    let stuck = |stuck| match stuck {
+        sim::Stuck::Stopped => SimCellError::Interrupted,
+        stuck => SimCellError::Stuck { stuck, seed: simulated.seed },
+    };
+    let mut sim = Sim::scheduled(&simulated, decisions)?;
+    let signals = interrupt.clone();
+    sim.obey(&patience::brake(move || signals.raised()));
+    let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
+    let mut progress = Vec::new();
+    let mut run = |sim: &mut Sim, end: Picos| {
+        while sim.now() < end {
+            if interrupt.raised() {
+                return Err(SimCellError::Interrupted);
+            }
+            sim.run_until(end.min(sim.now() + LOOK_EVERY)).map_err(stuck)?;
+            if spec.trace {
+                progress.extend(timeline::progress(sim, point));
+            }
+        }
+        Ok(())
+    };
+    run(&mut sim, picos(method.warm_up))?;
+    let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
+    let extended_before = sim.extensions().cloned();
+    let waits = sim.wait_times();
+    run(&mut sim, picos(method.warm_up + point.duration))?;
+    let whole = sim.figures();
+    let window = whole.clone() - &before;
+    let latencies = method.timed.then(|| latencies(waits, sim.wait_times()));
+    let extensions = sim.extensions().cloned().zip(extended_before);
+    let extensions = extensions.map(|(now, then)| now.since(&then));
+    let schedule = ScheduleFigures {
+        seconds: window.time.seconds(),
+        totals: window.schedule,
+        hits: sim.hits().zip(hits).map(|(now, then)| now - then),
+        extensions: extensions.as_ref().map(|extensions| extensions.counts),
+        extension_needed: extensions.as_ref().map(Timings::needed).unwrap_or_default(),
+        since_start: SinceStart { totals: whole.schedule, hits: sim.hits() },
+        divergence: sim.divergence(),
+        ..ScheduleFigures::default()
+    };
+    let recording = spec.record.then(|| sim.recording());
+    let timeline = spec.trace.then(|| timeline::timeline(&sim, point, from, progress));
+    let violations = sim.finish().map_err(stuck)?.violations;
+    let figures = Figures {
+        seconds: window.time.seconds(),
+        slow: Some(window.slow),
+        halts: window.halts,
+        kicks: window.kicks,
+        violations,
+        disorder: window.disorder,
+        schedule: Some(schedule),
+        faults: point.fault.map(|_| window.faults),
+        sim: Some(SimCounts {
+            pause_exits: window.pause_exits,
+            polled: window.polled,
+            stolen_ns: window.stolen.0 / 1_000,
+            looks: window.looks,
+            transfers: window.transfers,
+            events: window.events,
+        }),
+        operations: window.operations,
+        open_waits: latencies.as_ref().map_or(0, Latencies::open),
+        latencies: latencies.map(|latencies| latencies.timings()).filter(|all| !all.is_empty()),
+        ..Figures::default()
+    };
+    Ok(Measurement { figures, timeline, recording })
+}
+
+/// How long operations took that ended between two readings or were under way at the second.
+fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
+    /// A tick is a nanosecond.
+    const KHZ: u64 = 1_000_000;
+    let [before, open] = [before.ended, after.open];
+    let counts = |counts| WaitCounts { counts, open: Vec::new() };
+    Latencies::between(&counts(before), &counts(after.ended), &open, KHZ)
+}
+
+fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
+    // The simulator has the library compiled for itself, with the same names.
+    let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
+    let increment = machine.costs.increment.0;
+    // The payload does the same number of increments each time.
+    let span = |increments: u32| Span::Steady(Picos(increment * u64::from(increments)));
+    // As the payload: a counter is added to by the number of increments of a critical section.
+    let one = Load::of(span(point.think), span(point.critical));
+    let load = Load {
+        locks: one.locks.repeat(point.lock_count as usize),
+        // As those of a kernel and of the payload.
+        shares_table: true,
+        has_data: true,
+        adds: point.critical,
+        ..one
+    };
+    Ok(Spec {
+        cpus: point.slots as usize,
+        guests: point.vms as usize,
+        handoff: sim::handoff(point.handoff),
+        spin_threshold: point.spin_threshold,
+        policy: point.policy.clone(),
+        slice: point.slice,
+        faults: point.fault.unwrap_or_default(),
+        host: host(point, &machine),
+        seed: point.seed ^ u64::from(cell) << 32,
+        ..Spec::new(machine, system, point.vcpus.get() as usize, load)
+    })
+}
+
+/// What the host of the point does beside the schedule: the point's own noise replaces that of the machine.
+fn host(point: &Point, machine: &Machine) -> HostModel {
+    let Point { ple, halt_poll, noise, .. } = *point;
+    HostModel {
+        ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
+        halt_poll: halt_poll.map(|HaltPollMost(most)| HaltPoll { max: most.into() }),
+        noise: noise.map(Noise::from).or(machine.noise),
+    }
+}
+
+#[cfg(test)]
+mod tests;

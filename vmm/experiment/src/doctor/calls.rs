@@ -1,0 +1,103 @@
+//! What each class of threads may call, as a table.
+
+use std::collections::BTreeMap;
+
+use confine::{
+    BackendError, Class, Needs,
+    table::{Pass, denied_to_child, passes},
+};
+use emulated::limits_of_qemu;
+use report::columns::Columns;
+
+/// What is above the table.
+const LEGEND: &str = "\
+System calls that a thread of each class may make, read from the filters (SECURITY.md).
+x: in every process   s: in one with a schedule   b: in one with --driver bpf   e: in either of these   .: in none
+`new` is a thread that has not said yet what it is; `main` and `worker` start the others, and have what those need.
+
+";
+
+/// What is above the list of QEMU.
+const CHILD: &str = "
+QEMU may make all calls but these:
+";
+
+/// What is below it.
+const BESIDE: &str = "
+Besides that filter, QEMU has these limits:
+";
+
+/// A mark for each class.
+type Marks = [char; Class::ALL.len()];
+
+/// The table, and what QEMU may not call.
+pub fn text() -> Result<String, BackendError> {
+    let rows = rows()?;
+    let name = |pass: &Pass| format!("{} {}", pass.call, pass.with).trim_end().to_owned();
+    let mut columns = Columns::new(0..0);
+    columns.row([""].into_iter().chain(Class::ALL.map(Class::name)));
+    for (pass, marks) in &rows {
+        columns.row([name(pass)].into_iter().chain(marks.map(String::from)));
+    }
+    let mut text = LEGEND.to_owned() + &columns.text(2);
+    text += CHILD;
+    for denied in denied_to_child()? {
+        text += &format!("{}{}: {}\n", denied.call, denied.limits, denied.why);
+    }
+    text += BESIDE;
+    text += &limits_of_qemu();
+    Ok(text)
+}
+
+fn rows() -> Result<BTreeMap<Pass, Marks>, BackendError> {
+    let mut rows = BTreeMap::new();
+    for (column, class) in Class::ALL.into_iter().enumerate() {
+        let passing = |schedule, driver_bpf| passes(class, Needs { schedule, driver_bpf });
+        let (none, schedule, bpf) =
+            (passing(false, false)?, passing(true, false)?, passing(false, true)?);
+        for pass in schedule.union(&bpf) {
+            let mark = match (none.contains(pass), schedule.contains(pass), bpf.contains(pass)) {
+                (true, ..) => 'x',
+                (false, true, true) => 'e',
+                (false, true, false) => 's',
+                (false, false, _) => 'b',
+            };
+            rows.entry(pass.clone()).or_insert(['.'; Class::ALL.len()])[column] = mark;
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_its_column() {
+        let text = text().unwrap();
+        let head = text.lines().find(|line| line.contains(" vcpu ")).unwrap();
+        let mark = |call: &str, class: &str| {
+            let line = text.lines().find(|line| line.starts_with(&format!("{call}  "))).unwrap();
+            line.chars().nth(head.find(class).unwrap()).unwrap()
+        };
+        assert_eq!(mark("ioctl KVM_RUN", "vcpu"), 'x');
+        assert_eq!(mark("ioctl KVM_RUN", "signals"), '.');
+        assert_eq!(mark("timer_settime", "vcpu"), 's');
+        assert_eq!(mark("sched_setscheduler args[1] = 0x5", "courier"), 's');
+        assert_eq!(mark("sched_setaffinity", "main"), 'e');
+        assert_eq!(mark("bpf args[0] = 0x1", "turns"), 'b');
+        assert_eq!(mark("openat", "vcpu"), '.');
+        assert!(text.contains("\nprlimit64, but of itself: limits of other processes"), "{text}");
+        for line in [
+            "fcntl with args[1] = 0x8: signals to",
+            "ioctl FIOSETOWN: ",
+            "tgkill, but of this process: signals to",
+            "chmod: modes",
+            "fchmodat2: modes",
+            "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny: ",
+            "Landlock: reads and executes /usr, ",
+        ] {
+            assert!(text.contains(&format!("\n{line}")), "{line}: {text}");
+        }
+    }
+}

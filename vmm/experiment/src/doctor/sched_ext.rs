@@ -1,0 +1,175 @@
+//! Can a scheduler written in BPF be loaded here (`sched_ext`, Linux 6.12 and later)?
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::files::HostFiles;
+
+/// Facts about `sched_ext` on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SchedExtFacts {
+    /// Has the kernel `sched_ext`?
+    pub supported: Option<bool>,
+    /// The kernel's state of it: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
+    pub state: Option<String>,
+    /// The name of the scheduler that is loaded.
+    pub scheduler: Option<String>,
+    /// Does the kernel describe its types (BTF)? Programs are fitted to them when they are loaded.
+    pub btf: Option<bool>,
+    /// May this process load such programs?
+    pub allowed: Option<bool>,
+}
+
+/// Why no scheduler can be loaded. Displayed as what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The kernel was built without `sched_ext`, or is older than it.
+    NoKernelSupport,
+    /// The kernel has no BTF.
+    NoBtf,
+    /// This process lacks capabilities.
+    NotAllowed,
+    /// Another scheduler is loaded, or on its way; its name if it has one. There can be one only.
+    Taken(Option<String>),
+    /// Files of `/proc` or `/sys` cannot be read.
+    Unknown,
+}
+
+impl SchedExtFacts {
+    /// Reads this host's kernel and this process's capabilities.
+    pub fn read(files: &HostFiles) -> Self {
+        let directory = "/sys/kernel/sched_ext";
+        let state = files.word(&format!("{directory}/state"));
+        let state = state.filter(|state| STATES.contains(&state.as_str()));
+        let status = files.text("/proc/self/status");
+        let map = files.text("/proc/self/uid_map");
+        let allowed =
+            match [status.as_deref().and_then(may_load), map.as_deref().and_then(is_initial)] {
+                [Some(false), _] | [_, Some(false)] => Some(false),
+                [Some(true), Some(true)] => Some(true),
+                _ => None,
+            };
+        // A missing file is a fact only if /sys is mounted.
+        let is_mounted = !files.names("/sys/kernel").is_empty();
+        let has = |path: &str| files.has(path).filter(|has| *has || is_mounted);
+        Self {
+            supported: has(directory),
+            state,
+            scheduler: files.word("/sys/kernel/sched_ext/root/ops"),
+            btf: has("/sys/kernel/btf/vmlinux"),
+            allowed,
+        }
+    }
+
+    /// All that is in the way; none if a scheduler can be loaded.
+    pub fn obstacles(&self) -> Vec<Obstacle> {
+        let kernel = match (self.supported, self.state.as_deref()) {
+            (Some(false), _) => Some(Obstacle::NoKernelSupport),
+            (_, Some(state)) if state != DISABLED => Some(Obstacle::Taken(self.scheduler.clone())),
+            _ => None,
+        };
+        let btf = (self.btf == Some(false)).then_some(Obstacle::NoBtf);
+        let rights = (self.allowed == Some(false)).then_some(Obstacle::NotAllowed);
+        let is_unknown = [self.supported, self.btf, self.allowed].contains(&None)
+            || self.supported == Some(true) && self.state.is_none();
+        let unknown = is_unknown.then_some(Obstacle::Unknown);
+        [kernel, btf, rights, unknown].into_iter().flatten().collect()
+    }
+}
+
+/// The states of `sched_ext` (kernel/sched/ext.c), the first without a scheduler.
+const DISABLED: &str = "disabled";
+const STATES: [&str; 4] = [DISABLED, "enabling", "enabled", "disabling"];
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKernelSupport => f.write_str(
+                "a kernel with CONFIG_SCHED_CLASS_EXT, 6.12 or newer; the emulated host has one with \
+                 --host-kernel 7 (pvticket setup host-7)",
+            ),
+            Self::NoBtf => f.write_str("a kernel with CONFIG_DEBUG_INFO_BTF"),
+            Self::NotAllowed => f.write_str(
+                "root, or CAP_BPF and CAP_PERFMON, outside of any container with users of its own",
+            ),
+            Self::Taken(Some(name)) => write!(f, "end the scheduler {name}, which is loaded"),
+            Self::Taken(None) => f.write_str("end the scheduler that is loaded"),
+            Self::Unknown => f.write_str("/proc and /sys of the host: a part of them cannot be read here"),
+        }
+    }
+}
+
+/// Are these the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
+/// kernel/bpf/syscall.c)?
+fn may_load(status: &str) -> Option<bool> {
+    /// Bits of include/uapi/linux/capability.h.
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON: u64 = 1 << 38;
+    const BPF: u64 = 1 << 39;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let has = u64::from_str_radix(line?.trim(), 16).ok()?;
+    Some(has & SYS_ADMIN != 0 || has & (PERFMON | BPF) == PERFMON | BPF)
+}
+
+/// Is this the map of the initial user namespace (`user_namespaces(7)`)? Capabilities of others do not
+/// count for BPF.
+fn is_initial(uid_map: &str) -> Option<bool> {
+    let first: Option<Vec<u32>> =
+        uid_map.lines().next()?.split_whitespace().map(|number| number.parse().ok()).collect();
+    Some(first.filter(|numbers| numbers.len() == 3)? == [0, 0, u32::MAX])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::files::made_up;
+
+    const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");
+    const BTF: (&str, &str) = ("sys/kernel/btf/vmlinux", "\u{1}");
+    const ALL: &str = "000001ffffffffff";
+    const USERS: (&str, &str) = ("proc/self/uid_map", "         0          0 4294967295\n");
+
+    #[test]
+    fn each_thing_that_is_lacking_is_an_obstacle() {
+        const CONTAINER: (&str, &str) = ("proc/self/uid_map", "         0     100000      65536\n");
+        const NONE: &str = "0000000000000000";
+        let status = |capabilities: &str| {
+            format!("Name:\tpvticket\nCapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n")
+        };
+        let state = |state| [("sys/kernel/sched_ext/state", state), BTF];
+        let other = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
+        let loaded = [&state("enabled\n")[..], &[other]].concat();
+        for (name, files, capabilities, users, expected) in [
+            ("7", &[STATE, BTF][..], ALL, USERS, vec![]),
+            ("6.1", &[BTF], ALL, USERS, vec![Obstacle::NoKernelSupport]),
+            ("no-btf", &[STATE], ALL, USERS, vec![Obstacle::NoBtf]),
+            ("none", &[STATE, BTF], NONE, USERS, vec![Obstacle::NotAllowed]),
+            ("bpf", &[STATE, BTF], "0000008000000000", USERS, vec![Obstacle::NotAllowed]),
+            ("both", &[STATE, BTF], "000000c000000000", USERS, vec![]),
+            ("admin", &[STATE, BTF], "0000000000200000", USERS, vec![]),
+            ("container", &[STATE, BTF], ALL, CONTAINER, vec![Obstacle::NotAllowed]),
+            ("other", &loaded, ALL, USERS, vec![Obstacle::Taken(Some("lavd_1.0".into()))]),
+            ("enabling", &state("enabling\n"), ALL, USERS, vec![Obstacle::Taken(None)]),
+            (
+                "nothing",
+                &[("sys/kernel/fscaps", "1\n")],
+                NONE,
+                USERS,
+                vec![Obstacle::NoKernelSupport, Obstacle::NoBtf, Obstacle::NotAllowed],
+            ),
+        ] {
+            let status = status(capabilities);
+            let files = [files, &[("proc/self/status", &status), users]].concat();
+            let facts = SchedExtFacts::read(&made_up::host(&format!("scx-{name}"), &files));
+            assert_eq!(facts.obstacles(), expected, "{name}");
+        }
+        let unknown = SchedExtFacts::read(&made_up::host("scx-unknown", &[]));
+        assert_eq!(unknown.obstacles(), [Obstacle::Unknown]);
+        let what = Obstacle::NoKernelSupport.to_string();
+        assert!(what.contains("6.12") && what.contains("--host-kernel 7"), "{what}");
+        assert!(Obstacle::NoBtf.to_string().contains("CONFIG_DEBUG_INFO_BTF"));
+        let taken = Obstacle::Taken(Some("lavd_1.0".into())).to_string();
+        assert_eq!(taken, "end the scheduler lavd_1.0, which is loaded");
+    }
+}

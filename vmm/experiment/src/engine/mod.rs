@@ -1,0 +1,117 @@
+//! Runs an experiment in worker processes: what a run asks of its caller, and how it ends.
+
+mod estimate;
+pub mod job;
+pub mod job_lines;
+pub mod only_job;
+pub mod relay;
+mod run_loop;
+pub mod worker;
+mod worker_handle;
+
+use std::{collections::HashSet, io, time::Duration};
+
+use thiserror::Error;
+use tokio::process::Command;
+
+pub use estimate::EMULATED_HOST;
+pub use run_loop::run;
+pub use worker_handle::HandError;
+
+use job::{Bytes, Extras};
+use study::{
+    point::{HostKind, Point},
+    spec::{Experiment, PlannedCell},
+    store::{StoreError, record::CellLine},
+};
+
+/// Why a run cannot continue.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// A result cannot be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A worker cannot be started.
+    #[error(transparent)]
+    WorkerHandle(#[from] HandError),
+    /// A trace or a recording cannot be kept.
+    #[error("cannot write the trace")]
+    Keep(#[source] io::Error),
+    /// A job cannot be serialized.
+    #[error("cannot tell a worker what to run")]
+    Job(#[from] serde_json::Error),
+}
+
+/// How the workers of a run are started.
+pub trait WorkerPool {
+    /// The command that starts a worker for a host; `number` is its index among those side by side.
+    fn worker(&self, host: HostKind) -> Command;
+
+    /// The CPUs for its cells; None: all that it may use.
+    fn cpus(&self, host: HostKind, number: usize) -> Option<Vec<usize>>;
+
+    /// How many workers run side by side.
+    fn jobs(&self) -> usize;
+
+    /// What a cell is asked for besides its figures.
+    fn extras(&self, cell: &PlannedCell) -> Extras;
+
+    /// Keeps a trace, before the store records that its cell is done.
+    fn keep_trace(&self, trace: Bytes) -> io::Result<()>;
+
+    /// Keeps a recording.
+    fn keep_recording(&self, _: Bytes) {}
+}
+
+/// Is notified of a run's progress.
+pub trait Watcher {
+    /// A cell begins.
+    fn started(&mut self, cell: &PlannedCell, point: &Point);
+    /// A cell has ended and is in the store.
+    fn ended(&mut self, line: &CellLine);
+    /// The cell's worker has died, for `reason`; the cell will be run again.
+    fn died(&mut self, cell: &PlannedCell, reason: &str);
+    /// A requested trace is missing, and why.
+    fn untraced(&mut self, _: &PlannedCell, _: &str) {}
+    /// Is what has been measured enough? No further cell is then begun.
+    fn has_enough(&self) -> bool {
+        false
+    }
+    /// The user ends the run: the cells under way are aborted.
+    fn stopping(&mut self);
+}
+
+/// How a run ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Cells with figures.
+    pub done: u32,
+    /// Cells that failed.
+    pub failed: u32,
+    /// Cells that have not been run.
+    pub left: u32,
+    /// Cells in which a lock violated mutual exclusion or its order, which is a bug.
+    pub broken: u32,
+    /// The run was stopped before its end.
+    pub stopped: bool,
+}
+
+/// Estimates how long the cells that are not `finished` will take.
+pub fn estimate(experiment: &Experiment, finished: &HashSet<u32>, jobs: usize) -> Duration {
+    let cells = experiment.cells();
+    let left = cells.iter().filter(|cell| !finished.contains(&cell.cell));
+    let points: Vec<&Point> = left.map(|cell| &experiment.points[cell.point]).collect();
+    let cells: Duration =
+        points.iter().map(|point| estimate::of_cell(point, &experiment.method)).sum();
+    let boots = points.iter().any(|point| point.host == HostKind::Emulated);
+    let boot = if boots { estimate::EMULATED_HOST } else { Duration::ZERO };
+    cells.div_f64(jobs.max(1) as f64) + boot
+}
+
+/// Estimates how long a cell will take.
+pub fn estimate_cell(experiment: &Experiment, point: &Point) -> Duration {
+    estimate::of_cell(point, &experiment.method)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! A worker of one cell, which loads a scheduler into the host's kernel before it is confined.
+
+use std::io::{BufRead, Write};
+
+use super::{
+    super::Interrupt,
+    job::Job,
+    job_lines::{lines, next_line},
+    worker::{Prepared, Tools, WorkerError, cpus, parse, run, spec},
+};
+use sched::driver::DriverKind;
+use study::point::Point;
+
+/// The only job of a process, with its schedule started: that takes capabilities, which a process that runs
+/// guests does not have.
+#[derive(Debug)]
+pub struct OnlyJob {
+    job: Job,
+    prepared: Prepared,
+}
+
+impl OnlyJob {
+    /// Reads it from `input`, and starts its schedule, if the host's kernel carries it out; None at the
+    /// input's end. No thread is started that would be older than the confinement.
+    pub fn read(input: &mut impl BufRead, tools: Tools<'_>) -> Result<Option<Self>, WorkerError> {
+        let Some(line) = next_line(input) else { return Ok(None) };
+        let job = parse(&line)?;
+        let cpus = cpus(&job);
+        let started = match &cpus {
+            Ok(cpus) if job.point.driver == DriverKind::Bpf => {
+                Some(spec(&job, tools, cpus).start_schedule())
+            }
+            // What is wrong with the CPUs is reported when it runs.
+            _ => None,
+        };
+        Ok(Some(Self { job, prepared: Prepared { cpus, started } }))
+    }
+
+    /// What it measures.
+    pub fn point(&self) -> &Point {
+        &self.job.point
+    }
+
+    /// Runs it, and writes its result to `output`. The end of the input aborts it.
+    pub fn run(
+        self,
+        tools: Tools<'_>,
+        input: impl BufRead + Send + 'static,
+        mut output: impl Write,
+        interrupt: &Interrupt,
+    ) -> Result<(), WorkerError> {
+        let _no_more = lines(input, interrupt.clone())?;
+        run(&self.job, tools, &mut output, interrupt, self.prepared)
+    }
+}

@@ -1,0 +1,357 @@
+//! A worker process: runs the cells that it is given, one at a time.
+
+use std::{
+    error::Error,
+    fmt,
+    io::{self, BufRead, Write},
+    sync::Arc,
+    time::Instant,
+};
+
+use base::{
+    chain::chain,
+    plural::count,
+    units::{ByteSize, CpuList, UnitError, VcpuCount, VcpuId},
+};
+use hypercalls::payload;
+
+use super::{
+    super::{
+        Cell, CellError, Interrupt, LinuxCell, Measurement, PayloadCell,
+        cell::{RunSpec, simulated},
+        host::{
+            LoadWatch, allowed_cpus,
+            cgroups::{OpenGroups, ThreadFiles},
+            hop,
+        },
+    },
+    job::{Bytes, Ended, Job, WorkerMessage},
+    job_lines::{LONGEST_JOB, NoReader, lines},
+};
+use machine::{
+    clock,
+    vm::{Schedule, ScheduleError, left_behind},
+};
+use os::limits;
+use sched::recording::Recording;
+use study::{
+    disturbance::Disturbance,
+    guest::kernels::Kernels,
+    plan::{PlanError, check_cpus},
+    point::{GuestKind, Point},
+    store::record::{Figures, Load, Outcome},
+    timeline::Timeline,
+};
+
+/// Largest trace of a cell. The worker holds three copies of it, at worst in the memory of the
+/// emulated host. (A million yields would take three times as much.)
+pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
+
+/// How often a cell is measured again whose window something stopped.
+const MORE_TRIES: u32 = 2;
+
+/// Why a worker cannot continue.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// A line cannot be parsed as a job.
+    #[error("cannot understand a job")]
+    Job(#[from] serde_json::Error),
+    /// The line was truncated; it is rejected even if the rest parses.
+    #[error("a job is longer than {}", ByteSize(LONGEST_JOB))]
+    LongJob,
+    /// The output is closed.
+    #[error("cannot write a cell's result")]
+    Say(#[from] io::Error),
+    /// A thread of an earlier cell is still there: another worker has to go on.
+    #[error("{0} of an earlier cell still runs")]
+    LeftBehind(VcpuId),
+    /// The worker's jobs cannot be read.
+    #[error(transparent)]
+    NoReader(#[from] NoReader),
+}
+
+/// Why a cell cannot be begun.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JobError {
+    #[error(transparent)]
+    Cpus(#[from] PlanError),
+    #[error("{}: this host has {} ({cpus})", count(*.wanted, "slot"), count(*.available, "CPU"))]
+    Slots { wanted: u32, available: usize, cpus: CpuList },
+    #[error("the guest has no workload {0}")]
+    Workload(String),
+    #[error(transparent)]
+    Vcpus(#[from] UnitError),
+    #[error("the worker was not told of these control groups")]
+    NoCgroups,
+}
+
+/// Renders a timeline as part of a trace file, given its number in the file and its title.
+pub type Draw<'a> = &'a dyn Fn(u32, &str, &Timeline) -> io::Result<Vec<u8>>;
+
+/// What a worker runs its cells with.
+#[derive(Clone, Copy)]
+pub struct Tools<'a> {
+    /// The guest kernels.
+    pub kernels: &'a Kernels,
+    /// The recording that the policy `replay` follows.
+    pub recording: Option<&'a Arc<Recording>>,
+    /// Renders timelines.
+    pub draw: Draw<'a>,
+    /// Control groups; None: no cell asks for them.
+    pub cgroups: Option<&'a OpenGroups>,
+}
+
+impl fmt::Debug for Tools<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("kernels", &self.kernels).finish_non_exhaustive()
+    }
+}
+
+/// Runs jobs from `input` until it ends, and writes their results to `output`. The end of the input
+/// aborts the cell under way.
+pub fn work(
+    tools: Tools<'_>,
+    input: impl BufRead + Send + 'static,
+    mut output: impl Write,
+    interrupt: &Interrupt,
+) -> Result<(), WorkerError> {
+    for line in lines(input, interrupt.clone())? {
+        let job = parse(&line)?;
+        if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || interrupt.raised()) {
+            return Err(WorkerError::LeftBehind(vcpu));
+        }
+        let prepared = Prepared { cpus: cpus(&job), started: None };
+        run(&job, tools, &mut output, interrupt, prepared)?;
+    }
+    Ok(())
+}
+
+/// What is known of a job before it runs.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// The job's CPUs. A schedule that has been started keeps this process's own threads off them.
+    pub(super) cpus: Result<CpuList, JobError>,
+    /// The job's schedule, if it has been started.
+    pub(super) started: Option<Result<Schedule, ScheduleError>>,
+}
+
+pub(super) fn parse(line: &[u8]) -> Result<Job, WorkerError> {
+    if line.len() as u64 == LONGEST_JOB && line.last() != Some(&b'\n') {
+        return Err(WorkerError::LongJob);
+    }
+    Ok(serde_json::from_slice(line)?)
+}
+
+pub(super) fn run(
+    job: &Job,
+    tools: Tools<'_>,
+    output: &mut dyn Write,
+    interrupt: &Interrupt,
+    prepared: Prepared,
+) -> Result<(), WorkerError> {
+    say(output, &WorkerMessage::Begun { cell: job.cell })?;
+    let ended = PreparedJob { job, tools, interrupt, prepared }.run();
+    say(output, &WorkerMessage::Ended(Box::new(ended)))
+}
+
+pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), WorkerError> {
+    let mut text = serde_json::to_vec(word)?;
+    text.push(b'\n');
+    output.write_all(&text)?;
+    Ok(output.flush()?)
+}
+
+/// A job with what is needed to run it.
+struct PreparedJob<'a> {
+    job: &'a Job,
+    tools: Tools<'a>,
+    interrupt: &'a Interrupt,
+    prepared: Prepared,
+}
+
+impl PreparedJob<'_> {
+    fn run(&self) -> Ended {
+        let at_ms = clock::since_1970();
+        let began = Instant::now();
+        let cpus = &self.prepared.cpus;
+        let hop_before = self.hop();
+        let watch = cpus.as_ref().ok().map(LoadWatch::start);
+        let CellResult { outcome, timeline, recording } = match cpus {
+            Err(error) => failed(error).into(),
+            Ok(cpus) => self.measure(cpus),
+        };
+        let load = watch.map(LoadWatch::end).unwrap_or_default();
+        Ended {
+            cell: self.job.cell,
+            at_ms,
+            took: began.elapsed().as_secs_f64(),
+            load: Load { hop_before, hop_after: self.hop(), ..load },
+            outcome,
+            trace: timeline.map(|timeline| self.drawn(&timeline)),
+            recording,
+        }
+    }
+
+    /// What a cache line takes between the cell's CPUs at this moment.
+    fn hop(&self) -> Option<f64> {
+        let is_real = self.job.point.guest != GuestKind::Sim;
+        self.prepared.cpus.as_ref().ok().filter(|_| is_real).and_then(hop::measure)
+    }
+
+    /// The trace. If it cannot be rendered, the cell keeps its figures and has no trace.
+    fn drawn(&self, timeline: &Timeline) -> Result<Bytes, String> {
+        let Job { cell, point, .. } = self.job;
+        let simulated = if point.guest == GuestKind::Sim { "SIMULATED " } else { "" };
+        let title = format!("{simulated}cell {cell}: {point}");
+        let drawn = (self.tools.draw)(self.job.cell, &title, timeline);
+        drawn.map(Bytes).map_err(|error| chain(&error))
+    }
+
+    fn measure(&self, cpus: &CpuList) -> CellResult {
+        let Job { cell: number, point, .. } = self.job;
+        if point.guest == GuestKind::Sim {
+            return match simulated::simulate(
+                &spec(self.job, self.tools, cpus),
+                *number,
+                self.interrupt,
+            ) {
+                Ok(measurement) => self.done(measurement),
+                Err(simulated::SimCellError::Interrupted) => Outcome::Aborted.into(),
+                Err(error) => failed(&error).into(),
+            };
+        }
+        let cell = match cell(self.job, self.tools.kernels) {
+            Ok(cell) => cell,
+            Err(error) => return failed(&error).into(),
+        };
+        let cgroups = match self.cgroups() {
+            Ok(cgroups) => cgroups,
+            Err(error) => return failed(&error).into(),
+        };
+        let started = match &self.prepared.started {
+            Some(Ok(schedule)) => Some(schedule.clone()),
+            Some(Err(error)) => return failed(error).into(),
+            None => None,
+        };
+        let spec = RunSpec { cgroups, started, ..spec(self.job, self.tools, cpus) };
+        // A schedule that was started before the cell is that of its first try only: this process may load no other
+        // one into the host's kernel. Its window is noted in the report.
+        let mut left = if spec.started.is_none() { MORE_TRIES } else { 0 };
+        let measured = loop {
+            match cell.run(&spec, self.interrupt) {
+                Ok(measurement) if left > 0 && was_stopped(point, &measurement.figures) => {
+                    left -= 1;
+                }
+                other => break other,
+            }
+        };
+        match measured {
+            Ok(measurement) => self.done(measurement),
+            Err(CellError::Interrupted) => Outcome::Aborted.into(),
+            Err(CellError::Stuck(error, trace)) => {
+                let error = error.replace('\n', " ");
+                Outcome::Failed { error, trace: trace.0 }.into()
+            }
+            Err(error) => failed(&error).into(),
+        }
+    }
+
+    /// The control groups that the point asks for.
+    fn cgroups(&self) -> Result<&[ThreadFiles], JobError> {
+        if self.job.point.cgroups.is_none() {
+            return Ok(&[]);
+        }
+        let open = self.tools.cgroups.and_then(|open| open.of(&self.job.point));
+        open.ok_or(JobError::NoCgroups)
+    }
+
+    fn done(&self, measurement: Measurement) -> CellResult {
+        let Measurement { figures, timeline, recording } = measurement;
+        let recording = recording.filter(|_| self.job.extras.recording);
+        let outcome = Outcome::Done { figures: Box::new(figures) };
+        CellResult { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
+    }
+}
+
+pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
+    let Job { point, machine, method, extras, .. } = job;
+    RunSpec {
+        machine: machine.as_deref(),
+        replay: tools.recording.cloned(),
+        record: extras.recording,
+        trace: extras.trace,
+        ..RunSpec::new(point, method, cpus)
+    }
+}
+
+/// Did something stop its window?
+fn was_stopped(point: &Point, figures: &Figures) -> bool {
+    Disturbance::new(point, [figures].into_iter()).is_of_a_stop()
+}
+
+/// The results of a cell.
+struct CellResult {
+    outcome: Outcome,
+    timeline: Option<Timeline>,
+    recording: Option<Bytes>,
+}
+
+impl From<Outcome> for CellResult {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, timeline: None, recording: None }
+    }
+}
+
+fn bytes_of(recording: &Recording) -> Bytes {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = recording.write(&mut bytes);
+    Bytes(bytes)
+}
+
+pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
+    let allowed = allowed_cpus()?;
+    if job.point.guest == GuestKind::Sim {
+        // A simulation needs any one.
+        return Ok(allowed);
+    }
+    let cpus = match &job.cpus {
+        None => allowed,
+        Some(named) => {
+            let named = CpuList::new(named).map_err(|_| PlanError::Allowed)?;
+            check_cpus(&named, &allowed)?;
+            named
+        }
+    };
+    let (wanted, available) = (job.point.slots, cpus.cpus().len());
+    if wanted as usize <= available && wanted > 0 {
+        Ok(cpus.first(wanted as usize))
+    } else {
+        Err(JobError::Slots { wanted, available, cpus })
+    }
+}
+
+fn failed(error: &dyn Error) -> Outcome {
+    let error = limits::advised(chain(error).replace('\n', " "));
+    Outcome::Failed { error, trace: String::new() }
+}
+
+fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
+    let point = &job.point;
+    let unknown = || JobError::Workload(point.workload.clone());
+    // Only a simulated machine may have more.
+    VcpuCount::try_from(point.vcpus.get())?;
+    Ok(match point.guest {
+        GuestKind::Payload => {
+            let mut workloads = payload::Workload::OF_LOCKS.iter();
+            let found = workloads.find(|(_, name, _)| *name == point.workload);
+            Box::new(PayloadCell { workload: found.ok_or_else(unknown)?.0 })
+        }
+        // A guest of this kind is simulated, without a cell.
+        GuestKind::Sim => return Err(unknown()),
+        GuestKind::Linux => {
+            let workload = point.guest_workload().ok_or_else(unknown)?;
+            Box::new(LinuxCell { kernels: kernels.clone(), workload })
+        }
+    })
+}

@@ -1,0 +1,204 @@
+//! The run's side of a worker process.
+
+use std::{io, os::unix::process::ExitStatusExt, process::Stdio};
+
+use rustix::process::Signal;
+use thiserror::Error;
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    sync::{mpsc, oneshot},
+};
+
+use super::{
+    job::{Job, WorkerMessage},
+    worker::MOST_TRACE,
+};
+use os::{memory::Memory, processes::signal_group};
+
+/// How many of the last lines of a worker's stderr are kept.
+const LAST_WORDS: usize = 4;
+
+/// How many bytes of each of them are kept.
+const LONGEST_ERROR: u64 = 4 << 10;
+
+/// Longest message of a worker, in bytes: a cell with its trace.
+const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
+
+/// An event of a worker.
+#[derive(Debug)]
+pub enum WorkerReport {
+    /// The worker sent a message.
+    WorkerMessage(WorkerMessage),
+    /// The worker has ended, and why.
+    Gone(String),
+}
+
+/// Reports with the number of the worker. The channel is bounded: a worker that sends faster than
+/// the run reads has to wait.
+pub type Reports = mpsc::Sender<(usize, WorkerReport)>;
+
+/// Why a worker cannot be started.
+#[derive(Debug, Error)]
+pub enum HandError {
+    /// The process cannot be spawned.
+    #[error("cannot start a worker")]
+    Spawn(#[source] io::Error),
+    /// One of its pipes is missing.
+    #[error("a worker has no {0}")]
+    Pipe(&'static str),
+}
+
+/// A running worker. Dropping the handle kills it.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    stdin: Option<ChildStdin>,
+    _kill: oneshot::Sender<()>,
+}
+
+impl WorkerHandle {
+    /// Starts a worker; it reports under `number`.
+    pub fn start(mut command: Command, number: usize, reports: Reports) -> Result<Self, HandError> {
+        // Ctrl-C at the terminal is for us; we then tell the workers to abort.
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(HandError::Spawn)?;
+        let stdin = child.stdin.take().ok_or(HandError::Pipe("stdin"))?;
+        let (kill, killed) = oneshot::channel();
+        tokio::spawn(async move {
+            let reason = attend(child, number, &reports, killed).await;
+            // The run may be over.
+            let _ = reports.send((number, WorkerReport::Gone(reason))).await;
+        });
+        Ok(Self { stdin: Some(stdin), _kill: kill })
+    }
+
+    /// Gives it a cell. If the worker is gone, a report says so.
+    pub async fn give(&mut self, job: &Job) -> serde_json::Result<()> {
+        let mut text = serde_json::to_vec(job)?;
+        text.push(b'\n');
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(&text).await;
+            let _ = stdin.flush().await;
+        }
+        Ok(())
+    }
+
+    /// Closes its input: the cell under way is aborted, and the worker exits.
+    pub fn dismiss(&mut self) {
+        self.stdin = None;
+    }
+}
+
+/// Passes on the worker's messages until it ends; returns why it did.
+async fn attend(
+    mut child: Child,
+    number: usize,
+    reports: &Reports,
+    killed: oneshot::Receiver<()>,
+) -> String {
+    let group = child.id();
+    let stdout = child.stdout.take();
+    let last_words = tokio::spawn(last_words(child.stderr.take()));
+    tokio::select! {
+        unclear = listen(stdout, number, reports) => {
+            if unclear.is_some() {
+                // The worker waits for a job that will never come.
+                kill(group);
+            }
+            let how = match child.wait().await {
+                // Nobody here has killed it: a kernel without memory does, or a user.
+                Ok(status) if unclear.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
+                    let cause = Memory::here().probably_lacking();
+                    format!("the worker ended with {status}, {cause}")
+                }
+                Ok(status) => format!("the worker ended with {status}"),
+                Err(error) => format!("the worker is lost: {error}"),
+            };
+            // Children that it left behind would keep its stderr open.
+            kill(group);
+            let stderr = last_words.await.unwrap_or_default();
+            [Some(how), unclear, stderr].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        }
+        _ = killed => {
+            kill(group);
+            let _ = child.wait().await;
+            "the worker was killed".into()
+        }
+    }
+}
+
+/// Kills the worker and its children, such as the QEMU of an emulated host.
+fn kill(group: Option<u32>) {
+    if let Some(group) = group {
+        signal_group(group, Signal::KILL);
+    }
+}
+
+/// Reads messages until the output ends or a message cannot be parsed.
+async fn listen(
+    stdout: Option<tokio::process::ChildStdout>,
+    number: usize,
+    reports: &Reports,
+) -> Option<String> {
+    let mut output = BufReader::new(stdout?);
+    while let Some((line, is_whole)) = next_line(&mut output, LONGEST_WORD).await {
+        if !is_whole {
+            return Some(format!("it said more than {LONGEST_WORD} bytes in a line"));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(word) => drop(reports.send((number, WorkerReport::WorkerMessage(word))).await),
+            Err(error) => return Some(format!("it sent an invalid message: {error}")),
+        }
+    }
+    None
+}
+
+async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<String> {
+    let mut errors = BufReader::new(stderr?);
+    let mut last = std::collections::VecDeque::new();
+    while let Some((line, _)) = next_line(&mut errors, LONGEST_ERROR).await {
+        if last.len() == LAST_WORDS {
+            last.pop_front();
+        }
+        last.push_back(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
+    }
+    let last: Vec<String> = last.into();
+    (!last.is_empty()).then(|| last.join("; "))
+}
+
+/// The next line, truncated at `longest` bytes; the rest of a truncated line is returned as the
+/// next one. None at the end, or on a read error.
+async fn next_line(
+    from: &mut (impl AsyncBufRead + Unpin),
+    longest: u64,
+) -> Option<(Vec<u8>, bool)> {
+    let mut line = Vec::new();
+    let count = from.take(longest).read_until(b'\n', &mut line).await.ok()?;
+    let is_whole = line.last() == Some(&b'\n') || (count as u64) < longest;
+    (count > 0).then_some((line, is_whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let lines = |text: &'static str| {
+            runtime.block_on(async {
+                let mut from = BufReader::new(text.as_bytes());
+                let mut found = Vec::new();
+                while let Some((line, is_whole)) = next_line(&mut from, 4).await {
+                    found.push((String::from_utf8(line).unwrap(), is_whole));
+                }
+                found
+            })
+        };
+        let whole = |text: &str| (text.to_owned(), true);
+        assert_eq!(lines("ab\nabc\na"), [whole("ab\n"), whole("abc\n"), whole("a")]);
+        assert_eq!(lines("abcdef\n"), [("abcd".to_owned(), false), whole("ef\n")]);
+        assert_eq!(lines(""), []);
+    }
+}

@@ -1,0 +1,48 @@
+//! Carries out experiments: plans the cells of a spec, prepares the hosts that they need, opens their store, starts the
+//! workers that measure them, and gathers the results.
+//!
+//! `study` defines an experiment and keeps its figures, `report` shows them. A command of the user begins at [`plan`] and
+//! [`open_run`] for a run, [`mod@measure`] for an experiment that its options define, [`reproduce`] for published figures,
+//! [`rung2`] for the simulator's comparison with this host. [`engine`] gives cells to worker processes and appends their
+//! results to the store; [`worker`] is the process that measures cells, here or in the emulated host; [`cell`] measures one point
+//! once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the costs that the simulator needs of this host,
+//! [`mod@doctor`] reads the features of this host and advises, and [`host`] describes it in stores.
+//!
+//! Options are plain values: the command line parses them. Progress and notes go to stderr, results are returned.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+pub mod bar;
+pub mod bench;
+pub mod calibrate;
+pub mod cell;
+pub mod cpus;
+pub mod doctor;
+pub mod engine;
+pub mod host;
+pub mod host_choice;
+pub mod inside;
+pub mod kernel;
+pub mod measure;
+pub mod open_run;
+pub mod patience;
+pub mod plan;
+pub mod prepare;
+pub mod progress;
+pub mod recording;
+pub mod reproduce;
+pub mod run;
+pub mod rung2;
+pub mod tables;
+mod two_threads;
+mod usage;
+pub mod worker;
+pub mod workers;
+
+pub use cell::{Cell, CellError, Measurement, linux::LinuxCell, payload::PayloadCell};
+pub use os::signals::Interrupt;
+pub use usage::Usage;
+
+/// Exit status of a failure.
+pub const FAILURE: u8 = 1;

@@ -1,0 +1,139 @@
+//! Measures an experiment that a command makes up itself (`compare`, `bench`), by the engine
+//! of `run`: worker processes, a store, and a study of it.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use crate::{
+    engine::Summary,
+    plan::Plan,
+    run::{self, Outlets, Ran},
+    workers::KernelFiles,
+};
+use base::{
+    io_errors::without_path,
+    plural::{agree, count},
+    shown,
+};
+use machine::vcpu::Trace;
+use os::{
+    signals,
+    streams::{self, Stream},
+};
+use study::{
+    findings::{RunRecord, Study},
+    store,
+};
+
+/// The directory of a store.
+#[derive(Debug)]
+pub enum Folder {
+    /// Named by the user, and kept.
+    Named(PathBuf),
+    /// Made for this command, and removed with this value.
+    Temporary(TempDir),
+}
+
+impl Folder {
+    /// The directory of that name, or a new temporary one.
+    pub fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(dir) = named {
+            return Ok(Self::Named(dir));
+        }
+        let mut new = tempfile::Builder::new();
+        let dir = new.prefix("pvticket-").tempdir().map_err(without_path);
+        let place =
+            || format!("cannot make a temporary directory in {}", env::temp_dir().display());
+        Ok(Self::Temporary(dir.with_context(place)?))
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Named(dir) => dir,
+            Self::Temporary(dir) => dir.path(),
+        }
+    }
+
+    /// Is there anything in it to go on with? A temporary store without a cell is nothing.
+    pub fn is_worth_keeping(&self) -> bool {
+        match self {
+            Self::Named(dir) => dir.join(store::FILE).exists(),
+            Self::Temporary(dir) => {
+                store::read(dir.path()).is_ok_and(|store| !store.cells.is_empty())
+            }
+        }
+    }
+
+    /// Keeps it; gives its path.
+    pub fn keep(self) -> PathBuf {
+        match self {
+            Self::Named(dir) => dir,
+            Self::Temporary(dir) => dir.keep(),
+        }
+    }
+}
+
+/// What a command has measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// The store's contents.
+    pub record: RunRecord,
+    /// How the run ended.
+    pub summary: Summary,
+    /// The traces, one after the other.
+    pub traces: Vec<u8>,
+    /// The recording of the last schedule.
+    pub recording: Option<Vec<u8>>,
+}
+
+/// Runs what is left of an experiment, with its store in `folder`.
+pub fn measure(
+    plan: Plan,
+    folder: &Folder,
+    kernels: &KernelFiles,
+    outlets: Outlets<'_>,
+) -> anyhow::Result<Measured> {
+    let Ran { dir, summary, workers } = run::run(plan, Some(folder.path()), kernels, outlets)?;
+    Ok(Measured {
+        record: RunRecord::read(&dir)?,
+        summary,
+        traces: workers.traces(),
+        recording: workers.recording(),
+    })
+}
+
+/// Prints the vCPUs' last events; the error that names the stuck vCPUs follows.
+pub fn show_events(trace: &Trace) {
+    // A closed stderr is ignored.
+    let _ = streams::write(Stream::Stderr, shown::lines(&trace.0).as_bytes());
+}
+
+/// A broken lock or a failed cell is an error; an interrupted comparison has its own exit status.
+pub fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
+    let (violations, disorder) = study.broken();
+    if violations > 0.0 {
+        bail!("mutual exclusion failed {}: this is a bug", count(violations, "time"));
+    }
+    if disorder > 0.0 {
+        bail!(
+            "{} {} served out of order: this is a bug",
+            count(disorder, "ticket"),
+            agree(disorder, "was", "were")
+        );
+    }
+    for lost in &study.lost {
+        if let Some(error) = &lost.error {
+            if !lost.trace.is_empty() {
+                show_events(&Trace(lost.trace.clone()));
+            }
+            bail!("cell {}: {}: {error}", lost.cell, lost.point);
+        }
+    }
+    Ok(if summary.stopped || summary.left > 0 { signals::exit_status() } else { 0 })
+}

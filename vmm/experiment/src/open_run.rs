@@ -1,0 +1,217 @@
+//! Opens a planned run: its store, its kernels, its trace.
+
+use std::{
+    collections::HashSet,
+    env,
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader},
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use anyhow::{Context, bail};
+use humantime::format_rfc3339_seconds;
+use rustix::system::uname;
+
+use crate::{
+    Usage,
+    host::{allowed_cpus, cgroups::CgroupTree, gather_facts, with_files},
+    host_choice::with_note_of_quota,
+    plan::{Plan, carriers},
+    prepare, recording,
+    workers::{self, KernelFiles},
+};
+use base::units::CpuList;
+use emulated::Pieces;
+use machine::clock;
+use os::streams::say;
+use report::perfetto;
+use study::{
+    guest::kernels::{KernelFile, Kernels},
+    point::{HostKernel, HostKind, Point},
+    spec::{Experiment, is_simulated},
+    store::{
+        Contents, Store,
+        record::{Line, RunLine, SessionLine},
+    },
+};
+
+/// Default directory of runs.
+pub const RUNS: &str = "runs";
+
+/// A run whose store is open.
+#[derive(Debug)]
+pub struct OpenRun {
+    pub(crate) experiment: Experiment,
+    pub(crate) finished: HashSet<u32>,
+    pub(crate) store: Store,
+    /// The directory of its store.
+    pub dir: PathBuf,
+    /// CPUs of all jobs.
+    pub(crate) cpus: CpuList,
+    pub(crate) jobs: u32,
+    /// The kernel of the emulated host.
+    pub(crate) host_kernel: HostKernel,
+    /// The kernels that the cells need.
+    pub(crate) kernels: Kernels,
+    /// The recording that a policy replays.
+    pub(crate) recording: Option<PathBuf>,
+    /// The file that traces are appended to.
+    pub(crate) trace: Option<File>,
+    /// The control groups of the cells on this host, removed when dropped.
+    pub(crate) cgroups: Option<CgroupTree>,
+}
+
+impl Plan {
+    /// Prepares this host, finds the kernels that the cells need, creates the store (in `named`, by
+    /// default in [`RUNS`]) or repairs that of a resumed run, opens the trace, and appends a session
+    /// line to the store.
+    pub fn begin(
+        self,
+        named: Option<&Path>,
+        files: &KernelFiles,
+        trace: Option<&Path>,
+    ) -> anyhow::Result<OpenRun> {
+        let finished = self.finished();
+        let Self { run, experiment, resumed } = self;
+        let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
+        let kernels = workers::kernels(files, &experiment)?;
+        if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
+            // So that a missing file is reported before a worker starts.
+            Pieces::find(run.host_kernel)?;
+        }
+        let recording = replayed(&experiment)?;
+        let (jobs, cpus, host_kernel) = (run.jobs, carriers(&run)?, run.host_kernel);
+        let is_simulated = is_simulated(&run.spec);
+        let taken = kernels.paths().chain(recording.as_deref());
+        workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
+        let (dir, mut store) = match resumed {
+            Some((dir, mut store, contents)) => {
+                repair(&mut store, &contents, &dir)?;
+                (dir, store)
+            }
+            None => {
+                let dir = named.map_or_else(|| default_dir(&run), |dir| Ok(dir.to_owned()))?;
+                let store = Store::create(&dir, run.clone())?;
+                (dir, store)
+            }
+        };
+        // Before the session line is appended: no session begins if a trace cannot be continued.
+        let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
+        let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let facts = if is_simulated {
+            gather_facts(&allowed_cpus()?)
+        } else {
+            with_note_of_quota(gather_facts(&cpus), &cpus)
+        };
+        let mut host = with_files(facts, kernels.iter().map(KernelFile::path));
+        host.node = run.part.map(|_| node());
+        let session = SessionLine { at_ms: clock::since_1970(), command, host };
+        store.append(&Line::Session(Box::new(session)))?;
+        Ok(OpenRun {
+            experiment,
+            finished,
+            store,
+            dir,
+            cpus,
+            jobs,
+            host_kernel,
+            kernels,
+            recording,
+            trace,
+            cgroups,
+        })
+    }
+}
+
+/// This node's name: Slurm's, if there is one, as several nodes of Slurm may be one machine.
+fn node() -> String {
+    let name = env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned())
+}
+
+/// Opens a file to append timelines to. The whole timelines of `finished` cells at its beginning are
+/// kept. All that follows is cut off: it begins with a cell that will run again, or with a timeline
+/// that a killed program left torn.
+fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
+    let cannot = || format!("cannot write --trace {}", path.display());
+    let file = OpenOptions::new().create(true).read(true).append(true).open(path);
+    let file = file.with_context(cannot)?;
+    let is_finished = |cell| finished.contains(&cell);
+    let kept = if finished.is_empty() {
+        0
+    } else {
+        perfetto::length_of_wanted(BufReader::new(&file), is_finished)
+            .with_context(|| format!("cannot go on with --trace {}", path.display()))?
+    };
+    file.set_len(kept).with_context(cannot)?;
+    Ok(file)
+}
+
+/// The recording that a policy replays, if one does. It must have as many slots and vCPUs as the
+/// points that replay it.
+fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
+    let replays = |point: &Point| point.policy.replays().map(PathBuf::from);
+    let Some(file) = experiment.points.iter().find_map(replays) else { return Ok(None) };
+    let points = experiment.points.iter().filter(|point| point.policy.replays().is_some());
+    if points.clone().any(|point| replays(point).as_ref() != Some(&file)) {
+        bail!(Usage("replay: one recording at a time".into()));
+    }
+    recording::of_sizes(&file, points.map(|point| (point.slots, point.all_vcpus())))?;
+    Ok(Some(file))
+}
+
+/// Cuts off a torn last line and prints a note.
+fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<()> {
+    let Some(torn) = contents.torn else { return Ok(()) };
+    store.repair(torn)?;
+    say(format_args!(
+        "pvticket: the last line of {} was torn; {} bytes of it are cut off",
+        dir.display(),
+        torn.bytes
+    ));
+    Ok(())
+}
+
+/// Creates the default directory of a run, named after the spec and the time (UTC), with a number
+/// if two runs begin in the same second.
+pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
+    let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
+    let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
+    let name = format!("{}-{}", run.name, stamp.trim_end_matches('Z'));
+    unique_dir(Path::new(RUNS), &name)
+}
+
+/// Creates the directory of that name, or if it exists, one with a number appended.
+fn unique_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let cannot = || format!("cannot make {}", place.join(name).display());
+    fs::create_dir_all(place).with_context(cannot)?;
+    for number in 1_u32.. {
+        let dir = match number {
+            1 => place.join(name),
+            _ => place.join(format!("{name}-{number}")),
+        };
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|()| dir).with_context(cannot),
+        }
+    }
+    bail!(cannot())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn runs_of_the_same_second_get_separate_directories() {
+        let folder = TempDir::new().unwrap();
+        let place = folder.path().join("runs");
+        let dirs = ["n", "n", "m", "n"].map(|name| unique_dir(&place, name).unwrap());
+        assert_eq!(dirs, ["n", "n-2", "m", "n-3"].map(|name| place.join(name)));
+        let error = unique_dir(Path::new("/proc"), "n").unwrap_err();
+        assert!(error.to_string().contains("/proc/n"), "{error}");
+    }
+}

@@ -1,0 +1,87 @@
+//! The built-in specs, by name.
+
+use crate::Usage;
+use study::point::GuestKind;
+
+/// Name and text of each. That of `NAME-sim` is for the guest `sim`, that of `NAME-linux` for `linux`, and `-quick` at the
+/// end is a short form.
+pub const READY: [(&str, &str); 13] = [
+    ("collapse", include_str!("../../../specs/collapse.toml")),
+    ("preemption", include_str!("../../../specs/preemption.toml")),
+    ("seeds", include_str!("../../../specs/seeds.toml")),
+    ("soak", include_str!("../../../specs/soak.toml")),
+    ("schedules", include_str!("../../../specs/schedules.toml")),
+    ("handoffs", include_str!("../../../specs/handoffs.toml")),
+    ("league", include_str!("../../../specs/league.toml")),
+    ("league-quick", include_str!("../../../specs/league-quick.toml")),
+    ("league-sim", include_str!("../../../specs/league-sim.toml")),
+    ("league-sim-quick", include_str!("../../../specs/league-sim-quick.toml")),
+    ("league-linux", include_str!("../../../specs/league-linux.toml")),
+    ("pgbench", include_str!("../../../specs/pgbench.toml")),
+    ("pgbench-quick", include_str!("../../../specs/pgbench-quick.toml")),
+];
+
+/// The name of the form of a built-in spec for this guest, and of its short form if `is_quick`.
+pub fn form(name: &str, guest: GuestKind, is_quick: bool) -> Result<String, Usage> {
+    if find(name).is_none() {
+        let reason = format!("'{name}' is no built-in spec: --quick and --guest choose one's form");
+        return Err(Usage(reason));
+    }
+    let of_guest = match guest {
+        GuestKind::Payload => "",
+        GuestKind::Linux => "-linux",
+        GuestKind::Sim => "-sim",
+    };
+    let form = format!("{name}{of_guest}{}", if is_quick { "-quick" } else { "" });
+    if find(&form).is_none() {
+        let names = READY.map(|(name, _)| name).join(", ");
+        return Err(Usage(format!("there is no {form}; the built-in specs are {names}")));
+    }
+    Ok(form)
+}
+
+/// The built-in spec of that name.
+pub fn find(name: &str) -> Option<&'static str> {
+    READY.iter().find(|(candidate, _)| *candidate == name).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::units::CpuList;
+    use study::{
+        point::HostKind,
+        spec::{Experiment, Setting, is_simulated},
+    };
+
+    #[test]
+    fn a_form_is_found_by_guest_and_length() {
+        let found = |name, guest, is_quick| form(name, guest, is_quick).map_err(|error| error.0);
+        assert_eq!(found("league", GuestKind::Sim, true).as_deref(), Ok("league-sim-quick"));
+        assert_eq!(found("league", GuestKind::Payload, true).as_deref(), Ok("league-quick"));
+        assert_eq!(found("league", GuestKind::Linux, false).as_deref(), Ok("league-linux"));
+        assert_eq!(found("collapse", GuestKind::Payload, false).as_deref(), Ok("collapse"));
+        let error = found("collapse", GuestKind::Payload, true).unwrap_err();
+        assert!(error.contains("no collapse-quick") && error.contains("league-quick"), "{error}");
+        assert!(found("my.toml", GuestKind::Sim, false).unwrap_err().contains("'my.toml'"));
+    }
+
+    #[test]
+    fn they_can_be_run_on_any_number_of_cpus() {
+        let simulated = CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).unwrap();
+        for cpus in ["0", "0-1", "0-63"] {
+            let host = cpus.parse().unwrap();
+            let place = |_: &str, _, _| Ok(HostKind::Direct);
+            // A kernel with one CPU takes no PV queued lock.
+            let linux_can = |name: &str| cpus != "0" || name != "league-linux";
+            for (name, text) in READY.into_iter().filter(|(name, _)| linux_can(name)) {
+                let cpus = if is_simulated(text) { &simulated } else { &host };
+                let setting = Setting::new(cpus, &place);
+                let experiment = Experiment::parse(text, "none", &setting);
+                let experiment = experiment.unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(experiment.name, name);
+                assert!(!experiment.question.is_empty() && !experiment.cells().is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Plans a run, from a spec or from the store of an earlier run. Writes nothing.
+
+pub mod built_in;
+mod part;
+mod stored;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::bail;
+use humantime::format_duration;
+
+use crate::{
+    Usage,
+    cell::simulated::machine_files,
+    cpus,
+    doctor::topology::Topology,
+    engine::estimate,
+    host_choice::{self, GuestClass, HostKernelChoice, HostMode},
+};
+use base::{
+    chain::chain,
+    files,
+    guest_kernel::GuestKernel,
+    plural::count,
+    shown,
+    units::{ByteSize, CpuList},
+};
+use kvm::{KvmKind, host::is_emulated};
+use machine::clock;
+use study::{
+    point::{GuestKind, HostKind, Point},
+    spec::{Experiment, Form, Only, Part, Setting, SpecError, is_simulated},
+    store::{
+        Contents, Store,
+        record::{FORMAT, MachineFile, RunLine},
+    },
+};
+
+pub use stored::resumed;
+
+/// Largest number of cells at the same time.
+pub const MOST_JOBS: u16 = 64;
+
+/// An experiment to run, from its beginning or from where an earlier run stopped.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) run: RunLine,
+    /// Its cells, those that have ended included.
+    pub experiment: Experiment,
+    /// The directory and the store of the earlier run, with its contents.
+    pub(crate) resumed: Option<(PathBuf, Store, Contents)>,
+}
+
+/// What an experiment is planned for.
+#[derive(Debug)]
+pub struct Request {
+    /// The name, unless the spec has one.
+    pub name: String,
+    /// The spec.
+    pub spec: Form,
+    /// CPUs that carry vCPUs, of all jobs.
+    pub cpus: CpuList,
+    /// Cells at the same time.
+    pub jobs: u16,
+    /// Where to run, if the spec does not say.
+    pub host: HostMode,
+    /// The emulated host's kernel.
+    pub host_kernel: HostKernelChoice,
+    /// The Linux of guests whose spec names none.
+    pub guest_kernel: GuestKernel,
+    /// Which of the spec's cells.
+    pub only: Only,
+    /// The part of the run to measure; None: all of it.
+    pub part: Option<Part>,
+}
+
+impl Plan {
+    /// The experiment of a spec, to run from its beginning.
+    pub fn new(request: Request, usage: impl FnOnce(SpecError) -> Usage) -> anyhow::Result<Self> {
+        let mut run = request.first_line()?;
+        let whole = whole(&request.spec, &run, usage)?;
+        if let Some(value) = request.only.without_effect(&whole.points) {
+            let value = shown::line(&value);
+            bail!(Usage(format!("--only {value}: no cell of the spec has this value")));
+        }
+        let experiment = selected(whole, &request.only, &run)?;
+        if experiment.points.is_empty() {
+            bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
+        }
+        if let Some(part) = run.part
+            && u64::from(part.number()) > experiment.blocks()
+        {
+            let rounds = count(experiment.blocks(), "round");
+            bail!(Usage(format!(
+                "--part {part}: the spec has {rounds}, one for each part at most"
+            )));
+        }
+        let is_emulated = |point: &Point| point.host == HostKind::Emulated;
+        request.host_kernel.check(experiment.points.iter().any(is_emulated))?;
+        describe(&mut run, &experiment);
+        Ok(Self { run, experiment, resumed: None })
+    }
+
+    /// The plan of a part, whose store is in `dir`, from the parts that are there.
+    pub fn of_part(self, dir: &Path) -> anyhow::Result<Self> {
+        part::begun(self, dir)
+    }
+
+    /// Adds points that are measured in the same rounds. The run cannot be resumed.
+    pub fn add(&mut self, other: Experiment) {
+        let Experiment { points, machines, .. } = other;
+        let own = &mut self.experiment;
+        let is_new =
+            |file: &MachineFile| own.machines.iter().all(|machine| machine.name != file.name);
+        let machines: Vec<MachineFile> = machines.into_iter().filter(is_new).collect();
+        own.machines.extend(machines);
+        own.points.extend(points);
+        describe(&mut self.run, &self.experiment);
+    }
+}
+
+impl Request {
+    /// All cells of a spec, one at a time, with the default hosts and kernels.
+    pub fn new(name: &str, spec: Form, cpus: CpuList) -> Self {
+        Self {
+            name: name.to_owned(),
+            spec,
+            cpus,
+            jobs: 1,
+            host: HostMode::Auto,
+            host_kernel: HostKernelChoice::default(),
+            guest_kernel: GuestKernel::default(),
+            only: Only::default(),
+            part: None,
+        }
+    }
+
+    /// The same for the spec in this file, or the built-in one of that name, on the CPUs that the user names or on those
+    /// of a choice.
+    pub fn of_file(
+        file: &Path,
+        named: Option<&CpuList>,
+        topology: &Topology,
+        usage: impl FnOnce(SpecError) -> Usage,
+    ) -> anyhow::Result<Self> {
+        let (text, name) = read(file)?;
+        let spec = Form::parse(&text).map_err(usage)?;
+        let cpus = if spec.is_simulated() {
+            simulated_cpus()?
+        } else {
+            cpus::choose_at_least(topology, named, spec.most_slots())?
+        };
+        Ok(Self::new(&name, spec, cpus))
+    }
+
+    fn first_line(&self) -> Result<RunLine, Usage> {
+        let Self { cpus, jobs, .. } = self;
+        let available = cpus.cpus().len();
+        if available < usize::from(*jobs) {
+            let reason = format!("at most {available}, the CPUs there are ({cpus})");
+            return Err(Usage(format!("--jobs {jobs}: {reason}")));
+        }
+        Ok(RunLine {
+            format: FORMAT,
+            name: self.name.clone(),
+            question: String::new(),
+            spec: self.spec.text().to_owned(),
+            only: self.only.texts(),
+            host: self.host.name().to_owned(),
+            host_kernel: self.host_kernel.kernel()?,
+            guest_kernel: self.guest_kernel,
+            jobs: (*jobs).into(),
+            cpus: cpus.cpus().to_vec(),
+            seed: 0,
+            cells: 0,
+            part: self.part,
+            at_ms: clock::since_1970(),
+            machines: Vec::new(),
+        })
+    }
+}
+
+/// The most CPUs of any machine. A cell that wants more than its machine has fails.
+fn simulated_cpus() -> Result<CpuList, Usage> {
+    Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS))?)
+}
+
+/// The CPUs that the jobs of a run share. Those of a simulated run carry nothing.
+pub(crate) fn carriers(run: &RunLine) -> Result<CpuList, Usage> {
+    if is_simulated(&run.spec) { simulated_cpus() } else { Ok(CpuList::new(&run.cpus)?) }
+}
+
+fn describe(run: &mut RunLine, experiment: &Experiment) {
+    if is_simulated(&run.spec) {
+        let slots = experiment.points.iter().map(|point| point.slots as usize).max();
+        run.cpus = (0..slots.unwrap_or(1)).collect();
+    }
+    run.name.clone_from(&experiment.name);
+    run.question.clone_from(&experiment.question);
+    (run.seed, run.cells) = (experiment.seed, experiment.cells().len() as u32);
+    run.machines.clone_from(&experiment.machines);
+}
+
+/// The spec's text, and the experiment's name from its file name.
+fn read(spec: &Path) -> anyhow::Result<(String, String)> {
+    /// Longer than any spec written by hand.
+    const LONGEST: ByteSize = ByteSize::mib(1);
+    let name = spec.display().to_string();
+    if let Some(text) = built_in::find(&name)
+        && !spec.try_exists().unwrap_or(true)
+    {
+        return Ok((text.to_owned(), name));
+    }
+    let text = files::read_text(spec, LONGEST);
+    let text = text.map_err(|error| Usage(format!("{name}: {error}")))?;
+    let stem = spec.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    Ok((text, plain.take(64).collect()))
+}
+
+/// The cells of a run.
+fn experiment(
+    run: &RunLine,
+    usage: impl FnOnce(SpecError) -> Usage + Copy,
+) -> anyhow::Result<Experiment> {
+    let spec = Form::parse(&run.spec).map_err(usage)?;
+    let only = Only::parse(&run.only).map_err(|error| Usage(error.to_string()))?;
+    selected(whole(&spec, run, usage)?, &only, run)
+}
+
+/// All points of a run's spec, whichever of them it has, with the cells of its part.
+fn whole(
+    spec: &Form,
+    run: &RunLine,
+    usage: impl FnOnce(SpecError) -> Usage,
+) -> anyhow::Result<Experiment> {
+    let cpus = carriers(run)?;
+    let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
+    let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
+    let guest_kernel = run.guest_kernel;
+    let setting = Setting { cpus: &cpus, place: &place, guest_kernel, is_emulated: is_emulated() };
+    let experiment = Experiment::new(spec, &run.name, &setting).map_err(usage)?;
+    Ok(Experiment { part: run.part, ..experiment })
+}
+
+/// The cells that a run has, with the machine files that they name.
+fn selected(mut experiment: Experiment, only: &Only, run: &RunLine) -> anyhow::Result<Experiment> {
+    experiment.retain(only);
+    // Files may change or vanish: those of a resumed run are in its store.
+    experiment.machines =
+        machine_files(&experiment.points, &run.machines).map_err(|error| Usage(chain(&error)))?;
+    Ok(experiment)
+}
+
+/// Where a guest runs. The spec has priority over the command line.
+fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, String> {
+    let mode = match spec.parse()? {
+        HostMode::Auto => asked.parse().unwrap_or(HostMode::Auto),
+        mode => mode,
+    };
+    let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
+    let kind = KvmKind::detect();
+    let place = host_choice::choose_here(mode, class, kind).place;
+    if place == HostKind::Direct {
+        host_choice::check_direct(class, kind).map_err(|error| chain(&error))?;
+    }
+    Ok(place)
+}
+
+impl Plan {
+    pub(crate) fn finished(&self) -> HashSet<u32> {
+        self.resumed.as_ref().map(|(_, _, contents)| contents.finished()).unwrap_or_default()
+    }
+
+    /// Has every cell ended?
+    pub fn is_finished(&self) -> bool {
+        self.finished().len() == self.experiment.cells().len()
+    }
+
+    /// The points, the number of their cells, and how long they may take.
+    pub fn dry_run(&self) -> String {
+        let Self { experiment, run, .. } = self;
+        let finished = self.finished();
+        let mut left: BTreeMap<usize, u32> = BTreeMap::new();
+        for cell in experiment.cells().iter().filter(|cell| !finished.contains(&cell.cell)) {
+            *left.entry(cell.point).or_default() += 1;
+        }
+        let mut text = String::new();
+        for (point, count) in &left {
+            let point = &experiment.points[*point];
+            let at = match point.host {
+                HostKind::Direct => "",
+                HostKind::Emulated => " (emulated host)",
+            };
+            let _ = writeln!(text, "{count:4} x {point}{at}");
+        }
+        let cells = run.cells as usize - finished.len();
+        let span = estimate(experiment, &finished, run.jobs as usize);
+        let _ = writeln!(
+            text,
+            "{} of {}, about {}",
+            count(cells, "cell"),
+            count(left.len(), "point"),
+            spoken(span)
+        );
+        text
+    }
+}
+
+/// The duration in words, in whole seconds.
+pub(crate) fn spoken(span: Duration) -> String {
+    format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
+}
+
+#[cfg(test)]
+mod tests;

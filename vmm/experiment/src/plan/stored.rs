@@ -1,0 +1,83 @@
+//! Plans the rest of a run from its store, which may have been changed since. Writes nothing.
+
+use std::path::Path;
+
+use anyhow::bail;
+use base::{plural::count, shown, units::CpuList};
+
+use super::{MOST_JOBS, Plan, carriers, experiment};
+use crate::{Usage, host::allowed_cpus, host_choice::HostMode};
+use study::{
+    plan::check_cpus,
+    spec::{Experiment, PlannedCell, is_simulated},
+    store::{
+        Store,
+        parts::Parts,
+        record::{CellLine, RunLine},
+    },
+};
+
+/// The cells that are left of the run in this directory, with `retry` also those that failed.
+pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
+    if let Some(parts) = Parts::find(dir)? {
+        let (dir, of) = (base::shown::quoted(&dir.display().to_string()), parts.of());
+        bail!(Usage(format!(
+            "{dir} has parts of a run: pvticket run SPEC --part K/{of} --dir {dir} resumes part K"
+        )));
+    }
+    let (store, mut contents) = Store::resume(dir)?;
+    if retry {
+        // In the plan only: the store keeps what it has.
+        contents.cells.retain(|cell| !cell.has_failed());
+    }
+    let run = contents.run.clone();
+    let experiment = stored(dir, &run, &contents.cells)?;
+    if !is_simulated(&run.spec) {
+        let named = CpuList::new(&run.cpus).map_err(Usage::from)?;
+        check_cpus(&named, &allowed_cpus().map_err(Usage::from)?).map_err(Usage::from)?;
+    }
+    Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
+}
+
+/// The experiment of a stored run, which has to give the stored cells again.
+fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Experiment> {
+    if let Some(reason) = contradiction(run) {
+        let reason = shown::line(&reason);
+        bail!("{}: its first line is damaged: {reason}; start the run anew", dir.display());
+    }
+    let experiment =
+        experiment(run, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
+    let cells = experiment.cells();
+    let is_same = !cells.is_empty()
+        && cells.len() == run.cells as usize
+        && experiment.seed == run.seed
+        && stored.iter().all(|line| {
+            // In the order of their numbers.
+            let at = cells.binary_search_by_key(&line.cell, |cell| cell.cell);
+            at.is_ok_and(|at| {
+                let PlannedCell { round, point, .. } = cells[at];
+                line.round == round && line.point == experiment.points[point]
+            })
+        });
+    if !is_same {
+        bail!(
+            "{}: on this host its spec gives other cells than where it was started; start it anew",
+            dir.display()
+        );
+    }
+    Ok(experiment)
+}
+
+/// A value in a run's first line that `fresh` would never have written.
+fn contradiction(run: &RunLine) -> Option<String> {
+    let RunLine { jobs, host, cpus, .. } = run;
+    let available = match CpuList::new(cpus).map_err(Usage::from).and_then(|_| carriers(run)) {
+        Ok(list) => list.cpus().len(),
+        Err(error) => return Some(error.to_string()),
+    };
+    let most = available.min(usize::from(MOST_JOBS));
+    if !(1..=most).contains(&(*jobs as usize)) {
+        return Some(format!("{}, expected 1 to {most}", count(*jobs, "job")));
+    }
+    host.parse::<HostMode>().is_err().then(|| format!("unknown host '{host}'"))
+}

@@ -1,0 +1,157 @@
+//! Resuming stores: as they were written, and with changes.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{host::allowed_cpus, workers};
+use study::{
+    point::HostKernel,
+    store::{
+        Contents, FILE,
+        record::{CellLine, Line, SessionLine},
+    },
+    testing::{Fixture, record},
+};
+
+/// The first line of a run of two cells, on a CPU that this process may use.
+fn first() -> RunLine {
+    let cpus = allowed_cpus().unwrap().first(1);
+    RunLine {
+        spec: "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2".into(),
+        only: vec!["vcpus=2".into()],
+        // Independent of this host's KVM.
+        host: "emulated".into(),
+        host_kernel: HostKernel::Linux7,
+        cpus: cpus.cpus().to_vec(),
+        cells: 2,
+        ..made_up().run
+    }
+}
+
+fn made_up() -> Contents {
+    record(&Fixture::default()).contents
+}
+
+/// A store with one of the two cells.
+fn lines() -> Vec<Value> {
+    let run = first();
+    let planned = experiment(&run, Usage::from).unwrap();
+    let point = planned.points[0].clone();
+    let cell = CellLine { cell: 0, round: 0, point, ..made_up().cells.remove(0) };
+    let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
+    let lines =
+        [Line::Run(Box::new(run)), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
+    lines.iter().map(|line| serde_json::to_value(line).unwrap()).collect()
+}
+
+fn text(lines: &[Value]) -> Vec<u8> {
+    lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()
+}
+
+/// Resumes this store: returns a plan in which every job has CPUs, or a one-line error. The store
+/// must not change.
+fn resume(bytes: &[u8]) -> Result<Plan, String> {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join(FILE);
+    fs::write(&file, bytes).unwrap();
+    let resumed = resumed(folder.path(), false);
+    assert_eq!(fs::read(&file).unwrap(), bytes, "written to before it was found to be sound");
+    let plan = resumed.map_err(|error| {
+        let message = error.to_string();
+        assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
+        message
+    })?;
+    let dry = plan.dry_run();
+    assert!(dry.contains("cell of ") || dry.contains("cells of "), "{dry}");
+    let shares = workers::shares(&carriers(&plan.run).unwrap(), plan.run.jobs);
+    assert_eq!(shares.len(), plan.run.jobs as usize);
+    assert!(shares.iter().all(|share| !share.is_empty()));
+    Ok(plan)
+}
+
+/// Resumes a store of this first line only.
+fn resume_run(run: RunLine) -> Plan {
+    let line = serde_json::to_value(Line::Run(Box::new(run))).unwrap();
+    resume(&text(&[line])).unwrap()
+}
+
+/// The store has the kernel of the emulated host: later options and variables do not count.
+#[test]
+fn a_store_is_gone_on_with() {
+    let plan = resume(&text(&lines())).unwrap();
+    assert_eq!(plan.finished(), HashSet::from([0]));
+    assert_eq!(plan.run.host_kernel, HostKernel::Linux7);
+}
+
+/// A spec without a guest kernel has the default at the time of its store.
+#[test]
+fn guests_of_a_stored_spec_keep_their_kernel() {
+    let mut run = first();
+    run.spec = format!("guests = \"linux\"\n{}", run.spec);
+    run.guest_kernel = GuestKernel::Linux7;
+    assert_eq!(resume_run(run).experiment.points[0].guest_kernel, GuestKernel::Linux7);
+}
+
+/// Regression (D3): its store listed 1024 CPUs for a machine of 80.
+#[test]
+fn a_simulated_run_has_the_cpus_of_its_slots() {
+    let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";
+    let form = Form::parse(spec).unwrap();
+    let request = Request { jobs: 8, ..Request::new("test", form, simulated_cpus().unwrap()) };
+    let run = Plan::new(request, Usage::from).unwrap().run;
+    assert_eq!(run.cpus, [0, 1, 2, 3]);
+    let plan = resume_run(run.clone());
+    assert_eq!((plan.run, plan.experiment.points.len()), (run, 2));
+}
+
+#[test]
+fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
+    let plan = |host| {
+        let spec = Form::parse(&first().spec).unwrap();
+        let host_kernel = HostKernelChoice(Some(HostKernel::Linux7));
+        let request = Request::new("test", spec, allowed_cpus().unwrap().first(1));
+        let request = Request { host, host_kernel, ..request };
+        Plan::new(request, Usage::from)
+    };
+    assert_eq!(plan(HostMode::Emulated).unwrap().run.host_kernel, HostKernel::Linux7);
+    let error = plan(HostMode::Direct).unwrap_err().to_string();
+    assert!(error.contains("--host-kernel 7: nothing here runs in the emulated host"), "{error}");
+}
+
+#[test]
+fn a_first_line_that_contradicts_itself_is_refused() {
+    let allowed = allowed_cpus().unwrap().cpus().to_vec();
+    for (key, value, what) in [
+        ("jobs", json!(0), "0 jobs, expected 1 to 1"),
+        ("jobs", json!(2), "2 jobs, expected 1 to 1"),
+        ("jobs", json!(1000), "1000 jobs"),
+        ("cpus", json!([]), "not a list of CPUs"),
+        ("cpus", json!([99_999]), "not a list of CPUs"),
+        ("host", json!("moon"), "unknown host 'moon'"),
+        ("host", json!("mo\non"), "unknown host 'mo?on'"),
+        ("host_kernel", json!("5"), "unknown kernel '5'"),
+        ("guest_kernel", json!("5.15"), "unknown guest kernel '5.15'"),
+        ("only", json!(["vcpus=3"]), "gives other cells"),
+        ("seed", json!(2), "gives other cells"),
+        ("cells", json!(3), "gives other cells"),
+    ] {
+        let mut lines = lines();
+        lines[0][key] = value.clone();
+        let error = resume(&text(&lines)).unwrap_err();
+        assert!(error.contains(what), "{key} = {value}: {error}");
+    }
+    // A CPU that is listed twice counts once.
+    let mut lines = lines();
+    (lines[0]["cpus"], lines[0]["jobs"]) = (json!([allowed[0], allowed[0]]), json!(2));
+    assert!(resume(&text(&lines)).unwrap_err().contains("2 jobs, expected 1 to 1"));
+}
+
+#[test]
+fn a_torn_line_stays_until_the_run_is_begun() {
+    let mut bytes = text(&lines());
+    bytes.truncate(bytes.len() - 9);
+    assert_eq!(resume(&bytes).unwrap().finished(), HashSet::new());
+}

@@ -1,0 +1,65 @@
+//! The driver: what carries out a schedule, and whether it can.
+
+use crate::Usage;
+#[cfg(feature = "bpf")]
+use crate::doctor::{files::HostFiles, sched_ext::SchedExtFacts};
+use sched::driver::DriverKind;
+use study::point::HostKernel;
+
+/// Checks that the emulated host's kernel has what the driver needs.
+pub fn check_emulated(driver: DriverKind, kernel: HostKernel) -> Result<(), Usage> {
+    check_built(driver)?;
+    match (driver, kernel) {
+        (DriverKind::Bpf, HostKernel::Linux6_1) => Err(Usage(
+            "driver bpf: kernel 6.1 of the emulated host has no sched_ext; add --host-kernel 7"
+                .into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that this host has what the driver needs.
+pub fn check_here(driver: DriverKind) -> Result<(), Usage> {
+    check_built(driver)?;
+    #[cfg(feature = "bpf")]
+    if driver == DriverKind::Bpf
+        && let Some(obstacle) = SchedExtFacts::read(&HostFiles::host()).obstacles().first()
+    {
+        return Err(Usage(format!("driver bpf: this host needs: {obstacle}")));
+    }
+    Ok(())
+}
+
+fn check_built(driver: DriverKind) -> Result<(), Usage> {
+    match driver {
+        DriverKind::Bpf if !cfg!(feature = "bpf") => Err(Usage(
+            "driver bpf: this pvticket was built without it (--no-default-features)".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what the driver does not have of a schedule.
+pub fn check_schedule(
+    driver: DriverKind,
+    policy: &sched::PolicySpec,
+    is_recorded: bool,
+) -> Result<(), Usage> {
+    if let Some(obstacle) = driver.obstacle(policy) {
+        return Err(Usage(format!("--driver {driver}: {obstacle}")));
+    }
+    check_record([driver], is_recorded)
+}
+
+/// Refuses to record what a driver does not tell.
+pub fn check_record(
+    drivers: impl IntoIterator<Item = DriverKind>,
+    is_recorded: bool,
+) -> Result<(), Usage> {
+    match drivers.into_iter().find(|driver| !driver.is_user()) {
+        Some(driver) if is_recorded => {
+            Err(Usage(format!("--record: driver {driver} records nothing")))
+        }
+        _ => Ok(()),
+    }
+}

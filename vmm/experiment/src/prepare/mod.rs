@@ -1,0 +1,71 @@
+//! Prepares a host for the points of an experiment, and refuses what the host does not have, before a store exists: the
+//! drivers of a schedule, control groups.
+
+pub mod driver;
+
+use crate::{
+    Usage,
+    host::cgroups::{CgroupTree, VmGroups},
+};
+use base::chain::chain;
+use study::point::{HostKernel, HostKind, Point};
+
+/// Prepares this host for the points on it, and refuses needs that a host lacks. `kernel` is the emulated host's, which a
+/// worker prepares. Returns the control groups of this host, which are removed when dropped.
+pub(crate) fn begin(
+    points: &[Point],
+    kernel: HostKernel,
+    jobs: u32,
+) -> Result<Option<CgroupTree>, Usage> {
+    let on = |host| points.iter().filter(move |point| point.host == host);
+    on(HostKind::Emulated).try_for_each(|point| driver::check_emulated(point.driver, kernel))?;
+    if let Some(point) = on(HostKind::Direct).find(|point| !point.driver.is_user()) {
+        let need = format!("driver {}", point.driver);
+        check_jobs(jobs, &need, "a host has one BPF scheduler at a time")?;
+        driver::check_here(point.driver)?;
+    }
+    let mut grouped = on(HostKind::Direct).filter_map(|point| point.cgroups.as_ref());
+    let Some(need) = grouped.next().map(|cgroups| format!("cgroups {cgroups}")) else {
+        return Ok(None);
+    };
+    check_jobs(jobs, &need, "jobs would share the groups")?;
+    let tree = CgroupTree::make(&control_groups(points, HostKind::Direct)).map_err(|error| {
+        let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";
+        Usage(format!("{need}: {}; {how}", chain(&error)))
+    })?;
+    Ok(Some(tree))
+}
+
+/// Refuses several jobs where only one at a time can have what a point needs.
+fn check_jobs(jobs: u32, need: &str, obstacle: &str) -> Result<(), Usage> {
+    if jobs > 1 {
+        return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));
+    }
+    Ok(())
+}
+
+/// The control groups of the points on a host, each once.
+pub(crate) fn control_groups(points: &[Point], host: HostKind) -> Vec<VmGroups> {
+    let mut all: Vec<VmGroups> = Vec::new();
+    for groups in points.iter().filter(|point| point.host == host).filter_map(VmGroups::of) {
+        if !all.contains(&groups) {
+            all.push(groups);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::testing::experiment;
+
+    #[test]
+    fn jobs_share_no_control_groups() {
+        let plain = Point { host: HostKind::Direct, ..experiment().points[0].clone() };
+        let point = Point { cgroups: Some("per-vm".parse().unwrap()), ..plain };
+        let Usage(error) = begin(&[point], HostKernel::Linux6_1, 2).unwrap_err();
+        assert!(error.contains("cgroups per-vm with --jobs 2: jobs would share"), "{error}");
+        assert!(error.ends_with("use --jobs 1"), "{error}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells, and one for each
+//! cell that failed.
+
+use std::{
+    collections::HashSet,
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+use indicatif::ProgressBar;
+
+use crate::{
+    bar::on_stderr,
+    engine::{Watcher, estimate, estimate_cell},
+    plan::spoken,
+};
+use base::{plural::noun, shown};
+use os::streams::say;
+use study::{
+    point::Point,
+    spec::{Experiment, PlannedCell},
+    store::record::{CellLine, Outcome},
+};
+
+/// Shows the progress on stderr.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    experiment: &'a Experiment,
+    /// The first failure ends the run.
+    stops_at_failure: bool,
+    has_failed: bool,
+    bar: Option<ProgressBar>,
+    cells: usize,
+    ended: usize,
+    pace: Pace,
+}
+
+/// Tenths of the cells, each of which has a line.
+const PARTS: usize = 10;
+
+/// How long cells take, all jobs together, compared with their estimates.
+#[derive(Debug)]
+struct Pace {
+    begun: Instant,
+    /// Estimate for the cells that are left, and for those that have ended since.
+    left: Duration,
+    thought: Duration,
+}
+
+impl Pace {
+    fn new(left: Duration) -> Self {
+        Self { begun: Instant::now(), left, thought: Duration::ZERO }
+    }
+
+    fn ended(&mut self, thought: Duration) {
+        self.left = self.left.saturating_sub(thought);
+        self.thought += thought;
+    }
+
+    /// The time that is left after `elapsed`, at the pace of the cells that have ended.
+    fn time_left(&self, elapsed: Duration) -> Duration {
+        if self.thought.is_zero() {
+            self.left
+        } else {
+            elapsed.mul_f64(self.left.as_secs_f64() / self.thought.as_secs_f64())
+        }
+    }
+}
+
+/// Has the cell that ended last completed a tenth of the cells?
+const fn completes_a_part(ended: usize, cells: usize) -> bool {
+    ended > 0 && cells > 0 && ended * PARTS / cells > (ended - 1) * PARTS / cells
+}
+
+impl<'a> Progress<'a> {
+    /// For the cells that are not `finished`.
+    pub fn new(
+        experiment: &'a Experiment,
+        finished: &HashSet<u32>,
+        stops_at_failure: bool,
+    ) -> Self {
+        let whole = estimate(experiment, finished, 1);
+        let bar = io::stderr().is_terminal().then(|| bar(whole));
+        let cells = experiment.cells().len();
+        let ended = finished.len();
+        let pace = Pace::new(whole);
+        Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended, pace }
+    }
+
+    fn say(&self, text: &str) {
+        let write = || say(format_args!("{text}"));
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// How far it is, and for how long it will go on.
+    fn so_far(&self) -> String {
+        let elapsed = self.pace.begun.elapsed();
+        if self.ended < self.cells {
+            format!(
+                "measured {}, about {} left",
+                self.counted(),
+                spoken(self.pace.time_left(elapsed))
+            )
+        } else {
+            format!("measured {}, after {}", self.counted(), spoken(elapsed))
+        }
+    }
+
+    fn counted(&self) -> String {
+        format!("{}/{}", self.ended, self.cells)
+    }
+}
+
+/// The bar's unit is a millisecond of estimated cell time, so that it can show the time left from
+/// the first cell on.
+fn bar(whole: Duration) -> ProgressBar {
+    let length = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
+    let bar = on_stderr(Some(length), "{bar:30} {prefix}, {eta} left  {msg}");
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+impl Watcher for Progress<'_> {
+    fn started(&mut self, _: &PlannedCell, point: &Point) {
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(format!("{} {}", self.counted(), noun(self.cells, "cell")));
+            bar.set_message(shown::line(&point.to_string()).into_owned());
+        }
+    }
+
+    fn ended(&mut self, line: &CellLine) {
+        self.has_failed |= matches!(line.outcome, Outcome::Failed { .. });
+        let span = estimate_cell(self.experiment, &line.point);
+        let has_ended = line.outcome != Outcome::Aborted;
+        if has_ended {
+            self.ended += 1;
+            self.pace.ended(span);
+        }
+        if let Some(bar) = &self.bar {
+            bar.inc(u64::try_from(span.as_millis()).unwrap_or(0));
+            bar.set_prefix(format!("{} {}", self.counted(), noun(self.cells, "cell")));
+        }
+        match &line.outcome {
+            Outcome::Failed { error, .. } => {
+                self.say(&format!("cell {}: {}: failed: {error}", self.counted(), line.point));
+            }
+            Outcome::Aborted if self.bar.is_none() => {
+                self.say(&format!("cell {}: {}: aborted", self.counted(), line.point));
+            }
+            Outcome::Done { .. } | Outcome::Aborted => {}
+        }
+        if self.bar.is_none() && has_ended && completes_a_part(self.ended, self.cells) {
+            self.say(&self.so_far());
+        }
+    }
+
+    fn died(&mut self, cell: &PlannedCell, reason: &str) {
+        self.say(&format!("note: cell {} is run again: {reason}", cell.cell));
+    }
+
+    fn untraced(&mut self, cell: &PlannedCell, reason: &str) {
+        self.say(&format!("note: cell {} is not in the trace: {reason}", cell.cell));
+    }
+
+    fn has_enough(&self) -> bool {
+        self.stops_at_failure && self.has_failed
+    }
+
+    fn stopping(&mut self) {
+        self.say("stopping: the running cell is aborted; repeat to end at once");
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of lines, and the last cell's: it is always told.
+    #[test]
+    fn each_tenth_has_a_line() {
+        let told = |cells| {
+            let ends: Vec<usize> =
+                (0..=cells).filter(|ended| completes_a_part(*ended, cells)).collect();
+            (ends.len(), ends.last().copied())
+        };
+        for cells in 1..=300 {
+            assert_eq!(told(cells), (cells.min(PARTS), Some(cells)));
+        }
+        assert_eq!(told(0), (0, None));
+        assert!(completes_a_part(14, 140) && !completes_a_part(15, 140));
+    }
+
+    #[test]
+    fn the_time_left_follows_from_the_pace() {
+        let seconds = Duration::from_secs;
+        let mut pace = Pace::new(seconds(100));
+        assert_eq!(pace.time_left(seconds(7)), seconds(100), "nothing is known yet");
+        pace.ended(seconds(20));
+        assert_eq!(pace.time_left(seconds(10)), seconds(40), "twice as fast as was thought");
+        pace.ended(seconds(80));
+        assert_eq!(pace.time_left(seconds(60)), Duration::ZERO);
+    }
+}

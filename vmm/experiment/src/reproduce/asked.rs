@@ -1,0 +1,98 @@
+//! The rows that a reproduction is asked for.
+
+use std::fmt::Write as _;
+
+use crate::Usage;
+use study::published::{Claim, Row, Table};
+
+/// Tables, each with its rows.
+pub struct Asked<'a> {
+    /// All tables, of which others may take their fit.
+    pub all: &'a [Table],
+    /// Those with rows that were asked for.
+    pub tables: Vec<(&'a Table, Vec<&'a Row>)>,
+}
+
+impl<'a> Asked<'a> {
+    /// The rows of these names, or all.
+    pub fn new(all: &'a [Table], names: &[String]) -> Result<Self, Usage> {
+        let is_named = |name: &String, table: &Table, row: &Row| {
+            *name == table.name
+                || table.card.as_ref() == Some(name)
+                || *name == full_name(table, row)
+        };
+        for name in names {
+            let is_known =
+                all.iter().any(|table| table.rows.iter().any(|row| is_named(name, table, row)));
+            if !is_known {
+                return Err(Usage(format!(
+                    "--row {}: there is no such row, table or letter; `pvticket reproduce --list` \
+                     prints them",
+                    base::shown::line(name)
+                )));
+            }
+        }
+        let rows_of = |table: &'a Table| {
+            let is_asked = |row: &&Row| {
+                names.is_empty() || names.iter().any(|name| is_named(name, table, row))
+            };
+            (table, table.rows.iter().filter(is_asked).collect::<Vec<_>>())
+        };
+        let tables = all.iter().map(rows_of).filter(|(_, rows)| !rows.is_empty()).collect();
+        Ok(Self { all, tables })
+    }
+}
+
+/// A row's name on the command line.
+fn full_name(table: &Table, row: &Row) -> String {
+    format!("{}: {}", table.name, row.id)
+}
+
+/// All rows: name, published figure, and whether it is measured and simulated.
+pub fn list(tables: &[Table]) -> String {
+    let mut text = String::new();
+    for table in tables {
+        for row in &table.rows {
+            let card = table.card.as_deref().unwrap_or("-");
+            let figure = match table.claim(row) {
+                Claim::Ratio(ratio) => report::si::ratio(ratio),
+                Claim::Retries(count) => report::si::si(count),
+            };
+            let measured = if table.stand_in(row).is_ok() { "measured" } else { "-" };
+            let _ =
+                writeln!(text, "{card:<2} {figure:>7}  {measured:<8}  {}", full_name(table, row));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_named_by_table_by_letter_and_in_full() {
+        let tables = Table::all().expect("they can be read");
+        let count = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let asked = Asked::new(&tables, &names).map_err(|error| error.to_string())?;
+            let counts = asked.tables.iter().map(|(_, rows)| rows.len());
+            Ok::<_, String>((asked.tables.len(), counts.sum::<usize>()))
+        };
+        assert_eq!(count(&["dbench: PV at 2x"]), Ok((1, 1)));
+        assert_eq!(count(&["dbench: PV at 2x", "dbench"]), Ok((1, 7)));
+        assert_eq!(count(&["f"]).map(|(tables, _)| tables), Ok(2));
+        assert_eq!(count(&[]).map(|(number, _)| number), Ok(tables.len()));
+        let error = count(&["dbench", "dbench: PV at 9x"]).expect_err("there is none");
+        assert!(error.starts_with("--row dbench: PV at 9x: ") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn every_row_is_listed_once() {
+        let tables = Table::all().expect("they can be read");
+        let rows: usize = tables.iter().map(|table| table.rows.len()).sum();
+        let text = list(&tables);
+        assert_eq!(text.lines().count(), rows);
+        assert!(text.contains("1.17x  measured  dbench: PV at 2x\n"), "{text}");
+    }
+}

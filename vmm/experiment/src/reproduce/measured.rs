@@ -1,0 +1,208 @@
+//! Measures what stands for the rows on this host, by the engine of `run`: each table has a run's
+//! directory of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    slice,
+};
+
+use super::{asked::Asked, saved::Options};
+use crate::{
+    Usage,
+    measure::{self, Folder},
+    plan::{Plan, Request, resumed},
+    run::Outlets,
+    workers::KernelFiles,
+};
+use anyhow::Context;
+use base::{files, plural::count, units::CpuList};
+use os::streams::say;
+use study::{
+    findings::{RunRecord, Study},
+    published::{self, Row, StandIn, Table},
+    spec::{Form, Only},
+    store,
+};
+
+/// The studies of the tables.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// By table; or why there is none.
+    tables: Vec<(String, Result<Study, String>)>,
+    /// CPUs of this host.
+    cpus: usize,
+}
+
+impl Measured {
+    /// One table's study.
+    #[cfg(test)]
+    pub(super) fn new(table: &str, study: Study) -> Self {
+        Self { tables: vec![(table.to_owned(), Ok(study))], cpus: 1 }
+    }
+
+    /// The study of a table, or why there is none.
+    pub(super) fn study(&self, table: &str) -> Option<Result<&Study, &str>> {
+        let found = self.tables.iter().find(|(name, _)| name == table);
+        found.map(|(_, study)| study.as_ref().map_err(String::as_str))
+    }
+
+    /// All studies.
+    pub(super) fn studies(&self) -> impl Iterator<Item = &Study> {
+        self.tables.iter().filter_map(|(_, study)| study.as_ref().ok())
+    }
+
+    /// Why this host cannot measure it, if it has too few CPUs.
+    pub(super) fn lacks(&self, stand_in: &StandIn<'_>) -> Option<String> {
+        let wants = stand_in.base.cpus.max(stand_in.changed.cpus);
+        (wants > self.cpus)
+            .then(|| format!("wants {}; this host has {}", count(wants, "CPU"), self.cpus))
+    }
+
+    /// Violations of mutual exclusion, and tickets served out of order.
+    pub(super) fn broken(&self) -> f64 {
+        self.studies().map(Study::broken).map(|(violations, disorder)| violations + disorder).sum()
+    }
+}
+
+/// The directory of a table's run.
+pub(super) fn directory(folder: &Path, table: &str) -> PathBuf {
+    folder.join(format!("measured-{table}"))
+}
+
+/// Measures what is left; None if it was interrupted.
+pub(super) fn measure(
+    asked: &Asked<'_>,
+    options: &Options,
+    folder: &Path,
+    cpus: &CpuList,
+) -> anyhow::Result<Option<Measured>> {
+    let mut measured = Measured { tables: Vec::new(), cpus: cpus.cpus().len() };
+    for (table, rows) in &asked.tables {
+        let is_possible = |row: &&&Row| {
+            table.stand_in(row).is_ok_and(|stand_in| measured.lacks(&stand_in).is_none())
+        };
+        let rows: Vec<&Row> = rows.iter().filter(is_possible).copied().collect();
+        let Some(spec) = table.measured.as_ref().filter(|_| !rows.is_empty()) else { continue };
+        let dir = directory(folder, &table.name);
+        let kept = dir.join(store::FILE);
+        let is_kept = files::is_there(&kept);
+        let plan = if is_kept.with_context(|| format!("cannot look for {}", kept.display()))? {
+            resumed(&dir, false)?
+        } else {
+            match planned(table, spec, &rows, options, cpus) {
+                Ok(plan) => plan,
+                // This host cannot: that is what the rows say.
+                Err(error) => {
+                    let reason = format!("{error:#}");
+                    say(format_args!("pvticket: table {}: {reason}", table.name));
+                    measured.tables.push((table.name.clone(), Err(reason)));
+                    continue;
+                }
+            }
+        };
+        let Some(record) = record(plan, dir)? else { return Ok(None) };
+        measured.tables.push((table.name.clone(), Ok(Study::new(slice::from_ref(&record)))));
+    }
+    Ok(Some(measured))
+}
+
+/// Runs what is left of a plan; None if it was interrupted.
+fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
+    if plan.is_finished() {
+        return Ok(Some(RunRecord::read(&dir)?));
+    }
+    // A cell that fails is in the study with its error, and does not end the run.
+    let (folder, kernels) = (Folder::Named(dir), KernelFiles::default());
+    let done = measure::measure(plan, &folder, &kernels, Outlets::default())?;
+    let is_whole = !done.summary.stopped && done.summary.left == 0;
+    Ok(is_whole.then_some(done.record))
+}
+
+fn planned(
+    table: &Table,
+    spec: &published::Measured,
+    rows: &[&Row],
+    options: &Options,
+    cpus: &CpuList,
+) -> anyhow::Result<Plan> {
+    let spec = Form::parse(&whole_spec(spec, options)).map_err(Usage::from)?;
+    let only = Only::parse(&only(table, rows)).map_err(|error| Usage(error.to_string()))?;
+    Plan::new(Request { only, ..Request::new(&table.name, spec, cpus.clone()) }, Usage::from)
+}
+
+/// A table's spec with how often and how long its points are measured.
+fn whole_spec(measured: &published::Measured, options: &Options) -> String {
+    let published::Measured { spec, more_rounds, .. } = measured;
+    let (rounds, seconds) = (options.runs * u32::from(*more_rounds), options.seconds);
+    let lines = spec.join("\n");
+    format!("{lines}\nrepetitions = {rounds}\nseconds = {seconds}\n")
+}
+
+/// What `--only` selects all points of these rows, and as few others as it can.
+fn only(table: &Table, rows: &[&Row]) -> Vec<String> {
+    let stand_ins = rows.iter().filter_map(|row| table.stand_in(row).ok());
+    let cells: Vec<Vec<(&str, &str)>> = stand_ins
+        .flat_map(|stand_in| [stand_in.base, stand_in.changed])
+        .map(|cell| cell.only.iter().filter_map(|text| text.split_once('=')).collect())
+        .collect();
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (key, value) in cells.iter().flatten() {
+        match all.iter_mut().find(|(name, _)| name == key) {
+            Some((_, values)) if values.contains(value) => {}
+            Some((_, values)) => values.push(value),
+            None => all.push((key, vec![value])),
+        }
+    }
+    // A key that a cell does not name may have any value there.
+    let is_of_all = |key: &str| cells.iter().all(|cell| cell.iter().any(|(name, _)| *name == key));
+    let keys = all.into_iter().filter(|(key, _)| is_of_all(key));
+    keys.map(|(key, values)| format!("{key}={}", values.join(","))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::{point::HostKind, testing::parse_spec};
+
+    fn options() -> Options {
+        let (runs, seconds) = (6, 0.25);
+        Options { rows: Vec::new(), measured: true, simulated: true, runs, seconds, short: false }
+    }
+
+    /// On hosts of any size, a row's cells are one point each, and both are run.
+    #[test]
+    fn every_measured_row_has_its_points() {
+        for cpus in ["0-1", "0-7", "0-63"] {
+            let list: CpuList = cpus.parse().expect("CPUs");
+            let host = Measured { tables: Vec::new(), cpus: list.cpus().len() };
+            for table in Table::all().expect("they can be read") {
+                let Some(spec) = &table.measured else { continue };
+                let whole = parse_spec(&whole_spec(spec, &options()), cpus, HostKind::Direct);
+                assert_eq!(whole.repetitions, 6 * u32::from(spec.more_rounds));
+                for row in &table.rows {
+                    let Ok(stand_in) = table.stand_in(row) else { continue };
+                    if host.lacks(&stand_in).is_some() {
+                        continue;
+                    }
+                    let mut run = whole.clone();
+                    run.retain(&Only::parse(&only(&table, &[row])).expect("selections"));
+                    for cell in [stand_in.base, stand_in.changed] {
+                        let only = Only::parse(cell.only).expect("a selection");
+                        let points = run.points.iter().filter(|point| only.wants(point));
+                        assert_eq!(points.count(), 1, "{}: {} on {cpus}", table.name, row.id);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_runs_no_more_points_than_it_needs() {
+        let tables = Table::all().expect("they can be read");
+        let dbench = tables.iter().find(|table| table.name == "dbench").expect("dbench");
+        let row = |id: &str| dbench.rows.iter().find(|row| row.id == id).expect("a row");
+        assert_eq!(only(dbench, &[row("PV at 2x")]), ["locks=ticket,pv-ticket", "vms=2"]);
+        let both = only(dbench, &[row("PV at 2x"), row("base, 3x by 1x")]);
+        assert_eq!(both, ["locks=ticket,pv-ticket", "vms=2,1,3"]);
+    }
+}

@@ -1,0 +1,271 @@
+//! Simulates the cells of published tables.
+//!
+//! A table does not say how long its workload thinks and holds a lock. These times are fitted to
+//! its column without overcommitment ([`Predictor::fit`]), or follow from its [`Profile`] where that
+//! column does not say enough, and with them any other of its cells can be simulated
+//! ([`Predictor::predict`]).
+
+mod fit;
+
+use thiserror::Error;
+
+pub use fit::Fit;
+
+use sim::{
+    Brake, HostModel, Machine, Picos, Ple, Sim, SimFigures, SimSpecError, Spec, Stuck, System,
+    handoff, profile::Profile,
+};
+use study::published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
+
+/// How much is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Short simulations and a coarse fit.
+    Short,
+    /// A few minutes.
+    Full,
+}
+
+/// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
+/// (`sched_latency`): the guests of a publication were not started at once, and guests that are
+/// take turns as whole guests, as under `gang`.
+const STARTS: Picos = Picos(24_000_000_000);
+
+/// The tables that are predicted, each with the one whose fit it takes.
+pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
+    let named = |name: &str| tables.iter().find(|table| table.name == name);
+    tables.iter().filter_map(move |table| Some((table, named(table.fit.as_deref()?)?)))
+}
+
+/// Why a cell has no prediction.
+#[derive(Debug, Error)]
+pub enum PredictError {
+    /// The table or the cell is not simulated, as its file has not what a simulation needs.
+    #[error("{name} is not simulated: {why}")]
+    NotSimulated {
+        /// The table or the cell.
+        name: String,
+        /// The missing piece, or the reason that its table states.
+        why: String,
+    },
+    /// The cell cannot be simulated.
+    #[error("{cell} cannot be simulated")]
+    Spec {
+        /// The cell.
+        cell: String,
+        /// Why.
+        #[source]
+        source: SimSpecError,
+    },
+    /// The cell came to a standstill.
+    #[error("{cell} came to a standstill, with seed {seed}")]
+    Stuck {
+        /// The cell.
+        cell: String,
+        /// The simulation's seed.
+        seed: u64,
+        /// How.
+        #[source]
+        source: Stuck,
+    },
+}
+
+/// An operation of a lockref takes a reference and drops it.
+const CHANGES: f64 = 2.0;
+
+/// What the simulation of a cell gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Predicted {
+    /// Operations/s of one of its guests, in the mean.
+    pub rate: f64,
+    /// Failed compare-exchanges of a lockref for each change of its count; zero for other locks.
+    pub retries: f64,
+}
+
+impl Predicted {
+    /// What a row with this claim says of its two cells. Not finite if the base did nothing.
+    pub fn of(claim: Claim, base: &Self, changed: &Self) -> f64 {
+        match claim {
+            Claim::Ratio(_) => changed.rate / base.rate,
+            Claim::Retries(_) => base.retries,
+        }
+    }
+}
+
+/// Fits and simulates the cells of one table.
+#[derive(Debug)]
+pub struct Predictor<'a> {
+    table: &'a Table,
+    machine: Machine,
+    profile: Profile,
+    brake: Brake,
+}
+
+/// How long a cell is simulated, after all vCPUs have started and a tenth of it to warm up.
+#[derive(Debug, Clone, Copy)]
+enum SimulationLength {
+    /// For so many operations: enough where no vCPU waits for a CPU.
+    Operations(u64),
+    /// For so long: many slices of an overcommitted host.
+    Time(Picos),
+}
+
+impl SimulationLength {
+    fn of_fit(effort: Effort) -> Self {
+        Self::Operations(if effort == Effort::Full { 40_000 } else { 8_000 })
+    }
+
+    fn of_prediction(setup: &CellSetup, effort: Effort) -> Self {
+        let millis = match effort {
+            Effort::Full if setup.all_vcpus() <= 64 => 1_000,
+            // Time enough for dozens of slices, and all that a few minutes allow.
+            Effort::Full => 300,
+            Effort::Short if setup.guests == 1 => 40,
+            Effort::Short => 15,
+        };
+        Self::Time(Picos(millis * 1_000_000_000))
+    }
+
+    fn simulate(self, sim: &mut Sim) -> Result<SimFigures, Stuck> {
+        let tenths = |sim: &mut Sim, tenths: u64| match self {
+            Self::Operations(count) => {
+                let done = sim.figures().all();
+                sim.run_for(done + count * tenths / 10)
+            }
+            Self::Time(length) => {
+                let end = sim.now() + Picos(length.0 * tenths / 10);
+                sim.run_until(end)
+            }
+        };
+        sim.run_until(STARTS)?;
+        tenths(sim, 1)?;
+        let before = sim.figures();
+        tenths(sim, 10)?;
+        Ok(sim.figures() - &before)
+    }
+}
+
+impl<'a> Predictor<'a> {
+    /// For the cells of `table`. Its simulations end when `brake` is pulled.
+    pub fn of(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
+        let lacks = |why: String| PredictError::NotSimulated { name: table.name.clone(), why };
+        let machine = Machine::shipped(&table.machine)
+            .ok_or_else(|| lacks(format!("there is no machine {}", table.machine)))?;
+        let profile = Profile::shipped(&table.profile)
+            .ok_or_else(|| lacks(format!("there is no profile {}", table.profile)))?;
+        Ok(Self { table, machine, profile, brake: brake.clone() })
+    }
+
+    /// Simulates `cell` of the table.
+    pub fn predict(
+        &self,
+        cell: &Cell,
+        fit: &Fit,
+        effort: Effort,
+    ) -> Result<Predicted, PredictError> {
+        let setup = self.setup(cell)?;
+        self.simulate(cell, &setup, fit, SimulationLength::of_prediction(&setup, effort))
+    }
+
+    fn name(&self, cell: &Cell) -> String {
+        format!("{} {}", self.table.name, cell.id)
+    }
+
+    fn setup(&self, cell: &Cell) -> Result<CellSetup, PredictError> {
+        let not = |reason: &str| PredictError::NotSimulated {
+            name: self.name(cell),
+            why: reason.to_owned(),
+        };
+        self.table.setup(cell).map_err(not)
+    }
+
+    /// The cell's system in the library as it is compiled for simulations.
+    fn system(&self, cell: &Cell, setup: &CellSetup) -> Result<System, PredictError> {
+        let name = setup.system.name();
+        name.parse().map_err(|_| PredictError::NotSimulated {
+            name: self.name(cell),
+            why: format!("{name} is not compiled for simulations"),
+        })
+    }
+
+    fn simulate(
+        &self,
+        cell: &Cell,
+        setup: &CellSetup,
+        fit: &Fit,
+        window: SimulationLength,
+    ) -> Result<Predicted, PredictError> {
+        let name = || self.name(cell);
+        let spec = self.spec(setup, self.system(cell, setup)?, fit);
+        let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
+        let mut sim =
+            Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
+        sim.obey(&self.brake);
+        let figures = window.simulate(&mut sim).map_err(stuck)?;
+        sim.finish().map_err(stuck)?;
+        Ok(Predicted {
+            rate: figures.rate() / setup.guests as f64,
+            retries: figures.per_operation(figures.retries) / CHANGES,
+        })
+    }
+
+    fn spec(&self, setup: &CellSetup, system: System, fit: &Fit) -> Spec {
+        let load = self.profile.load(fit.think, fit.critical);
+        Spec {
+            cpus: setup.cpus,
+            guests: setup.guests,
+            handoff: handoff(setup.handoff),
+            spin_threshold: setup.spin_threshold,
+            policy: setup.policy.clone(),
+            slice: setup.slice,
+            host: HostModel {
+                ple: self.table.pause_loop_exits.map(|exits| match exits {
+                    PauseLoopExits::Dynamic => Ple::default(),
+                    PauseLoopExits::Fixed => Ple::fixed(),
+                }),
+                noise: self.profile.noise(),
+                ..HostModel::default()
+            },
+            starts: STARTS,
+            seed: 4,
+            ..Spec::new(self.machine.clone(), system, setup.vcpus, load)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fit_ends_by_its_brake() {
+        let tables = Table::all().expect("they can be read");
+        let build = tables.iter().find(|table| table.name == "build").expect("build");
+        let pulled = Brake::watching(|_| Some(Stuck::NoTime(120)));
+        let fit = Predictor::of(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
+        let source = match fit {
+            Err(PredictError::Stuck { source, .. }) => Some(source),
+            _ => None,
+        };
+        assert_eq!(source, Some(Stuck::NoTime(120)));
+    }
+
+    #[test]
+    fn tables_name_machines_profiles_and_fits_that_exist() {
+        let tables = Table::all().expect("they can be read");
+        let mut simulated = 0;
+        for table in &tables {
+            assert!(Machine::shipped(&table.machine).is_some(), "{}", table.machine);
+        }
+        for (at, table) in tables.iter().enumerate() {
+            let Some(fit) = &table.fit else { continue };
+            let base = tables[..=at].iter().find(|other| other.name == *fit);
+            let base = base.unwrap_or_else(|| panic!("{}: {fit}", table.name));
+            let profile = Profile::shipped(&base.profile).expect("it is shipped");
+            let is_stated = profile.times(None).is_some();
+            assert!(is_stated || base.cells.iter().any(|cell| cell.is_fitted), "{}", base.name);
+            simulated += usize::from(!table.simulated_cells(&table.rows).is_empty());
+        }
+        assert_eq!(simulated, 14, "the tables whose cells are simulated");
+    }
+}

@@ -1,0 +1,161 @@
+//! Simulates the cells of the rows that were asked for.
+
+use std::{
+    collections::VecDeque,
+    iter,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use super::{
+    asked::Asked,
+    predict::{Effort, Fit, Predicted, Predictor, predicted},
+    progress::Display,
+    saved::{FitText, Saved, Simulated},
+};
+use crate::patience;
+use base::chain::chain;
+use os::signals::Interrupt;
+use report::si::si;
+use sim::Brake;
+use study::published::{Cell, Table};
+
+/// The tables' cells that are still to be simulated, with the table that each is fitted to.
+struct Work<'a> {
+    table: &'a Table,
+    base: &'a Table,
+    cells: Vec<&'a Cell>,
+}
+
+/// Simulates on `threads` threads, and calls `keep` after each cell. False if it was interrupted.
+pub(super) fn simulate(
+    asked: &Asked<'_>,
+    saved: &mut Saved,
+    threads: usize,
+    interrupt: &Interrupt,
+    keep: impl Fn(&Saved) -> anyhow::Result<()> + Send,
+) -> anyhow::Result<bool> {
+    let work = work(asked, saved);
+    let steps: usize = work.iter().map(|item| item.cells.len()).sum();
+    if steps == 0 {
+        return Ok(true);
+    }
+    let effort = saved.options.effort();
+    let left = Mutex::new(by_fit(work));
+    let results = Mutex::new(Results { saved, display: Display::new(steps), keep, failure: None });
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let signals = interrupt.clone();
+                let brake = patience::brake(move || signals.raised());
+                let next = || locked(&left).pop_front();
+                let _: Option<()> = iter::from_fn(next)
+                    .try_for_each(|work| all(&work, effort, &brake, interrupt, &results));
+            });
+        }
+    });
+    let failure = results.into_inner().unwrap_or_else(PoisonError::into_inner).failure;
+    failure.map_or(Ok(!interrupt.raised()), Err)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The results of all threads.
+struct Results<'a, K> {
+    saved: &'a mut Saved,
+    display: Display,
+    keep: K,
+    /// The first failure to keep it: then nothing else is simulated.
+    failure: Option<anyhow::Error>,
+}
+
+impl<K: Fn(&Saved) -> anyhow::Result<()>> Results<'_, K> {
+    fn fitted(&mut self, table: &Table, fit: &Fit) {
+        if self.saved.fit(&table.name).is_none() {
+            let (table, text) = (table.name.clone(), fit.to_string());
+            self.saved.fits.push(FitText { table, text });
+        }
+    }
+
+    /// A cell has ended. None: it cannot be kept.
+    fn ended(
+        &mut self,
+        table: &Table,
+        cell: &Cell,
+        figures: Result<Predicted, String>,
+    ) -> Option<()> {
+        let rate = |prediction: &Predicted| format!("{}/s", si(prediction.rate));
+        let shown = figures.as_ref().map_or_else(Clone::clone, rate);
+        self.display.ended(&format!("{}, {}: {shown}", table.name, cell.id));
+        self.saved.cells.push(Simulated::new(table.name.clone(), cell.id.clone(), figures));
+        if self.failure.is_none() {
+            self.failure = (self.keep)(self.saved).err();
+        }
+        self.failure.is_none().then_some(())
+    }
+}
+
+/// The cells that the rows need and that are not done yet.
+fn work<'a>(asked: &Asked<'a>, saved: &Saved) -> Vec<Work<'a>> {
+    let of_table = |(table, base): (&'a Table, &'a Table)| {
+        let (_, rows) = asked.tables.iter().find(|(candidate, _)| candidate.name == table.name)?;
+        let is_left = |cell: &&Cell| saved.simulated(&table.name, &cell.id).is_none();
+        let all = table.simulated_cells(rows.iter().copied());
+        let cells: Vec<&Cell> = all.into_iter().filter(is_left).collect();
+        (!cells.is_empty()).then_some(Work { table, base, cells })
+    };
+    predicted(asked.all).filter_map(of_table).collect()
+}
+
+/// Tables of one fit together: it is made once.
+fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
+    let mut all: VecDeque<Vec<Work<'_>>> = VecDeque::new();
+    for one in work {
+        match all.iter_mut().find(|group| group[0].base.name == one.base.name) {
+            Some(group) => group.push(one),
+            None => all.push_back(vec![one]),
+        }
+    }
+    all
+}
+
+/// Fits the tables of one base, and simulates their cells one after the other. None: it was interrupted, or a cell cannot be
+/// kept.
+fn all<K: Fn(&Saved) -> anyhow::Result<()>>(
+    work: &[Work<'_>],
+    effort: Effort,
+    brake: &Brake,
+    interrupt: &Interrupt,
+    results: &Mutex<Results<'_, K>>,
+) -> Option<()> {
+    let base = work.first()?.base;
+    locked(results).display.begins(&format!("fit of {}", base.name));
+    let fit = Predictor::of(base, brake).and_then(|predictor| predictor.fit(effort));
+    for Work { table, cells, .. } in work {
+        let ready = match &fit {
+            Ok(fit) => Predictor::of(table, brake)
+                .map(|predictor| (predictor, fit))
+                .map_err(|error| chain(&error)),
+            Err(error) => Err(chain(error)),
+        };
+        if let Ok((_, fit)) = &ready {
+            locked(results).fitted(base, fit);
+        }
+        for cell in cells {
+            locked(results).display.begins(&format!("{}, {}", table.name, cell.id));
+            let figures = match &ready {
+                Ok((predictor, fit)) => {
+                    predictor.predict(cell, fit, effort).map_err(|error| chain(&error))
+                }
+                Err(reason) => Err(reason.clone()),
+            };
+            if interrupt.raised() {
+                return None;
+            }
+            locked(results).ended(table, cell, figures)?;
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,75 @@
+//! A run: its cells are given to workers on this host.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    engine::{self, Summary},
+    open_run::OpenRun,
+    plan::Plan,
+    progress::Progress,
+    workers::{KernelFiles, Traced, Workers},
+};
+use anyhow::Context;
+use os::{
+    runtime,
+    signals::{Interrupt, Listener},
+};
+
+/// Results of a run besides its store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outlets<'a> {
+    /// The file that the timelines of the first cells are appended to.
+    pub trace: Option<&'a Path>,
+    /// Keep the timelines of the last cells.
+    pub keeps_traces: bool,
+    /// Record the last schedule's decisions.
+    pub records: bool,
+    /// The first failure ends the run.
+    pub ends_at_failure: bool,
+}
+
+/// A run that has ended, or was ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// The directory of its store.
+    pub dir: PathBuf,
+    /// How it ended.
+    pub summary: Summary,
+    /// Its results besides the store.
+    pub(crate) workers: Workers,
+}
+
+/// Carries out what is left of a run, whose store is in `dir`, by default in a directory that its spec and the time
+/// name.
+pub fn run(
+    plan: Plan,
+    dir: Option<&Path>,
+    kernels: &KernelFiles,
+    outlets: Outlets<'_>,
+) -> anyhow::Result<Ran> {
+    let runtime = runtime::build()?;
+    // Before the store exists: signals must end in order whatever has begun.
+    let stop = runtime.block_on(stop_listener())?;
+    let mut begun = plan.begin(dir, kernels, outlets.trace)?;
+    let traced = match begun.trace.take() {
+        Some(file) => Traced::First(file),
+        None if outlets.keeps_traces => Traced::Last(RefCell::default()),
+        None => Traced::Nothing,
+    };
+    let workers = Workers::new(&begun, traced, outlets.records)?;
+    let summary = runtime.block_on(async {
+        let OpenRun { experiment, finished, store, .. } = &mut begun;
+        let mut progress = Progress::new(experiment, finished, outlets.ends_at_failure);
+        engine::run(experiment, finished, store, &workers, &mut progress, stop).await
+    })?;
+    Ok(Ran { dir: begun.dir, summary, workers })
+}
+
+/// Catches the signals that end a run. Call it within a tokio runtime.
+async fn stop_listener() -> anyhow::Result<Listener> {
+    let listener = Interrupt::on_signals().and_then(|interrupt| interrupt.listener());
+    listener.context("cannot catch Ctrl-C")
+}

@@ -1,0 +1,342 @@
+//! Rung 2 of the validation, `sim calibrate --validate`: cells that are measured on this host, beside their simulation by the
+//! costs of `sim calibrate`. None of them was used to calibrate.
+
+mod here;
+mod tally;
+
+use std::{
+    ops::ControlFlow::{self, Break, Continue},
+    slice,
+};
+
+use anyhow::Context;
+use base::{plural::count, units::CpuList};
+
+use crate::{
+    Usage, calibrate,
+    cell::simulated::machine,
+    cpus,
+    host::topology,
+    host_choice::HostMode,
+    measure::{Folder, finish, measure},
+    plan::{Plan, Request},
+    run::Outlets,
+    workers::KernelFiles,
+};
+use report::{columns::Columns, si::si};
+use sim::{Machine, Noise, Picos};
+use study::{
+    findings::{PointStudy, RunRecord, Study},
+    point::Point,
+    spec::Form,
+    stats,
+};
+use tally::{Tally, Verdict};
+
+/// Locks of the cells.
+const LOCKS: [&str; 4] = ["ticket", "pv-ticket", "queued", "pv-queued"];
+
+/// The model of the host's own scheduler.
+const HOST: &str = "host-eevdf";
+
+/// Policies of the cells: as measured, and as simulated.
+const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("host", HOST)];
+
+/// Locks whose rate depends on where the host's run queue and the queue of tickets stand to each other: one
+/// simulation is one sample of that, however long it takes, unless the host's noise mixes the two.
+const NATIVE: [&str; 2] = ["ticket", "queued"];
+
+/// The work of a cell: as long on every machine, whose increments take 0.2 to 1.5 ns.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    /// Increments with the lock held.
+    critical: u32,
+    /// Increments between two operations.
+    think: u32,
+}
+
+impl Work {
+    /// Work with the lock held, and beside it.
+    const CRITICAL: Picos = Picos(70_000);
+    const THINK: Picos = Picos(280_000);
+
+    fn on(machine: &Machine) -> Self {
+        let each = machine.costs.increment.0.max(1);
+        let increments = |time: Picos| (time.0 / each).max(1) as u32;
+        Self { critical: increments(Self::CRITICAL), think: increments(Self::THINK) }
+    }
+}
+
+/// How much is measured, and simulated.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    ratios: &'static [u32],
+    rounds: u32,
+    seconds: f64,
+    /// Simulations of each cell.
+    simulations: u32,
+    /// Simulated seconds of most cells.
+    short: f64,
+    /// Of native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
+    long: f64,
+}
+
+const FULL: Extent = Extent {
+    ratios: &[1, 2, 4, 8],
+    rounds: 5,
+    seconds: 0.5,
+    simulations: 5,
+    short: 0.3,
+    long: 4.0,
+};
+const SHORT: Extent =
+    Extent { ratios: &[1, 2], rounds: 2, seconds: 0.1, simulations: 3, short: 0.1, long: 1.0 };
+
+/// The cells: those that are measured, and those that are simulated.
+struct Cells {
+    extent: Extent,
+    work: Work,
+    slots: u32,
+}
+
+impl Cells {
+    fn spec(&self, ratios: &[u32], locks: &[&str], policies: &[&str]) -> String {
+        let Self { slots, work: Work { critical, think }, .. } = self;
+        let vcpus: Vec<u32> = ratios.iter().map(|ratio| ratio * slots).collect();
+        format!(
+            "slots = {slots}\ncritical = {critical}\nthink = {think}\nvcpus = {vcpus:?}\n\
+             locks = {locks:?}\npolicies = {policies:?}\n"
+        )
+    }
+
+    /// The guests of this host.
+    fn measured(&self) -> String {
+        let Extent { ratios, seconds, rounds, .. } = self.extent;
+        let spec = self.spec(ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
+        format!("{spec}seconds = {seconds}\nrepetitions = {rounds}\n")
+    }
+
+    /// The guests of this host, simulated: with the noise of the machine file, each kind of cell as long as it takes.
+    fn simulated(&self) -> Vec<String> {
+        let (own, hosts): (Vec<&str>, Vec<&str>) =
+            POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
+        let pv: Vec<&str> = LOCKS.into_iter().filter(|lock| !NATIVE.contains(lock)).collect();
+        let part = |ratios: &[u32], locks: &[&str], policies: &[&str], seconds: f64| {
+            let spec = self.spec(ratios, locks, policies);
+            let (machine, count) = (calibrate::NAME, self.extent.simulations);
+            format!(
+                "{spec}guests = \"sim\"\nmachines = \"{machine}\"\nwarm-up = 0.1\n\
+                 seconds = {seconds}\nrepetitions = {count}\n"
+            )
+        };
+        let Extent { ratios, short, long, .. } = self.extent;
+        vec![
+            part(ratios, &LOCKS, &own, short),
+            part(ratios, &pv, &hosts, short),
+            part(&ratios[..1], &NATIVE, &hosts, short),
+            part(&ratios[1..], &NATIVE, &hosts, long),
+        ]
+    }
+}
+
+/// Measures and simulates the cells, and prints what they show. Fails if one is off; the exit status is that of the
+/// signal if one ended it.
+pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u8> {
+    let extent = if is_short { SHORT } else { FULL };
+    // Before anything is measured: is there a machine file?
+    let machine = machine(calibrate::NAME)?;
+    let all = cpus::choose_without_option(&topology(), None)?;
+    let cpus = all.first(machine.cpus().min(all.cpus().len()));
+    let cells = Cells { extent, work: Work::on(&machine), slots: cpus.cpus().len() as u32 };
+    let measured = match here::measured(&cells, &machine, &cpus)? {
+        Continue(study) => study,
+        Break(status) => return Ok(status),
+    };
+    let simulated = match study_of("simulated", &cells.simulated(), &cpus)? {
+        Continue((study, _)) => study,
+        Break(status) => return Ok(status),
+    };
+    let mut tally = Tally::default();
+    print(&heading(&cells, &machine));
+    let mut columns = Columns::new(3..8);
+    columns.row(HEAD);
+    for real in &measured.points {
+        let rates = here::rates(real, &machine);
+        let found = stats::median(&rates).zip(model_of(&simulated, &real.point));
+        let verdict = found.map(|(rate, model)| Verdict::of(rate, model));
+        tally.add(verdict);
+        columns.row(row(real, &rates, found, verdict));
+    }
+    print(&columns.text(2));
+    print(&here::places(&measured, &machine));
+    print(&tally.in_words());
+    tally.result()
+}
+
+/// The names of the columns.
+const HEAD: [&str; 9] =
+    ["vCPUs", "policy", "lock", "N", "measured", "range", "simulated", "ratio", ""];
+
+/// A cell in a line.
+fn row(
+    real: &PointStudy,
+    rates: &[f64],
+    found: Option<(f64, f64)>,
+    verdict: Option<Verdict>,
+) -> [String; 9] {
+    let Point { vcpus, policy, .. } = &real.point;
+    let figures = found.map(|(rate, model)| {
+        let range = |pick: fn(f64, f64) -> f64| si(rates.iter().copied().fold(rate, pick));
+        let range = format!("{} .. {}", range(f64::min), range(f64::max));
+        [si(rate), range, si(model), format!("{:.2}x", model / rate)]
+    });
+    let [rate, range, model, times] = figures.unwrap_or_else(|| ["-"; 4].map(str::to_owned));
+    let verdict = verdict.map_or(NOT_JUDGED, Verdict::name).to_owned();
+    let (lock, count) = (real.point.lock_name(), rates.len().to_string());
+    [vcpus.to_string(), policy.to_string(), lock, count, rate, range, model, times, verdict]
+}
+
+/// The verdict on a cell that lacks a figure.
+const NOT_JUDGED: &str = "not judged: no repetition in the machine's place, or no simulation";
+
+fn heading(cells: &Cells, machine: &Machine) -> String {
+    let Cells { extent, work: Work { critical, think }, .. } = cells;
+    format!(
+        "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
+         work: {critical} increments with the lock, {think} beside it: {} and {}\n{}",
+        count(extent.rounds, "round"),
+        extent.seconds,
+        noise(machine),
+        Work::CRITICAL,
+        Work::THINK,
+        doubts(machine),
+    )
+}
+
+/// The study of these specs and its record, or the exit status if a signal ended it.
+fn study_of(
+    name: &str,
+    specs: &[String],
+    cpus: &CpuList,
+) -> anyhow::Result<ControlFlow<u8, (Study, RunRecord)>> {
+    let mut plans = specs.iter().map(|spec| planned(name, spec, cpus));
+    let mut plan = plans.next().context("nothing to measure")??;
+    for other in plans {
+        plan.add(other?.experiment);
+    }
+    let outlets = Outlets { ends_at_failure: true, ..Outlets::default() };
+    let measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), outlets)?;
+    let study = Study::new(slice::from_ref(&measured.record));
+    Ok(match finish(&measured.summary, &study)? {
+        0 => Continue((study, measured.record)),
+        status => Break(status),
+    })
+}
+
+fn planned(name: &str, spec: &str, cpus: &CpuList) -> anyhow::Result<Plan> {
+    let spec = Form::parse(spec).map_err(Usage::from)?;
+    let host = HostMode::Direct;
+    Plan::new(Request { host, ..Request::new(name, spec, cpus.clone()) }, Usage::from)
+}
+
+/// What the machine's costs were doubted for, a line each.
+fn doubts(machine: &Machine) -> String {
+    let each = |doubt: &String| format!("the machine file this is DOUBTED: {doubt}\n");
+    machine.doubts.iter().map(each).collect()
+}
+
+/// How often the machine's host takes its CPUs for other threads, in words.
+fn noise(machine: &Machine) -> String {
+    match machine.noise {
+        Some(Noise { busy, idle }) => format!("whose CPUs are taken for {busy} every {idle}"),
+        None => "whose CPUs are never taken away".to_owned(),
+    }
+}
+
+/// The simulated rate of a measured point.
+fn model_of(simulated: &Study, real: &Point) -> Option<f64> {
+    let is_same = |candidate: &&PointStudy| is_model_of(&candidate.point, real);
+    let found = simulated.points.iter().find(is_same)?;
+    Some(found.rate.as_ref()?.median.value)
+}
+
+/// Is it the same cell, as it is simulated?
+fn is_model_of(model: &Point, real: &Point) -> bool {
+    let names = [real.policy.name(), model.policy.name()];
+    let is_same = model.vcpus == real.vcpus && model.lock == real.lock;
+    is_same && POLICIES.iter().any(|(measured, simulated)| names == [*measured, *simulated])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::{point::HostKind, spec::Experiment, testing::parse_spec};
+
+    fn parse(spec: &str) -> Experiment {
+        parse_spec(spec, "0-1", HostKind::Direct)
+    }
+
+    fn cells(extent: Extent) -> Cells {
+        Cells { extent, work: Work { critical: 340, think: 1360 }, slots: 2 }
+    }
+
+    #[test]
+    fn work_takes_as_long_on_every_machine() {
+        let on = |increment: u64| {
+            let mut machine = Machine::ideal(2);
+            machine.costs.increment = Picos(increment);
+            let Work { critical, think } = Work::on(&machine);
+            (critical, think)
+        };
+        assert_eq!([on(1_400), on(205)], [(50, 200), (341, 1365)]);
+        assert_eq!(on(0), (70_000, 280_000), "not measured");
+    }
+
+    /// Regression: rung 2 judged a machine file whose calibration had been doubted, without a word.
+    #[test]
+    fn doubts_of_the_machine_file_stand_above_the_cells() {
+        let mut machine = Machine::ideal(2);
+        assert!(!heading(&cells(SHORT), &machine).contains("DOUBTED"));
+        machine.doubts = vec!["memory 51ns is too little".into(), "hop 1ns, too".into()];
+        let text = heading(&cells(SHORT), &machine);
+        for doubt in &machine.doubts {
+            assert!(
+                text.contains(&format!("\nthe machine file this is DOUBTED: {doubt}\n")),
+                "{text}"
+            );
+        }
+        assert_eq!(text.lines().count(), 5, "{text}");
+    }
+
+    #[test]
+    fn every_cell_has_its_simulation() {
+        for extent in [FULL, SHORT] {
+            let real = parse(&cells(extent).measured()).points;
+            let parts: Vec<Experiment> =
+                cells(extent).simulated().iter().map(|spec| parse(spec)).collect();
+            let models: Vec<&Point> = parts.iter().flat_map(|part| &part.points).collect();
+            let ratios = cells(extent).extent.ratios;
+            assert_eq!(real.len(), ratios.len() * LOCKS.len() * POLICIES.len());
+            assert_eq!(real.len(), models.len());
+            for point in &real {
+                let is_it = |model: &&&Point| is_model_of(model, point);
+                assert_eq!(models.iter().filter(is_it).count(), 1, "{point}");
+            }
+        }
+    }
+
+    /// Regression: two simulations of half a second each are two samples of an order that lasts.
+    #[test]
+    fn native_locks_under_the_host_are_simulated_for_longer() {
+        for spec in cells(FULL).simulated() {
+            let part = parse(&spec);
+            for point in &part.points {
+                let is_native = NATIVE.contains(&point.lock_name().as_str());
+                let is_overcommitted = point.vcpus.get() > point.slots;
+                let is_long = point.policy.name() == HOST && is_native && is_overcommitted;
+                assert_eq!(point.duration.as_secs_f64() >= 4.0, is_long, "{point}");
+                assert!(part.repetitions > 2, "{point}");
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Tables and JSON of figures that no store keeps: boots, hypercalls, a schedule's account.
+
+pub mod boot_times;
+pub mod hypercall_times;
+pub mod schedule;
+
+use serde::Serialize;
+use study::{
+    host::HostFacts,
+    stats::{self, Estimate},
+};
+
+/// Version of the JSON document. 3: one head for all benches.
+const FORMAT: u32 = 3;
+
+/// The JSON document of a bench.
+#[derive(Serialize)]
+struct BenchDocument<'a, F> {
+    format: u32,
+    pvticket: &'static str,
+    bench: &'static str,
+    host: &'a HostFacts,
+    /// False: it was interrupted, and some lines have fewer samples.
+    complete: bool,
+    #[serde(flatten)]
+    figures: F,
+}
+
+/// The document of a bench for a file, which ends with a line end.
+fn document(
+    bench: &'static str,
+    host: &HostFacts,
+    complete: bool,
+    figures: impl Serialize,
+) -> serde_json::Result<String> {
+    let (format, pvticket) = (FORMAT, env!("CARGO_PKG_VERSION"));
+    let document = BenchDocument { format, pvticket, bench, host, complete, figures };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// A line about the CPU quota under which something was measured, if there was one.
+fn quota_note(host: &HostFacts) -> String {
+    let concern = host.quota_concern(host.cpu_count.unwrap_or(1));
+    concern.map_or_else(String::new, |concern| format!("note    {concern}\n"))
+}
+
+/// The ratio of `values` to `base`, round by round, each of which measured both.
+fn by_rounds(values: &[f64], base: &[f64]) -> Option<Estimate> {
+    let pairs: Vec<(f64, f64)> = values.iter().copied().zip(base.iter().copied()).collect();
+    stats::ratio_of_pairs(&pairs)
+}

@@ -1,0 +1,30 @@
+//! Errors of the user.
+
+use base::units::UnitError;
+use study::{plan::PlanError, spec::SpecError};
+use thiserror::Error;
+
+/// An option, a variable or a file that the user has to change: exit status 2. The text names it and says what to
+/// do.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Options name the CPUs, the levels and the durations of a plan.
+impl From<PlanError> for Usage {
+    fn from(error: PlanError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<SpecError> for Usage {
+    fn from(error: SpecError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<UnitError> for Usage {
+    fn from(error: UnitError) -> Self {
+        PlanError::from(error).into()
+    }
+}

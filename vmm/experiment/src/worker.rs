@@ -1,0 +1,341 @@
+//! A worker process of a run, here or in the emulated host: it measures the cells that come on stdin.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, BufReader, Write},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    str::FromStr,
+    sync::Arc,
+};
+
+use anyhow::Context;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    FAILURE, Interrupt, Usage,
+    engine::{
+        only_job::OnlyJob,
+        relay,
+        worker::{self, Tools},
+    },
+    host::cgroups::{OpenGroups, VmGroups, make_on_own_machine},
+    inside::Inside,
+    open_run::OpenRun,
+    prepare::control_groups,
+    recording::{self, RECORDING_INSIDE},
+    workers::memory,
+};
+use base::{text, units::ByteSize};
+use confine::{Class, Files, Needs};
+use emulated::StdinMode;
+use kvm::sys::fatal;
+use os::{
+    memory::{Memory, in_mib},
+    signals,
+    streams::{Stream, say},
+};
+use report::perfetto;
+use sched::driver::DriverKind;
+use study::{
+    guest::kernels::Kernels,
+    point::{HostKernel, HostKind, Point},
+    timeline::Timeline,
+};
+
+/// Environment variable: a limit for the size of a trace, below the built-in one.
+const TRACE_LIMIT: &str = "PVTICKET_TRACE_LIMIT";
+
+/// What a worker needs before its first cell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// Where the cells run.
+    host: HostKind,
+    /// The kernel of the emulated host.
+    #[serde(with = "text")]
+    host_kernel: HostKernel,
+    /// Memory that the guests need, in the emulated host.
+    memory: ByteSize,
+    /// CPUs that the cells need, in the emulated host.
+    slots: u32,
+    /// The guest kernels.
+    kernels: Kernels,
+    /// The recording that the policy `replay` follows. Paths of files may be no UTF-8, which `PathBuf` refuses.
+    recording: Option<OsString>,
+    /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
+    changes: Changes,
+    /// Some cells have a schedule of this program's.
+    schedules: bool,
+    /// The control groups of cells, opened before confinement.
+    cgroups: Vec<VmGroups>,
+    /// Where they are; None: they are to be made, on a machine that is all ours.
+    cgroup_root: Option<OsString>,
+}
+
+/// Where the host's kernel is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Changes {
+    /// No cell needs it.
+    Nowhere,
+    /// In a process for each cell.
+    InChildren,
+    /// In this process, for its only cell.
+    Here,
+}
+
+impl Setup {
+    /// A worker for the cells of a run on this host.
+    pub(crate) fn of(begun: &OpenRun, host: HostKind) -> Self {
+        let points = &begun.experiment.points;
+        let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
+        let there = points.iter().filter(|point| point.host == HostKind::Emulated);
+        let tree = begun.cgroups.as_ref().filter(|_| host == HostKind::Direct);
+        Self {
+            host,
+            host_kernel: begun.host_kernel,
+            memory: memory(&begun.experiment),
+            slots: there.map(|point| point.slots).max().unwrap_or(1),
+            kernels: begun.kernels.clone(),
+            recording: begun.recording.clone().map(OsString::from),
+            changes: if loads_scheduler { Changes::InChildren } else { Changes::Nowhere },
+            schedules: points.iter().any(|point| needs_of(point).schedule),
+            cgroups: control_groups(points, host),
+            cgroup_root: tree.map(|tree| tree.root().into()),
+        }
+    }
+
+    /// Where the control groups are, which are made if need be; None: there are none.
+    fn cgroup_root(&self) -> anyhow::Result<Option<PathBuf>> {
+        if self.cgroups.is_empty() {
+            return Ok(None);
+        }
+        let made = self.cgroup_root.as_ref().map(PathBuf::from);
+        Ok(Some(made.map_or_else(|| make_on_own_machine(&self.cgroups), Ok)?))
+    }
+
+    /// Opens the control groups, if there are any.
+    fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
+        let Some(root) = self.cgroup_root()? else { return Ok(None) };
+        Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
+    }
+
+    /// The command's arguments for it.
+    pub(crate) fn words(&self) -> anyhow::Result<[OsString; 2]> {
+        let json = serde_json::to_string(self).context("cannot describe a worker")?;
+        Ok(["cells".into(), json.into()])
+    }
+}
+
+impl FromStr for Setup {
+    type Err = String;
+
+    fn from_str(json: &str) -> Result<Self, String> {
+        serde_json::from_str(json).map_err(|error| format!("not a worker's setup: {error}"))
+    }
+}
+
+/// Of this host, without files.
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            host: HostKind::Direct,
+            host_kernel: HostKernel::default(),
+            memory: ByteSize(0),
+            slots: 1,
+            kernels: Kernels::default(),
+            recording: None,
+            changes: Changes::Nowhere,
+            schedules: false,
+            cgroups: Vec::new(),
+            cgroup_root: None,
+        }
+    }
+}
+
+/// Measures the cells that come on stdin, one line of JSON per cell, and returns the exit status. What confines this
+/// process has been chosen.
+pub fn run(setup: Setup) -> anyhow::Result<u8> {
+    fatal::end_at_once();
+    match setup.host {
+        HostKind::Direct if setup.changes == Changes::InChildren => in_children(setup),
+        HostKind::Direct => direct(&setup),
+        HostKind::Emulated => emulated(&setup),
+    }
+}
+
+fn emulated(setup: &Setup) -> anyhow::Result<u8> {
+    let mut inside = Inside::new(setup.host_kernel, setup.memory);
+    // The jobs.
+    inside.errand().stdin = StdinMode::Inherit;
+    inside.needs_cpus(setup.slots);
+    let kernels = inside.take_kernels(&setup.kernels);
+    let recording = setup.recording.as_ref().map(Path::new);
+    let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
+    let setup_inside = Setup {
+        host: HostKind::Direct,
+        kernels,
+        recording: recording.map(OsString::from),
+        cgroup_root: None,
+        ..setup.clone()
+    };
+    let memory = inside.errand().memory;
+    let status = inside.run(setup_inside.words()?)?;
+    // The worker itself: what it starts has said so there.
+    if status == signals::status_of(Signal::KILL.as_raw()) && setup.changes != Changes::InChildren {
+        say(format_args!(
+            "the worker was killed in the emulated host: probably out of its {} of memory",
+            in_mib(memory)
+        ));
+    }
+    Ok(status)
+}
+
+/// Runs each cell in a process of its own.
+fn in_children(setup: Setup) -> anyhow::Result<u8> {
+    let cgroup_root = setup.cgroup_root()?.map(OsString::from);
+    let cell_setup = Setup { changes: Changes::Here, cgroup_root, ..setup };
+    let (program, words) =
+        (env::current_exe().context("cannot find this program")?, cell_setup.words()?);
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&words);
+        command
+    };
+    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt)?;
+    if let Some(reason) = failed.and_then(|status| why_killed(status, Memory::here)) {
+        say(format_args!("{reason}"));
+    }
+    let status = failed.map(|status| match status.signal() {
+        Some(signal) => signals::status_of(signal),
+        None => status.code().map_or(FAILURE, |code| code as u8),
+    });
+    Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
+}
+
+/// Why a cell's process was killed: nobody here does that. A kernel without memory does, or a user.
+fn why_killed(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
+    let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+    is_killed
+        .then(|| format!("the process of the cell was killed: {}", memory().probably_lacking()))
+}
+
+fn direct(setup: &Setup) -> anyhow::Result<u8> {
+    let kernels = &setup.kernels;
+    let recording = setup.recording.as_ref().map(Path::new).map(recording::read).transpose()?;
+    let cgroups = setup.open_cgroups()?;
+    let mut input = BufReader::new(io::stdin());
+    let most = trace_limit()?;
+    let draw = |run, title: &str, timeline: &Timeline| {
+        let mut drawn = Limited::to(most);
+        perfetto::write(&mut drawn, run, title, timeline)?;
+        Ok(drawn.bytes)
+    };
+    let recording = recording.map(Arc::new);
+    let recording = recording.as_ref();
+    let cgroups = cgroups.as_ref();
+    let tools = Tools { kernels, recording, draw: &draw, cgroups };
+    let only = match setup.changes {
+        Changes::Here => OnlyJob::read(&mut input, tools)?,
+        Changes::Nowhere | Changes::InChildren => None,
+    };
+    let needs = match &only {
+        Some(only) => needs_of(only.point()),
+        None => Needs { schedule: setup.schedules, driver_bpf: false },
+    };
+    // The signal thread starts in confinement.
+    confine::begin(Class::Worker, &files(kernels), needs).context("cannot confine this process")?;
+    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+    match only {
+        Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
+        None => worker::work(tools, input, Stream::Stdout, &interrupt)?,
+    }
+    Ok(if interrupt.raised() { FAILURE } else { 0 })
+}
+
+/// What the machines of this point need.
+fn needs_of(point: &Point) -> Needs {
+    let driver_bpf = point.driver == DriverKind::Bpf;
+    Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
+}
+
+/// The files that cells open: kernels and the guest disk. Their results go to stdout.
+fn files(kernels: &Kernels) -> Files {
+    let mut files = Files::of_guests();
+    files.read.extend(kernels.paths().map(Path::to_owned));
+    files
+}
+
+/// Largest size of a trace, from the environment or built in.
+pub fn trace_limit() -> Result<ByteSize, Usage> {
+    let set = env::var_os(TRACE_LIMIT).filter(|text| !text.is_empty());
+    let Some(text) = set else { return Ok(worker::MOST_TRACE) };
+    let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
+    most.filter(|most| *most <= worker::MOST_TRACE).ok_or_else(|| {
+        let most = worker::MOST_TRACE;
+        Usage(format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display()))
+    })
+}
+
+/// A trace in memory; writing beyond the limit is an error.
+#[derive(Debug)]
+struct Limited {
+    bytes: Vec<u8>,
+    most: ByteSize,
+}
+
+impl Limited {
+    const fn to(most: ByteSize) -> Self {
+        Self { bytes: Vec::new(), most }
+    }
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = self.most;
+        if (self.bytes.len() + bytes.len()) as u64 > most.0 {
+            let reason = format!("it is longer than {most}; measure for a shorter time (seconds)");
+            return Err(io::Error::other(reason));
+        }
+        self.bytes.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of a cell's process that the kernel killed, only the status 137 was told.
+    #[test]
+    fn a_killed_worker_may_have_lacked_memory() {
+        let memory = || Memory::of_host(ByteSize::mib(600));
+        let reason = |status| why_killed(ExitStatus::from_raw(status), memory);
+        assert_eq!(
+            reason(9).as_deref(),
+            Some(
+                "the process of the cell was killed: probably out of memory: this host has 600 MiB of memory and swap"
+            )
+        );
+        assert_eq!([reason(15), reason(0), reason(9 << 8)], [const { None }; 3]);
+    }
+
+    #[test]
+    fn a_trace_has_a_limit() {
+        let mut drawn = Limited::to(worker::MOST_TRACE);
+        let megabyte = vec![0; 1 << 20];
+        let whole = (0..).take_while(|_| drawn.write_all(&megabyte).is_ok()).count();
+        assert_eq!((whole, drawn.bytes.len() as u64), (64, worker::MOST_TRACE.0));
+        let error = drawn.write_all(b"x").unwrap_err().to_string();
+        assert!(error.contains("longer than 64 MiB"), "{error}");
+    }
+}

@@ -1,0 +1,313 @@
+//! The lines about what was measured, on what, and how.
+
+use std::collections::BTreeSet;
+
+use super::{
+    command::started,
+    text::{MAIL, hanging},
+    when,
+};
+use crate::{lists::unique, names};
+use base::{plural::count, shown::quoted, units::CpuList};
+use study::{
+    findings::{Axis, RunFacts, Study},
+    host::{FileFacts, HostFacts},
+    point::{GuestKind, HostKind, Point},
+    spec,
+};
+
+/// The most guests that are described one by one.
+const MOST_GUESTS: usize = 3;
+
+/// What stands for the host of a simulation.
+const SIMULATED: &str = "SIMULATED: nothing was measured on the host";
+
+/// The most lines of the setup below an answer, the last one about the report included.
+const MOST_BRIEF: usize = 8;
+
+/// The setup below an answer: as much of it as has room, then the command that shows the rest.
+pub fn brief(study: &Study) -> String {
+    let mut lines = SetupLines::default();
+    for run in &study.runs {
+        let host = run.sessions.first().map(|session| short_machine(&session.host));
+        let is_simulated = spec::is_simulated(&run.run.spec);
+        let host = if is_simulated { Some(SIMULATED.to_owned()) } else { host };
+        lines.add("machine", &host.unwrap_or_default());
+    }
+    schedules(study, &mut lines);
+    faults(study, &mut lines);
+    let (seconds, repetitions) = windows(study);
+    lines.add("windows", &format!("{seconds}; repetitions of each point: {repetitions}"));
+    guests(study, &mut lines);
+    let all: Vec<&str> = lines.text.lines().collect();
+    let (kept, end) =
+        if all.len() < MOST_BRIEF { (all.len(), "") } else { (MOST_BRIEF - 2, "         ...\n") };
+    let kept: String = all[..kept].iter().map(|line| format!("{line}\n")).collect();
+    let sources = study.runs.iter().map(|run| &run.source).filter(|source| !source.is_empty());
+    let sources: Vec<String> = sources.map(|source| quoted(source)).collect();
+    let rest = if sources.is_empty() {
+        "with --dir DIR, `pvticket report DIR` has the rest".to_owned()
+    } else {
+        format!("`pvticket report {}` has the rest", sources.join(" "))
+    };
+    kept + end + &hanging("report   ", &rest, MAIL)
+}
+
+/// CPU, KVM and Linux of a host.
+fn short_machine(host: &HostFacts) -> String {
+    let HostFacts { cpu, cpu_count, kvm, kernel, .. } = host;
+    let cpus = cpu_count.map(|cpus| count(cpus, "CPU").to_string());
+    let kvm = (!kvm.is_empty()).then(|| format!("{kvm} KVM"));
+    let kernel = (!kernel.is_empty()).then(|| format!("Linux {kernel}"));
+    joined([Some(cpu.clone()), cpus, kvm, kernel], ", ")
+}
+
+/// The setup of a study, a line for each part of it.
+pub fn described(study: &Study) -> String {
+    let mut lines = SetupLines::default();
+    for run in &study.runs {
+        hosts(run, &mut lines);
+    }
+    emulated(study, &mut lines);
+    guests(study, &mut lines);
+    for run in &study.runs {
+        of_run(run, &mut lines);
+    }
+    axes(study, &mut lines);
+    schedules(study, &mut lines);
+    faults(study, &mut lines);
+    seeds(study, &mut lines);
+    let (seconds, repetitions) = windows(study);
+    let text = format!(
+        "{seconds}, fresh machines each time; repetitions of each point: {repetitions}, \
+         neighbours in alternating order"
+    );
+    lines.add("windows", &text);
+    lines.text
+}
+
+/// Lines that begin with what they are about, each text once.
+#[derive(Default)]
+struct SetupLines {
+    text: String,
+    seen: BTreeSet<(&'static str, String)>,
+    last: &'static str,
+}
+
+impl SetupLines {
+    fn add(&mut self, label: &'static str, text: &str) {
+        if text.is_empty() || !self.seen.insert((label, text.to_owned())) {
+            return;
+        }
+        let shown_label = if self.last == label { "" } else { label };
+        self.last = label;
+        self.text += &hanging(&format!("{shown_label:<9}"), text, MAIL);
+    }
+}
+
+/// Texts that are there, one after the other.
+fn joined<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
+}
+
+fn hosts(run: &RunFacts, lines: &mut SetupLines) {
+    if spec::is_simulated(&run.run.spec) {
+        lines.add("machine", &format!("{SIMULATED} below"));
+    }
+    for part in [machine, kernel] {
+        for session in &run.sessions {
+            let (label, text) = part(&session.host);
+            let node = session.host.node.as_ref().map(|node| format!("{node}: "));
+            lines.add(label, &format!("{}{text}", node.unwrap_or_default()));
+        }
+    }
+    for session in &run.sessions {
+        let Some(FileFacts { sha256, version, .. }) = &session.host.binary else { continue };
+        let version = version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+        lines.add("binary", &format!("pvticket{version}, SHA-256 {sha256}..."));
+    }
+}
+
+fn machine(host: &HostFacts) -> (&'static str, String) {
+    let cpus = host.cpu_count.map(|cpus| count(cpus, "CPU").to_string());
+    let smt = host.smt.map(|on| if on { "SMT" } else { "no SMT" }.to_owned());
+    let quota = host.cpu_quota.map(|cpus| format!("a quota of {cpus:.2} CPUs' time"));
+    let microcode = host.microcode.as_ref().map(|value| format!("microcode {value}"));
+    let memory =
+        host.memory.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30)));
+    let kvm = (!host.kvm.is_empty()).then(|| format!("{} KVM", host.kvm));
+    let under = host.hypervisor.as_ref().map(|name| format!("itself under {name}"));
+    let increment = host.increment.map(|increment| {
+        let unsteady = if increment.is_steady() { "" } else { ", not steady" };
+        format!(
+            "an increment takes {:.2} ns (p99 {:.2} times{unsteady})",
+            increment.picos as f64 / 1e3,
+            increment.p99
+        )
+    });
+    let cpu = Some(host.cpu.clone());
+    ("machine", joined([cpu, cpus, quota, smt, microcode, memory, kvm, under, increment], ", "))
+}
+
+fn kernel(host: &HostFacts) -> (&'static str, String) {
+    let governors: Vec<&str> = host.governors.iter().map(String::as_str).collect();
+    let ple: Vec<String> =
+        host.pause_loop.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let on_off =
+        |(name, is_on): (&String, &bool)| format!("{name} {}", if *is_on { "on" } else { "off" });
+    let switches: Vec<String> = host.kvm_switches.iter().map(on_off).collect();
+    let preemption = host.preemption.clone();
+    let parts = [
+        Some(joined([Some(format!("Linux {}", host.kernel)), preemption], " ")),
+        host.clocksource.as_ref().map(|value| format!("clock source {value}")),
+        host.huge_pages.as_ref().map(|value| format!("huge pages {value}")),
+        host.halt_poll_ns.map(|value| format!("halt_poll_ns {value}")),
+        Some(ple.join(", ")),
+        Some(switches.join(", ")),
+        (!governors.is_empty()).then(|| format!("governor {}", governors.join(", "))),
+        host.confinement.as_ref().map(|value| format!("machines confined: {value}")),
+    ];
+    ("kernel", if host.kernel.is_empty() { String::new() } else { joined(parts, "; ") })
+}
+
+fn emulated(study: &Study, lines: &mut SetupLines) {
+    if study.points.iter().any(|point| point.point.host == HostKind::Emulated) {
+        for run in &study.runs {
+            let kernel = run.run.host_kernel;
+            lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernel}"));
+        }
+    }
+}
+
+fn guests(study: &Study, lines: &mut SetupLines) {
+    let all = unique(study.points.iter().map(|point| guest(&point.point)));
+    for guest in all.iter().take(MOST_GUESTS) {
+        lines.add("guest", guest);
+    }
+    if let Some(more) = all.len().checked_sub(MOST_GUESTS).filter(|more| *more > 0) {
+        lines.add("guest", &format!("and {more} more"));
+    }
+    for file in
+        study.runs.iter().flat_map(|run| &run.sessions).flat_map(|session| &session.host.kernels)
+    {
+        let FileFacts { sha256, version, .. } = file;
+        let version = version.as_deref().unwrap_or("of unknown version");
+        lines.add("guest", &format!("kernel {version}, SHA-256 {sha256}..."));
+    }
+}
+
+fn of_run(run: &RunFacts, lines: &mut SetupLines) {
+    let facts = &run.run;
+    let only: String = facts.only.iter().map(|only| format!(", --only {only}")).collect();
+    let at = when(facts.at_ms);
+    let name = super::name(run);
+    let (done, cells) = (run.done, facts.cells);
+    let place = if run.source.is_empty() { String::new() } else { format!(" ({})", run.source) };
+    lines.add("spec", &format!("{name}{only}: {done} of {}, {at}{place}", count(cells, "cell")));
+    if let Some(command) = started(run) {
+        lines.add("", &command);
+    }
+}
+
+/// Values of what varies, as a spec has them.
+fn axes(study: &Study, lines: &mut SetupLines) {
+    for axis in &study.varying {
+        let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
+        let values = unique(study.points.iter().map(|point| axis.value(&point.point)));
+        lines.add("axes", &format!("{key}: {}", values.join(", ")));
+    }
+}
+
+fn schedules(study: &Study, lines: &mut SetupLines) {
+    let schedule = |point: &Point| {
+        if point.policy.is_host() {
+            "host (the host's scheduler)".to_owned()
+        } else {
+            format!("{}, slices of {}", point.schedule_name(), point.slice)
+        }
+    };
+    let all = unique(study.points.iter().map(|point| schedule(&point.point)));
+    lines.add("policy", &all.join("; "));
+    for run in &study.runs {
+        let cpus = CpuList::ranges(&run.run.cpus);
+        let mut slots: Vec<u32> = study.points.iter().map(|point| point.point.slots).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let slots: Vec<String> = slots.iter().map(u32::to_string).collect();
+        let slots = names::listed(&slots);
+        lines.add("policy", &format!("vCPUs on {slots} of CPUs {cpus}, jobs {}", run.run.jobs));
+    }
+}
+
+/// What points have besides their schedule.
+fn faults(study: &Study, lines: &mut SetupLines) {
+    for point in study.points.iter().map(|point| &point.point) {
+        lines.add("host", &point.host_extras().join(", "));
+        lines.add("faults", &point.fault.map_or_else(String::new, |fault| fault.to_string()));
+    }
+}
+
+fn seeds(study: &Study, lines: &mut SetupLines) {
+    let order: BTreeSet<u64> = study.runs.iter().map(|run| run.run.seed).collect();
+    let all = study
+        .points
+        .iter()
+        .flat_map(|point| &point.repetitions)
+        .map(|repetition| repetition.key.seed);
+    let [order, all] = [order, all.collect()].map(|seeds: BTreeSet<u64>| {
+        names::listed(&seeds.iter().map(u64::to_string).collect::<Vec<_>>())
+    });
+    let all = if all.is_empty() { "none".to_owned() } else { all };
+    lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
+}
+
+/// The windows' lengths, and the repetitions of each point.
+fn windows(study: &Study) -> (String, String) {
+    let seconds = unique(study.points.iter().map(|point| point.point.duration.as_secs_f64()));
+    let seconds: Vec<String> = seconds.iter().map(f64::to_string).collect();
+    let warm_up = study.runs.first().and_then(|run| spec::method_of(&run.run.spec));
+    let warm_up = warm_up
+        .map(|run| format!(" after a warm-up of {} s", run.warm_up.as_secs_f64()))
+        .unwrap_or_default();
+    let counts = || study.points.iter().map(|point| point.repetitions.len());
+    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    (format!("{} s{warm_up}", names::listed(&seconds)), counts)
+}
+
+/// The guest and its work, in words.
+fn guest(point: &Point) -> String {
+    let Point {
+        guest, guest_kernel, workload, lock_count, critical, think, spin_threshold, ..
+    } = point;
+    let locks =
+        if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
+    // Stores of a file that the user named have none: it is 6.1 or any other.
+    let linux =
+        if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
+    let work = match (guest, workload.as_str()) {
+        (GuestKind::Payload, "switch") => {
+            return "ring-3 payload: each vCPU writes the time again and again; an operation is a switch from \
+                    one to another"
+                .into();
+        }
+        (GuestKind::Payload, workload) => {
+            let what = match workload {
+                "hot-line" => ", the last vCPU only reads",
+                "mixed" => ", all families in turn",
+                _ => "",
+            };
+            format!("ring-3 payload{what}: {critical} increments under {locks}, {think} beside it")
+        }
+        (GuestKind::Linux, "lock") => format!(
+            "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
+        ),
+        (GuestKind::Linux, other) => format!("{linux}: bench {other}"),
+        (GuestKind::Sim, _) => format!(
+            "the lock library's sources: work of {critical} increments under {locks}, {think} beside it, \
+             on simulated machine {}",
+            point.machine
+        ),
+    };
+    format!("{work}; PV ticketlocks halt after {}", count(*spin_threshold, "look"))
+}

@@ -1,0 +1,309 @@
+//! The texts of made-up runs, letter by letter, and what must hold for those that could not occur.
+
+use super::*;
+use crate::words::regressions::{self, not_judged};
+use study::{
+    findings::{Diff, RunRecord, Study, diff::Regression},
+    store::record::Outcome,
+    testing::{Fixture, record, schedules},
+};
+
+fn study_of(fixture: &Fixture) -> Study {
+    Study::new(&[record(fixture)])
+}
+
+fn study(study: &Study) -> String {
+    render(&Document::of_study(study), Form::MAIL)
+}
+
+fn diff(diff: &Diff) -> String {
+    render(&Document::of_diff(diff), Form::MAIL)
+}
+
+fn slower() -> Diff {
+    Diff::new(
+        study_of(&Fixture::default()),
+        study_of(&Fixture { seed: 3, speed: 0.5, ..Fixture::default() }),
+    )
+}
+
+/// Compares a text with the file that has it; `PVTICKET_GOLDEN` set writes the file instead.
+pub(crate) fn golden(name: &str, text: &str) {
+    let file = format!("{}/src/words/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("PVTICKET_GOLDEN").is_some() {
+        std::fs::write(&file, text).unwrap();
+    }
+    let known = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(text, known, "{file}: PVTICKET_GOLDEN=1 writes it; read the difference");
+}
+
+fn fits(text: &str) {
+    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > MAIL).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn the_text_of_a_study_is_known() {
+    golden("study", &study(&study_of(&Fixture::default())));
+}
+
+#[test]
+fn the_text_of_two_runs_is_known() {
+    golden("diff", &diff(&slower()));
+}
+
+#[test]
+fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
+    let mut run = record(&Fixture::default());
+    let session = &mut run.contents.sessions[0];
+    session.host.binary = Some(study::host::FileFacts {
+        path: "/home/somebody/pvticket".into(),
+        sha256: "0123456789abcdef".into(),
+        version: None,
+    });
+    let mut other = session.clone();
+    other.host.kernel = "6.19.1".into();
+    run.contents.sessions.push(other);
+    let text = study(&Study::new(&[run]));
+    assert_eq!(text.matches("SHA-256 0123456789abcdef...").count(), 1, "{text}");
+    assert_eq!(text.matches("AMD EPYC").count(), 1, "{text}");
+    assert!(text.contains("Linux 6.18.44") && text.contains("Linux 6.19.1"), "{text}");
+    assert!(!text.contains("/home/somebody"), "{text}");
+}
+
+/// A store whose texts are long, odd or hostile.
+fn with_texts(text: &str) -> RunRecord {
+    let mut run = record(&Fixture { rounds: 3, vcpus: vec![2, 4], ..Fixture::default() });
+    run.source = text.into();
+    run.contents.run.question = text.into();
+    run.contents.run.name = text.into();
+    run.contents.sessions[0].command = vec![text.into(), text.into()];
+    run.contents.sessions[0].host.cpu = text.into();
+    run.contents.sessions[0].host.kernel = text.into();
+    for (ix, cell) in run.contents.cells.iter_mut().enumerate() {
+        cell.point.workload = text.into();
+        if ix % 5 == 0 {
+            cell.outcome = Outcome::Failed { error: text.into(), trace: String::new() };
+        }
+        if ix % 2 == 0 {
+            cell.point.label = text.into();
+        }
+    }
+    run
+}
+
+#[test]
+fn text_from_a_store_stays_within_its_line_and_commands_nothing() {
+    let evil = "x\nRegressions\n\u{1b}[31m\u{202e}y";
+    let run = Study::new(&[with_texts(evil)]);
+    let both =
+        Diff::new(run.clone(), study_of(&Fixture { vcpus: vec![2, 4], ..Fixture::default() }));
+    for text in [study(&run), diff(&both)] {
+        assert!(!text.contains(|c| c != '\n' && shown::is_hidden(c)), "{text}");
+    }
+    assert!(!study(&run).lines().any(|line| line == "Regressions"));
+}
+
+#[test]
+fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
+    let slow = slower();
+    let less = slow.regressions();
+    let lines = regressions::lines(&slow);
+    assert!(less.len() > 4 && less.len() == lines.len(), "{lines:#?}");
+    assert!(less.iter().all(|regression| matches!(regression, Regression::Less(_))), "{less:#?}");
+    assert_eq!(slow.gaps(), []);
+    for line in lines {
+        assert!(line.contains(" .. ") && line.contains(", p ") && !line.contains('\n'), "{line}");
+    }
+    let faster = Diff::new(slow.after.clone(), slow.before.clone());
+    assert_eq!(faster.regressions(), []);
+    let again = Diff::new(slow.before.clone(), slow.before);
+    assert_eq!(again.regressions(), []);
+}
+
+/// A lock that fails is worse, however fast it is, and so is a point of which nothing is left.
+#[test]
+fn broken_and_failed_points_are_regressions() {
+    let small = Fixture { vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
+    let before = study_of(&small);
+    let mut run = record(&small);
+    for cell in &mut run.contents.cells {
+        match &mut cell.outcome {
+            Outcome::Done { figures } if cell.point.lock.name() == "ticket" => {
+                figures.violations = 2;
+            }
+            outcome => {
+                *outcome =
+                    Outcome::Failed { error: "the guest\ndied".into(), trace: String::new() };
+            }
+        }
+    }
+    let diff = Diff::new(before, Study::new(&[run]));
+    let lines = regressions::lines(&diff);
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines[0].starts_with("BROKEN, exclusion failed 16 times"), "{lines:#?}");
+    assert!(lines[1].starts_with("no figures, the guest?died: "), "{lines:#?}");
+}
+
+#[test]
+fn a_comparison_that_can_find_nothing_is_not_a_pass() {
+    let few = Fixture { rounds: 2, ..Fixture::default() };
+    let diff = Diff::new(study_of(&few), study_of(&Fixture { seed: 3, speed: 0.1, ..few }));
+    assert_eq!(diff.regressions(), []);
+    let line = not_judged(&diff).unwrap();
+    let expected = "16 points cannot be judged: too few repetitions (2 and 2, measure 6 in each): ";
+    assert!(line.starts_with(expected) && line.ends_with("; 13 other points"), "{line}");
+}
+
+/// Regression (G13): a second run without half of the first one's points passed without a line, and 2
+/// repetitions against 8 asked for 5 of each.
+#[test]
+fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
+    use study::store::record::CellLine;
+    type Change = fn(&mut Vec<CellLine>);
+    let pv = |cell: &CellLine| cell.point.lock.name() == "pv-ticket";
+    let run = |seed, change: Change| {
+        let small = Fixture { seed, vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
+        let mut run = record(&small);
+        let (mut of_pv, others): (Vec<_>, _) = run.contents.cells.into_iter().partition(pv);
+        change(&mut of_pv);
+        run.contents.cells = others.into_iter().chain(of_pv).collect();
+        Study::new(&[run])
+    };
+    let whole: Change = |_| {};
+    let absent: Change = Vec::clear;
+    let few: Change = |cells| cells.truncate(2);
+    let aborted: Change = |cells| cells.iter_mut().for_each(|cell| cell.outcome = Outcome::Aborted);
+    let failed: Change = |cells| {
+        let outcome = Outcome::Failed { error: "it died".into(), trace: String::new() };
+        cells.iter_mut().for_each(|cell| cell.outcome = outcome.clone());
+    };
+    let broken: Change = |cells| {
+        if let Outcome::Done { figures } = &mut cells[0].outcome {
+            figures.disorder = 1;
+        }
+    };
+    let beside = "too few repetitions (8 and 2, measure 3 in the second run)";
+    let under = "too few repetitions (2 and 8, measure 3 in the first run)";
+    let each = "too few repetitions (2 and 2, measure 5 in each)";
+    for (before, after, worse, reason) in [
+        (whole, whole, 0, ""),
+        (whole, absent, 0, "no figures in the second run"),
+        (whole, aborted, 0, "no figures in the second run"),
+        (whole, failed, 1, ""),
+        (whole, broken, 1, ""),
+        (whole, few, 0, beside),
+        (few, whole, 0, under),
+        (few, few, 0, each),
+        (absent, whole, 0, "no figures in the first run"),
+        (aborted, whole, 0, "no figures in the first run"),
+        (failed, whole, 0, "no figures in the first run"),
+        (failed, failed, 0, "no figures in the first run"),
+        (broken, whole, 0, "BROKEN in the first run"),
+        (broken, broken, 0, "BROKEN in the first run"),
+    ] {
+        let diff = Diff::new(run(1, before), run(2, after));
+        assert_eq!(diff.regressions().len(), worse, "{reason}: {:?}", diff.regressions());
+        let line = not_judged(&diff).unwrap_or_default();
+        let expected = match reason {
+            "" => String::new(),
+            reason => format!("1 point cannot be judged: {reason}: pv-ticket"),
+        };
+        assert!(line.starts_with(&expected) && line.is_empty() == reason.is_empty(), "{line}");
+    }
+    let nothing: Vec<Study> =
+        [2, 4].map(|vcpus| study_of(&Fixture { vcpus: vec![vcpus], ..Fixture::default() })).into();
+    let line = not_judged(&Diff::new(nothing[0].clone(), nothing[1].clone())).unwrap();
+    let begin = "no point with figures in common: 8 points cannot be judged: ";
+    assert!(line.starts_with(begin), "{line}");
+}
+
+/// Regression: NOT REPEATED stood in `compare` and tables of schedules only.
+#[test]
+fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
+    let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
+    let mut texts = |replayed| {
+        for (_, schedule) in schedules(&mut run) {
+            let divergence =
+                sched::policy::Divergence { recorded: 100, replayed, ..Default::default() };
+            schedule.divergence = Some(divergence);
+        }
+        let run = run.clone();
+        let found = Study::new(std::slice::from_ref(&run));
+        let json = study::store::export::json(&[run], &found).unwrap();
+        let page = crate::html::page(&found, None).unwrap();
+        let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        [study(&found), page, render(&Document::summary(&found), Form::summary(120)), json]
+            .map(flat)
+    };
+    let [mail, page, table, json] = texts(40);
+    let line =
+        "NOT REPEATED: 2 replays of other turns than recorded (ticket, turns that never came; ";
+    assert!(mail.contains(line), "{mail}");
+    assert!(page.contains(line), "{page}");
+    assert!(
+        table.contains("NOT REPEATED, turns that never came: replayed 320 of 800 turns"),
+        "{table}"
+    );
+    assert!(json.contains("\"repeated\": false"), "{json}");
+    let [mail, page, table, json] = texts(95);
+    assert!([&mail, &page, &table].iter().all(|text| !text.contains("NOT REPEATED")), "{table}");
+    assert!(json.contains("\"repeated\": true"), "{json}");
+}
+
+/// Regression: one point on a node of both runs, and nothing was said of the others, which passed.
+#[test]
+fn points_that_cannot_be_judged_are_told() {
+    let run = |node: fn(&str) -> &'static str| {
+        let mut run =
+            record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
+        for cell in &mut run.contents.cells {
+            cell.node = Some(node(cell.point.lock.name()).to_owned());
+        }
+        Study::new(&[run])
+    };
+    let by_lock = |lock: &str| if lock == "ticket" { "a" } else { "b" };
+    let some = Diff::new(run(|_| "a"), run(by_lock));
+    let note = not_judged(&some).unwrap();
+    assert_eq!(note, "1 point cannot be judged: no node in common: pv-ticket");
+    let text = diff(&some).replace('\n', " ");
+    assert!(text.contains("1 of 2 points is not judged: no node has both runs."), "{text}");
+    assert!(text.contains("apart"), "{text}");
+    let text = study(&some.after).replace('\n', " ");
+    assert!(text.contains("1 is not judged: no node"), "{text}");
+    let all = Diff::new(run(|_| "a"), run(|_| "b"));
+    let line = not_judged(&all).unwrap();
+    assert!(line.starts_with("2 points cannot be judged: no node in common: "), "{line}");
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_line_is_longer_than_a_line_of_a_mail(
+            text in prop_oneof![
+                "[a-z0-9/=._'-]{0,200}",
+                "([a-zäλ漢]{1,30} ){0,12}",
+                any::<String>(),
+            ],
+        ) {
+            let run = Study::new(&[with_texts(&text)]);
+            fits(&study(&run));
+            let other = with_texts("plain");
+            fits(&diff(&Diff::new(run, Study::new(&[other]))));
+        }
+
+        #[test]
+        fn cutting_lines_loses_no_letter(text in "[ a-z\n]{0,400}") {
+            let letters = |text: &str| text.replace([' ', '\n'], "");
+            let cut = super::super::cut(&text, MAIL);
+            fits(&cut);
+            prop_assert_eq!(letters(&cut), letters(&text));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The protocol on threads of the host, and the calls that a scheduler gets. The races are the
+//! model checkers' (see `guest-kernel-config/locks/model`).
+
+use std::{
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use base::units::{Ticket, VcpuCount, VcpuId};
+
+use super::{HaltScheduler, Halts, Host, Kicked};
+
+const A: VcpuId = VcpuId(0);
+const B: VcpuId = VcpuId(1);
+
+/// What a scheduler is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Halt(VcpuId),
+    HandOver(VcpuId, VcpuId),
+    Wake(VcpuId, Option<VcpuId>),
+    KickedInHlt(VcpuId, Option<VcpuId>),
+    Stop,
+}
+
+/// Records its calls, and lets no thread sleep.
+#[derive(Debug, Default)]
+struct Recorder(Mutex<Vec<Call>>);
+
+impl Recorder {
+    fn note(&self, call: Call) {
+        self.0.lock().unwrap().push(call);
+    }
+
+    fn take(&self) -> Vec<Call> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl HaltScheduler for Recorder {
+    fn halt(&self, id: VcpuId) {
+        self.note(Call::Halt(id));
+    }
+
+    fn hand_over(&self, target: VcpuId, id: VcpuId) {
+        self.note(Call::HandOver(target, id));
+    }
+
+    fn wake(&self, target: VcpuId, by: Option<VcpuId>) {
+        self.note(Call::Wake(target, by));
+    }
+
+    fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>) {
+        self.note(Call::KickedInHlt(target, by));
+    }
+
+    fn stop(&self) {
+        self.note(Call::Stop);
+    }
+}
+
+/// Futexes made of a condition variable; with a scheduler or without one.
+#[derive(Debug, Default)]
+struct TestHost {
+    lock: Mutex<()>,
+    changed: Condvar,
+    scheduler: Option<Recorder>,
+    msis: AtomicU32,
+    has_halt: bool,
+}
+
+impl Host for TestHost {
+    type Scheduler = Recorder;
+
+    fn scheduler(&self) -> Option<&Recorder> {
+        self.scheduler.as_ref()
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let held = self.lock.lock().unwrap();
+        if word.load(SeqCst) == expected {
+            drop(self.changed.wait(held).unwrap());
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32) {
+        drop(self.lock.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    fn send_kick_msi(&self, _target: VcpuId) -> bool {
+        self.msis.fetch_add(1, SeqCst);
+        self.has_halt
+    }
+}
+
+fn halts(host: TestHost) -> Halts<TestHost> {
+    Halts::new(host, VcpuCount::try_from(2).unwrap())
+}
+
+fn scheduled() -> Halts<TestHost> {
+    halts(TestHost { scheduler: Some(Recorder::default()), ..TestHost::default() })
+}
+
+fn calls(halts: &Halts<TestHost>) -> Vec<Call> {
+    halts.host().scheduler().unwrap().take()
+}
+
+/// Kicks `target`; true: it was parked.
+fn kick(halts: &Halts<TestHost>, target: VcpuId, by: Option<VcpuId>) -> bool {
+    match halts.kick(target) {
+        Kicked::Parked(wakeup) => {
+            wakeup.deliver(by);
+            true
+        }
+        Kicked::LeftPending | Kicked::Coalesced => false,
+    }
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn kicks_before_a_halt_cost_one_halt_its_sleep() {
+    let halts = halts(TestHost::default());
+    assert!(matches!(halts.kick(A), Kicked::LeftPending));
+    assert!(matches!(halts.kick(A), Kicked::Coalesced));
+    assert!(halts.park(A, Ticket(1), None).is_none());
+    assert!(halts.park(A, Ticket(2), None).is_some(), "they counted as one");
+    assert_eq!((halts.ticket(A), halts.is_parked(A)), (Ticket(2), true));
+}
+
+#[test]
+fn a_halt_sleeps_until_its_kick() {
+    let halts = halts(TestHost::default());
+    thread::scope(|scope| {
+        let halted = scope.spawn(|| halts.park(A, Ticket(0), None).unwrap().sleep());
+        wait_until(|| halts.is_parked(A));
+        // A wakeup without a kick: the thread looks at its latch and sleeps on.
+        halts.host().wake(&AtomicU32::new(0));
+        thread::sleep(Duration::from_millis(5));
+        assert!(!halted.is_finished());
+        assert!(kick(&halts, A, Some(B)));
+        halted.join().unwrap();
+    });
+    assert!(matches!(halts.kick(A), Kicked::LeftPending), "the first kick is used up");
+}
+
+#[test]
+fn stop_ends_halts_and_those_to_come() {
+    let halts = halts(TestHost::default());
+    thread::scope(|scope| {
+        scope.spawn(|| halts.park(A, Ticket(0), None).unwrap().sleep());
+        wait_until(|| halts.is_parked(A));
+        halts.stop();
+    });
+    assert!(halts.is_stopping());
+    assert!(halts.park(B, Ticket(0), None).is_none(), "B had not halted yet");
+}
+
+#[test]
+fn a_scheduler_gets_one_call_for_each_halt_that_ends() {
+    let halts = scheduled();
+    let parked = halts.park(A, Ticket(0), None).unwrap();
+    assert!(kick(&halts, A, Some(B)), "the kick overtakes the call for the halt");
+    assert!(!kick(&halts, A, Some(B)), "its latch is not parked any more");
+    assert_eq!(calls(&halts), [Call::Wake(A, Some(B))]);
+    parked.sleep();
+    assert_eq!(calls(&halts), [Call::Halt(A)]);
+    assert!(!kick(&halts, A, None), "it runs");
+    assert_eq!(calls(&halts), []);
+    halts.stop();
+    assert_eq!(calls(&halts), [Call::Stop]);
+}
+
+#[test]
+fn a_kick_and_a_halt_go_to_the_scheduler_together() {
+    let halts = scheduled();
+    let _waits = halts.park(B, Ticket(0), None).unwrap();
+    let Kicked::Parked(wakeup) = halts.kick(B) else { panic!("it was parked") };
+    halts.park(A, Ticket(0), Some(wakeup)).unwrap().sleep();
+    assert_eq!(calls(&halts), [Call::HandOver(B, A)]);
+}
+
+#[test]
+fn the_kick_is_delivered_even_if_the_halt_finds_one() {
+    let halts = scheduled();
+    let _waits = halts.park(B, Ticket(0), None).unwrap();
+    let Kicked::Parked(wakeup) = halts.kick(B) else { panic!("it was parked") };
+    assert!(!kick(&halts, A, None));
+    assert!(halts.park(A, Ticket(0), Some(wakeup)).is_none());
+    assert_eq!(calls(&halts), [Call::Wake(B, Some(A))]);
+}
+
+#[test]
+fn a_scheduler_learns_of_msis_that_were_sent() {
+    let mut host = TestHost { scheduler: Some(Recorder::default()), ..TestHost::default() };
+    assert!(!halts(TestHost::default()).send_msi(A, None), "no local APICs");
+    host.has_halt = true;
+    let halts = halts(host);
+    assert!(halts.send_msi(A, None) && halts.send_msi(B, Some(A)));
+    assert_eq!(calls(&halts), [Call::KickedInHlt(A, None), Call::KickedInHlt(B, Some(A))]);
+    assert_eq!(halts.host().msis.load(SeqCst), 2);
+}
+
+#[test]
+fn only_the_vcpus_of_the_machine_exist() {
+    let halts = halts(TestHost::default());
+    assert!(halts.has(B) && !halts.has(VcpuId(2)) && !halts.has(VcpuId(u32::MAX)));
+}

@@ -1,0 +1,234 @@
+//! Reads the TOML of machine files: each error is one line, with the file's line and the key.
+
+use base::shown;
+use base::text_lines::TextLines;
+use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// An error in a machine file, in one line whatever the file has in its texts.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {}", shown::line(&fault.to_string()))]
+pub struct KeyError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The kind of error.
+    pub fault: KeyFault,
+}
+
+/// The kinds of errors in such a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KeyFault {
+    /// The file is not valid TOML.
+    #[error("{0}")]
+    Toml(String),
+    /// A key is unknown.
+    #[error("unknown key '{key}'; there are {}", .known.join(", "))]
+    Unknown {
+        /// The key, as written.
+        key: String,
+        /// The keys that are valid there.
+        known: Vec<&'static str>,
+    },
+    /// A key is missing.
+    #[error("'{key}' is missing")]
+    Missing {
+        /// The key, with its table.
+        key: String,
+    },
+    /// A value has the wrong type.
+    #[error("{key} wants {wanted}, not {found}")]
+    Kind {
+        /// The key.
+        key: String,
+        /// What it wants.
+        wanted: &'static str,
+        /// What was found, as TOML names it.
+        found: &'static str,
+    },
+    /// A value is invalid.
+    #[error("{key}: {why}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong with the value.
+        why: String,
+    },
+}
+
+impl KeyFault {
+    const fn at(self, line: usize) -> KeyError {
+        KeyError { line, fault: self }
+    }
+}
+
+/// What a key is read as, or its error.
+pub(super) type Result<T> = std::result::Result<T, KeyError>;
+
+/// Reads a text whose keys, outside of tables, are `known`.
+pub(super) fn read<T>(
+    text: &str,
+    known: &[&'static str],
+    convert: impl FnOnce(&Keys<'_>) -> Result<T>,
+) -> Result<T> {
+    let lines = TextLines::new(text);
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| lines.of(&span));
+        KeyFault::Toml(error.message().replace('\n', " ")).at(line)
+    })?;
+    convert(&Keys::new(&lines, table.get_ref(), String::new(), 1, known)?)
+}
+
+/// A table whose keys are known.
+pub(super) struct Keys<'t> {
+    lines: &'t TextLines,
+    table: &'t DeTable<'t>,
+    /// How messages name its keys: empty, or ends with a dot.
+    prefix: String,
+    /// The line of its head.
+    line: usize,
+}
+
+impl<'t> Keys<'t> {
+    fn new(
+        lines: &'t TextLines,
+        table: &'t DeTable<'t>,
+        prefix: String,
+        line: usize,
+        known: &[&'static str],
+    ) -> Result<Self> {
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let (key, line) = (format!("{prefix}{name}"), lines.of(&key.span()));
+                return Err(KeyFault::Unknown { key, known: known.into() }.at(line));
+            }
+        }
+        Ok(Self { lines, table, prefix, line })
+    }
+
+    /// A key with its table, as messages name it.
+    pub(super) fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// A key's value, if it is set.
+    pub(super) fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.get(key)
+    }
+
+    fn need(&self, key: &str) -> Result<&'t Spanned<DeValue<'t>>> {
+        self.get(key).ok_or_else(|| self.missing(key))
+    }
+
+    fn missing(&self, key: &str) -> KeyError {
+        KeyFault::Missing { key: self.key(key) }.at(self.line)
+    }
+
+    fn wants(&self, key: &str, wanted: &'static str, value: &Spanned<DeValue<'_>>) -> KeyError {
+        let (key, found) = (self.key(key), value.get_ref().type_str());
+        KeyFault::Kind { key, wanted, found }.at(self.lines.of(&value.span()))
+    }
+
+    /// The error of a value that has the right type and cannot be used.
+    pub(super) fn wrong(&self, key: &str, reason: String) -> KeyError {
+        let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
+        KeyFault::Value { key: self.key(key), why: reason }.at(line)
+    }
+
+    /// A text in one line, not empty.
+    pub(super) fn text(&self, key: &str) -> Result<String> {
+        let value = self.need(key)?;
+        let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "a text", value))?;
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(self.wrong(key, "a text in one line is wanted".into()));
+        }
+        Ok(text.to_owned())
+    }
+
+    /// A decimal number in these bounds, which belong to them.
+    pub(super) fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
+        let value = self.need(key)?;
+        let text = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return Err(self.wants(key, "a decimal number", value)),
+        };
+        let number = text.replace('_', "").parse::<f64>();
+        match number.ok().filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(number),
+            None => Err(self.wrong(key, format!("{text} is not from {least} to {most}"))),
+        }
+    }
+
+    /// A table with these keys.
+    pub(super) fn table(&self, key: &str, known: &[&'static str]) -> Result<Keys<'t>> {
+        self.of(key, self.need(key)?, self.key(key) + ".", known)
+    }
+
+    /// The tables of an array of tables; empty if the key is absent.
+    pub(super) fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Keys<'t>>> {
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let all = value.get_ref().as_array();
+        let all = all.ok_or_else(|| self.wants(key, "an array of tables", value))?;
+        all.iter().map(|value| self.of(key, value, self.key(key) + ".", known)).collect()
+    }
+
+    /// The same table, whose keys messages name by `name` in the place of its own.
+    pub(super) fn named(self, name: &str) -> Self {
+        Self { prefix: format!("{name}."), ..self }
+    }
+
+    /// The texts of an array.
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>> {
+        let value = self.need(key)?;
+        let all = value.get_ref().as_array();
+        let all = all.ok_or_else(|| self.wants(key, "an array of texts", value))?;
+        let text = |value: &Spanned<DeValue<'_>>| {
+            let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "texts", value))?;
+            Ok(text.to_owned())
+        };
+        all.iter().map(text).collect()
+    }
+
+    /// A text that may be missing.
+    pub(super) fn text_if_any(&self, key: &str) -> Result<Option<String>> {
+        self.get(key).map(|_| self.text(key)).transpose()
+    }
+
+    /// What a text stands for, by its names.
+    pub(super) fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
+        self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// What a text that may be missing stands for.
+    pub(super) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.text_if_any(key)? else { return Ok(None) };
+        let of_name = names.iter().find(|(name, _)| *name == text);
+        of_name.map(|(_, value)| Some(*value)).ok_or_else(|| {
+            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            self.wrong(key, format!("'{text}' is not one of {}", names.join(", ")))
+        })
+    }
+
+    /// A whole number.
+    pub(super) fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
+        let number = self.number(key, least.into(), most.into())?;
+        if number.fract() == 0.0 {
+            Ok(number as u32)
+        } else {
+            Err(self.wrong(key, format!("{number} is not a whole number")))
+        }
+    }
+
+    fn of(
+        &self,
+        key: &str,
+        value: &'t Spanned<DeValue<'t>>,
+        prefix: String,
+        known: &[&'static str],
+    ) -> Result<Keys<'t>> {
+        let table = value.get_ref().as_table().ok_or_else(|| self.wants(key, "a table", value))?;
+        Keys::new(self.lines, table, prefix, self.lines.of(&value.span()), known)
+    }
+}

@@ -1,0 +1,158 @@
+//! Results as KTAP version 1, a line a test, with figures as diagnostics before it.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use crate::check::{Failure, Skip};
+use base::shown;
+
+/// The characters of a line about a test, and its lines, that are printed at most.
+const LONGEST: usize = 2000;
+const MOST: usize = 40;
+
+/// What a test has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passed.
+    Ok,
+    /// It failed, and why.
+    NotOk(String),
+    /// It could not be run on this kernel, and why.
+    Skipped(String),
+}
+
+impl Verdict {
+    /// Name in files.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::NotOk(_) => "not ok",
+            Self::Skipped(_) => "skipped",
+        }
+    }
+}
+
+/// The result of a test.
+#[derive(Debug, Clone)]
+pub struct TestResult {
+    /// What it found.
+    pub verdict: Verdict,
+    /// Figures, a line each.
+    pub notes: Vec<String>,
+    /// It failed by time, which the host may have taken.
+    pub is_late: bool,
+}
+
+impl TestResult {
+    /// It passed, with these figures.
+    pub const fn ok(notes: Vec<String>) -> Self {
+        Self { verdict: Verdict::Ok, notes, is_late: false }
+    }
+
+    /// It failed.
+    pub fn not_ok(why: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { verdict: Verdict::NotOk(why.into()), notes, is_late: false }
+    }
+
+    /// It failed, unless the host took the time.
+    pub fn late(why: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { is_late: true, ..Self::not_ok(why, notes) }
+    }
+
+    /// A boot of it failed.
+    pub fn failed(failure: Failure, notes: Vec<String>) -> Self {
+        Self { is_late: failure.is_late, ..Self::not_ok(failure.why, notes) }
+    }
+
+    /// It ended with this error; any other error is passed on.
+    pub fn of_error(error: anyhow::Error) -> anyhow::Result<Self> {
+        match error.downcast::<Failure>() {
+            Ok(failure) => Ok(Self::failed(failure, Vec::new())),
+            Err(error) => Ok(Self::skipped(error.downcast::<Skip>()?.0)),
+        }
+    }
+
+    /// The kernel does not have what it tests.
+    pub fn skipped(why: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skipped(why.into()), notes: Vec::new(), is_late: false }
+    }
+}
+
+/// The first lines: version, plan, and what is tested.
+pub fn heading(tests: usize, about: &[String]) -> String {
+    format!("KTAP version 1\n1..{tests}\n{}", comments(about))
+}
+
+/// The lines of test number `number`, from 1. What a guest wrote is one line of printable characters.
+pub fn lines(number: usize, name: &str, result: &TestResult) -> String {
+    let mut text = comments(&result.notes);
+    let _ = match &result.verdict {
+        Verdict::Ok => writeln!(text, "ok {number} {name}"),
+        Verdict::NotOk(why) => {
+            text += &comments(std::slice::from_ref(why));
+            writeln!(text, "not ok {number} {name}")
+        }
+        Verdict::Skipped(why) => writeln!(text, "ok {number} {name} # SKIP {}", shown(why)),
+    };
+    text
+}
+
+/// The last line: how many tests there were, as kselftest ends its own.
+pub fn totals(results: &[TestResult]) -> String {
+    let count =
+        |is: fn(&Verdict) -> bool| results.iter().filter(|result| is(&result.verdict)).count();
+    format!(
+        "# Totals: pass:{} fail:{} xfail:0 xpass:0 skip:{} error:0\n",
+        count(|verdict| *verdict == Verdict::Ok),
+        count(|verdict| matches!(verdict, Verdict::NotOk(_))),
+        count(|verdict| matches!(verdict, Verdict::Skipped(_))),
+    )
+}
+
+fn comments(lines: &[String]) -> String {
+    lines.iter().take(MOST).map(|line| format!("# {}\n", shown(line))).collect()
+}
+
+fn shown(line: &str) -> Cow<'_, str> {
+    shown::line(shown::cut(line, LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_one_line_after_its_figures() {
+        let notes = vec!["3 of 4 CPUs".to_owned(), "two\nlines".to_owned()];
+        let failed = lines(2, "smp", &TestResult::not_ok("it hung", notes));
+        assert_eq!(failed.lines().count(), 4, "{failed}");
+        assert!(
+            failed.starts_with("# 3 of 4 CPUs\n# two")
+                && failed.ends_with("# it hung\nnot ok 2 smp\n")
+        );
+        assert_eq!(lines(3, "pv", &TestResult::skipped("no PV")), "ok 3 pv # SKIP no PV\n");
+        assert_eq!(lines(1, "boot", &TestResult::ok(Vec::new())), "ok 1 boot\n");
+        assert!(
+            heading(14, &["kernel x".into()]).starts_with("KTAP version 1\n1..14\n# kernel x\n")
+        );
+    }
+
+    #[test]
+    fn lines_and_their_number_are_bounded() {
+        let long = "x".repeat(1 << 20);
+        let failed = TestResult::not_ok(long.clone(), vec![long.clone(); 1000]);
+        for result in [failed, TestResult::skipped(long)] {
+            let text = lines(1, "a", &result);
+            assert!(text.len() < (MOST + 2) * (LONGEST + 10), "{}", text.len());
+        }
+    }
+
+    #[test]
+    fn totals_count_each_kind() {
+        let all = [
+            TestResult::ok(Vec::new()),
+            TestResult::skipped(""),
+            TestResult::not_ok("", Vec::new()),
+        ];
+        assert_eq!(totals(&all), "# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n");
+    }
+}

@@ -1,0 +1,134 @@
+//! `--compare A B`: two kernels, measured in turn, as one table.
+
+use std::fmt::Write as _;
+
+use anyhow::Context;
+
+use crate::check::{
+    CannotTell, Failure,
+    guests::Guests,
+    host_time::HostTime,
+    reference::{Compared, Rates, compare},
+    subject::Kernel,
+    suite::{Load, first_boot},
+};
+use base::backend::PvBackend;
+use report::columns::Columns;
+use study::stats;
+
+/// The rates of two kernels.
+#[derive(Debug)]
+pub struct Pairs {
+    rows: Vec<[Rates; 2]>,
+    compared: Vec<Compared>,
+    host: HostTime,
+}
+
+impl Pairs {
+    /// Measures both kernels, boots in turn: native locks and those with KVM's kick, at 1x and 2x.
+    pub fn measure(guests: &mut Guests, load: Load, kernels: [&Kernel; 2]) -> anyhow::Result<Self> {
+        for (kernel, name) in kernels.into_iter().zip(["A", "B"]) {
+            guests.switch(kernel);
+            first_boot(guests).context(name)?;
+        }
+        guests.take_host_time();
+        let kinds = [("native", PvBackend::Off), ("pv", PvBackend::Kvm)];
+        let of_kind =
+            |(locks, pv)| [1, 2].map(|ratio| (pv, [(); 2].map(|()| Rates::new(locks, ratio))));
+        let mut rows: Vec<(PvBackend, [Rates; 2])> = kinds.into_iter().flat_map(of_kind).collect();
+        for round in 0..load.rounds {
+            // Forwards and backwards in turn.
+            let sides = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for (pv, row) in &mut rows {
+                for side in sides {
+                    guests.switch(kernels[side]);
+                    let measured = row[side].measure(guests, load, *pv);
+                    measured.map_err(|error| of_kernel(kernels[side], error))?;
+                }
+            }
+        }
+        let rows = rows.into_iter().map(|(_, row)| row).collect();
+        Ok(Self::new(rows, guests.take_host_time()))
+    }
+
+    fn new(rows: Vec<[Rates; 2]>, host: HostTime) -> Self {
+        let compared = compare(&rows.iter().map(|[a, b]| (a, b)).collect::<Vec<_>>());
+        Self { rows, compared, host }
+    }
+
+    /// Is the second kernel slower by more than a fifth anywhere? An error: yes, but the host took time from some boots.
+    pub fn has_regression(&self) -> Result<bool, CannotTell> {
+        match self.compared.iter().any(Compared::is_worse) {
+            true if self.host.is_much() => Err(CannotTell(self.host.to_string())),
+            is_worse => Ok(is_worse),
+        }
+    }
+
+    /// The table.
+    pub fn table(&self) -> String {
+        let mut columns = Columns::new(1..4);
+        columns.row([
+            "locks",
+            "at",
+            "A, median/s",
+            "B, median/s",
+            "B/A (95 % interval)",
+            "verdict",
+        ]);
+        for (row, compared) in self.rows.iter().zip(&self.compared) {
+            let [a, b] = row
+                .each_ref()
+                .map(|rates| format!("{:.0}", stats::median(&rates.rates).unwrap_or_default()));
+            let Rates { locks, overcommit, .. } = &row[0];
+            let verdict = if compared.is_worse() {
+                "B is slower by more than a fifth"
+            } else if compared.verdict.significant {
+                "they differ"
+            } else {
+                "no difference found"
+            };
+            let (locks, at) = (locks.clone(), format!("{overcommit}x"));
+            columns.row([locks, at, a, b, compared.words(), verdict.to_owned()]);
+        }
+        let mut text = columns.text(2);
+        if self.host.is_much() {
+            let _ = writeln!(text, "{}", self.host);
+        }
+        text
+    }
+}
+
+/// A kernel that fails cannot be compared.
+fn of_kernel(kernel: &Kernel, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Failure>() {
+        Ok(failure) => CannotTell(format!("{}: {failure}", kernel.name.display())).into(),
+        Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_verdict_for_each_row() {
+        let rates = |locks: &str, around: f64| {
+            let rates = (0..8).map(|ix| around + f64::from(ix)).collect();
+            Rates { rates, ..Rates::new(locks, 2) }
+        };
+        let native = [rates("native", 100.0), rates("native", 100.5)];
+        let pv = [rates("pv", 1000.0), rates("pv", 400.0)];
+        let pairs = Pairs::new(vec![native, pv], HostTime::default());
+        let text = pairs.table();
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(
+            rows[1].starts_with("native  2x") && rows[1].ends_with("no difference found"),
+            "{text}"
+        );
+        assert!(
+            rows[2].contains("0.40x") && rows[2].ends_with("B is slower by more than a fifth"),
+            "{text}"
+        );
+        assert!(pairs.has_regression().unwrap());
+    }
+}

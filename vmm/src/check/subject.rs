@@ -1,0 +1,223 @@
+//! The kernel under test: a file, or that of a tree, which is built first.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{self, Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+
+use crate::check::{CannotTell, process};
+use base::shown;
+use experiment::{Usage, kernel};
+use os::{
+    owners::{Stranger, stranger_within},
+    signals::Interrupt,
+    streams::say,
+};
+
+/// Where a build has its kernel.
+const BZIMAGE: &str = "arch/x86/boot/bzImage";
+/// The earlier kernel during a build.
+const EARLIER: &str = "arch/x86/boot/.bzImage.before";
+/// A build that takes longer is not waited for.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// The lines of a failed build that are shown.
+const SHOWN: usize = 10;
+/// The most of its errors that is read.
+const ERRORS: u64 = 1 << 20;
+
+/// A kernel under test.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// The file that is booted.
+    pub file: PathBuf,
+    /// The user's path: without its links resolved, and not as it is in the emulated host.
+    pub name: PathBuf,
+}
+
+impl Kernel {
+    /// Output in which the user's name stands for the file's.
+    pub fn in_users_words(&self, text: &str) -> String {
+        text.replace(&*self.file.to_string_lossy(), &self.name.to_string_lossy())
+    }
+}
+
+/// The file to boot: `named`, or the kernel of the tree that it is; without a name that of the current directory. A tree
+/// is built before, unless `as_built`.
+pub fn find(
+    named: Option<&Path>,
+    option: &str,
+    as_built: bool,
+    stop: &Interrupt,
+) -> anyhow::Result<Kernel> {
+    let place = named.unwrap_or(Path::new("."));
+    let called = |file: &Path| path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    if !place.is_dir() {
+        // A build that failed has left none: nothing can be said about it.
+        let file = kernel::named(place, option).map_err(|Usage(why)| CannotTell(why))?;
+        return Ok(Kernel { file, name: called(place) });
+    }
+    if !is_tree(place) {
+        let why = format!(
+            "{}: not a kernel's source tree: change to one, or name a kernel or a tree with --kernel",
+            fs::canonicalize(place).unwrap_or_else(|_| place.to_owned()).display()
+        );
+        return Err(Usage(why).into());
+    }
+    let variables = MakeVariables::of_environment();
+    let output = variables.output(place);
+    let file = if as_built { output.join(BZIMAGE) } else { build(place, &variables, stop)? };
+    if !file.is_file() {
+        return Err(
+            CannotTell(format!("there is no {}: build it (make bzImage)", file.display())).into()
+        );
+    }
+    let real = fs::canonicalize(&file);
+    let real = real.with_context(|| format!("cannot find {}", file.display()))?;
+    Ok(Kernel { file: real, name: called(&file) })
+}
+
+/// The variables that the environment gives to a build, and where kbuild puts its output because of them.
+#[derive(Debug, Default)]
+struct MakeVariables {
+    /// `NAME=VALUE`, from `MAKEFLAGS`: they override makefiles.
+    given: Vec<OsString>,
+    /// `KBUILD_OUTPUT` of the environment.
+    output: Option<OsString>,
+}
+
+impl MakeVariables {
+    /// Environment variables with flags of make.
+    const FLAGS: [&str; 2] = ["GNUMAKEFLAGS", "MAKEFLAGS"];
+
+    fn of_environment() -> Self {
+        let flags = Self::FLAGS.iter().filter_map(env::var_os);
+        let given = flags.flat_map(|flags| variables_in(&flags)).collect();
+        Self { given, output: env::var_os("KBUILD_OUTPUT") }
+    }
+
+    /// The value of a variable that make is given; the last one counts.
+    fn value(&self, name: &str) -> Option<&OsStr> {
+        let mut values = self.given.iter().filter_map(|word| {
+            let value = word.as_bytes().strip_prefix(name.as_bytes())?;
+            value.strip_prefix(b":=").or_else(|| value.strip_prefix(b"="))
+        });
+        values.next_back().map(OsStr::from_bytes)
+    }
+
+    /// The folder of the output (kbuild.rst; Makefile of Linux: a given KBUILD_OUTPUT counts before O, and that before the
+    /// environment's). One that is relative is so to the tree.
+    fn output(&self, tree: &Path) -> PathBuf {
+        let named = self.value("KBUILD_OUTPUT").or_else(|| self.value("O"));
+        let named = named.or(self.output.as_deref()).filter(|folder| !folder.is_empty());
+        named.map_or_else(|| tree.to_owned(), |folder| tree.join(folder))
+    }
+}
+
+/// The variables in `MAKEFLAGS` (make.info, Options/Recursion): words with an equals sign that are no options; a backslash
+/// quotes the next character.
+fn variables_in(flags: &OsStr) -> Vec<OsString> {
+    let (mut words, mut is_quoted) = (vec![Vec::new()], false);
+    for byte in flags.as_bytes() {
+        match byte {
+            b'\\' if !is_quoted => {
+                is_quoted = true;
+                continue;
+            }
+            b' ' | b'\t' if !is_quoted => words.push(Vec::new()),
+            _ => words.last_mut().into_iter().for_each(|word| word.push(*byte)),
+        }
+        is_quoted = false;
+    }
+    words.retain(|word| word.contains(&b'=') && !word.starts_with(b"-"));
+    words.into_iter().map(OsString::from_vec).collect()
+}
+
+fn is_tree(place: &Path) -> bool {
+    place.join("Makefile").is_file() && place.join("arch/x86").is_dir()
+}
+
+/// Another user who can change files that a build executes.
+fn stranger_in(folders: [&Path; 2]) -> Option<Stranger> {
+    let there = folders.into_iter().filter(|folder| folder.is_dir());
+    there.map(Path::to_owned).find_map(|folder| stranger_within(&folder))
+}
+
+/// Runs `make bzImage` and returns the kernel that it made, never one of an earlier build.
+fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<PathBuf> {
+    let output = variables.output(tree);
+    if let Some(who) = stranger_in([tree, &output]) {
+        let why = format!(
+            "{} is not built: {who}, who could have this user execute anything; build it, and use --as-built",
+            tree.display()
+        );
+        return Err(CannotTell(why).into());
+    }
+    let (file, earlier) = (output.join(BZIMAGE), output.join(EARLIER));
+    // If it is up to date, make assembles it again within a second.
+    let had_one = fs::rename(&file, &earlier).is_ok();
+    let made = make(tree, variables, stop);
+    let is_made = file.is_file();
+    if had_one && is_made {
+        let _ = fs::remove_file(&earlier);
+    } else if had_one {
+        let _ = fs::rename(&earlier, &file);
+    }
+    made?;
+    if !is_made {
+        let why = format!(
+            "make has not made {}: if its output is elsewhere, name the kernel with --kernel",
+            file.display()
+        );
+        return Err(CannotTell(why).into());
+    }
+    Ok(file)
+}
+
+fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<()> {
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    say(format_args!("pvticket: building {} (make -j{jobs} bzImage)", tree.display()));
+    let errors = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let mut make = Command::new("make");
+    make.arg("-C").arg(tree).arg("-s").arg(format!("-j{jobs}")).args(&variables.given);
+    make.arg("bzImage").stdin(Stdio::null()).stdout(Stdio::null());
+    // Options and jobserver of a make that started this program are not inherited.
+    MakeVariables::FLAGS.iter().chain(&["MFLAGS", "MAKELEVEL"]).for_each(|name| {
+        make.env_remove(name);
+    });
+    make.stderr(errors.reopen().context("cannot open a temporary file")?);
+    let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+    let why = match process::run(make, LONGEST, jobs, stop)?.status {
+        Some(status) if status.success() => return Ok(()),
+        Some(status) => format!("make ended with {status}"),
+        None => format!("make took more than {} hours", LONGEST.as_secs() / 3600),
+    };
+    let errors = last_of(errors.as_file()).unwrap_or_default();
+    let errors = String::from_utf8_lossy(&errors);
+    let lines: Vec<&str> = errors.lines().collect();
+    let last = &lines[lines.len().saturating_sub(SHOWN)..];
+    let shown = |line| say(format_args!("  {}", shown::line(shown::cut(line, 500))));
+    last.iter().copied().for_each(shown);
+    Err(CannotTell(format!("{} does not build: {why}", tree.display())).into())
+}
+
+/// The end of a file.
+fn last_of(mut file: &File) -> io::Result<Vec<u8>> {
+    let start = file.metadata()?.len().saturating_sub(ERRORS);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(ERRORS).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[path = "subject_tests.rs"]
+mod tests;

@@ -1,0 +1,263 @@
+//! The tests, in the order in which they run.
+
+mod bench;
+mod capabilities;
+mod exclusion;
+mod wakeups;
+
+pub use bench::Load;
+
+use std::{
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use crate::check::{
+    CannotTell, Skip,
+    guests::{Boot, Guests, LACKING},
+    ktap::{TestResult, Verdict},
+    reference::{Rates, Reference},
+};
+use base::{backend::PvBackend, shown};
+use bench::{BenchResult, bench_script};
+use locks::System;
+use study::guest::kernels;
+use wakeups::woken;
+
+/// vCPUs of most guests: two for each slot of two.
+pub const VCPUS: u32 = 4;
+
+/// A test: its name in the output, and what it does. An error ends the run, unless it is a [`Failure`](crate::check::Failure) or a
+/// [`Skip`].
+pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
+
+/// How often a test that failed by time is repeated if the host took the time.
+const REPEATS: u32 = 2;
+
+/// Tests that the others need: they run in any case.
+pub const FIRST: usize = 2;
+
+/// The name of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TestName(pub &'static str);
+
+impl FromStr for TestName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = TESTS.iter().find(|(name, _)| *name == text);
+        found.map(|(name, _)| Self(name)).ok_or_else(|| {
+            let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
+            format!("no test '{text}'; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// All tests. The first one decides whether anything can be said.
+pub const TESTS: [Test; 15] = [
+    ("boot", |suite| first_boot(suite.guests)),
+    ("smp", smp),
+    ("exclusion_native", exclusion::native),
+    ("exclusion_pv", exclusion::pv),
+    ("preempted_holders", |suite| exclusion::targeted(suite, "lhp:100,2ms", "a holder")),
+    ("preempted_waiters", |suite| exclusion::targeted(suite, "lwp:100,2ms", "the next in line")),
+    ("wakeups_vmm", |suite| woken(suite, PvBackend::Vmm, Some(wakeups::KICKS_AND_HALTS))),
+    ("wakeups_doorbell", |suite| woken(suite, PvBackend::Doorbell, Some(wakeups::KICKS))),
+    ("wakeups_kvm", |suite| woken(suite, PvBackend::Kvm, None)),
+    ("pv_switch", capabilities::pv_switch),
+    ("locktorture", capabilities::locktorture),
+    ("hot_unplug", capabilities::hot_unplug),
+    ("progress", exclusion::progress),
+    ("throughput_1x", |suite| throughput(suite, 1)),
+    ("throughput_2x", |suite| throughput(suite, 2)),
+];
+
+/// The PV locks that a kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PvLocks {
+    /// Ticketlocks of pvticket, with every backend.
+    Ticket,
+    /// Mainline's PV queued locks, which only KVM serves.
+    Queued,
+    /// No PV locks, or none chosen in this guest.
+    Absent,
+}
+
+/// The tests' state.
+pub struct Suite<'a> {
+    guests: &'a mut Guests,
+    load: Load,
+    /// To compare rates with.
+    against: Option<&'a Reference>,
+    /// None: it is not known.
+    pv: Option<PvLocks>,
+    /// The results of this kernel.
+    pub found: Reference,
+}
+
+impl<'a> Suite<'a> {
+    /// Of these guests, for results of which nothing but the kernel and the host is known.
+    pub fn new(
+        guests: &'a mut Guests,
+        load: Load,
+        found: Reference,
+        against: Option<&'a Reference>,
+    ) -> Self {
+        Self { guests, load, against, pv: None, found }
+    }
+
+    /// Runs a test; repeats it if it failed by a timeout while the host took time, and at last skips it.
+    pub fn verdict(&mut self, test: &Test) -> anyhow::Result<TestResult> {
+        let (_, test) = test;
+        let mut left = REPEATS;
+        loop {
+            self.guests.take_host_time();
+            let result = test(self).or_else(TestResult::of_error)?;
+            let host = self.guests.take_host_time();
+            match result.verdict {
+                Verdict::NotOk(why) if result.is_late && host.is_much() => {
+                    if left == 0 {
+                        return Ok(TestResult::skipped(format!("{host}: {why}")));
+                    }
+                    left -= 1;
+                }
+                verdict => return Ok(TestResult { verdict, ..result }),
+            }
+        }
+    }
+
+    /// The backend of tests that need one, the most direct one of the kernel.
+    const fn backend(&self) -> PvBackend {
+        match self.pv {
+            Some(PvLocks::Ticket) => PvBackend::Vmm,
+            Some(PvLocks::Queued) => PvBackend::Kvm,
+            Some(PvLocks::Absent) | None => PvBackend::Off,
+        }
+    }
+
+    /// The kernel's PV locks; else why a test of them is skipped.
+    fn pv_locks(&self) -> Result<PvLocks, Skip> {
+        match self.pv {
+            None => Err(Skip("smp failed, so that the kernel's PV locks are not known".into())),
+            Some(PvLocks::Absent) => Err(Skip("the kernel has chosen no PV locks".into())),
+            Some(pv) => Ok(pv),
+        }
+    }
+
+    /// A guest of twice as many vCPUs as slots under this policy.
+    fn overcommitted(&self, pv: PvBackend, policy: &str) -> Boot {
+        Boot::new(VCPUS, pv).under(policy, self.guests.slots())
+    }
+
+    /// Runs the benchmark in this guest.
+    fn bench(&mut self, boot: Boot, seconds: Duration) -> anyhow::Result<BenchResult> {
+        let ended = self.guests.run(&boot.script(&bench_script(seconds), seconds))?;
+        Ok(BenchResult::read(&ended)?)
+    }
+}
+
+/// The kernel comes up with one vCPU and native locks, runs a command, has an eventfd, and is for several CPUs: an error if not.
+/// Later boots may take a multiple of its time. A bug report is a failed test.
+pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
+    let try_eventfd = bench_script(Duration::from_millis(20));
+    let script = format!(
+        "uname -rv; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {LACKING}"
+    );
+    let boot = Boot::new(1, PvBackend::Off).script(&script, Duration::ZERO);
+    let began = Instant::now();
+    let ended = guests.run(&boot)?;
+    let took = began.elapsed();
+    let uname = Uname::parse(&ended.stdout);
+    if ended.is_lacking() {
+        let why = "the kernel has no eventfd, which the tests need (CONFIG_EVENTFD)";
+        return Err(CannotTell(why.into()).into());
+    }
+    let Some(Uname { release, is_smp }) = uname.filter(|_| ended.is_good()) else {
+        let why = format!("the kernel does not boot with one vCPU: {}", ended.reason());
+        return Err(CannotTell(why).into());
+    };
+    if !is_smp {
+        let why = "the kernel is for one CPU, which never waits for a spinlock (CONFIG_SMP)";
+        return Err(CannotTell(why.into()).into());
+    }
+    guests.expect(took);
+    let release = shown::cut(release, 100);
+    let notes =
+        vec![format!("Linux {release}, to the end of a command in {:.1} s", took.as_secs_f64())];
+    Ok(match ended.check() {
+        Ok(()) => TestResult::ok(notes),
+        Err(failure) => TestResult::failed(failure, notes),
+    })
+}
+
+/// What `uname -rv` prints.
+#[derive(Debug, PartialEq, Eq)]
+struct Uname<'a> {
+    release: &'a str,
+    /// The kernel's version names its kind (init/Makefile of Linux).
+    is_smp: bool,
+}
+
+impl<'a> Uname<'a> {
+    fn parse(printed: &'a str) -> Option<Self> {
+        let mut words = printed.split_whitespace();
+        let release = words.next()?;
+        Some(Self { release, is_smp: words.any(|word| word == "SMP") })
+    }
+}
+
+/// All vCPUs come up; which PV locks the kernel has is seen by what it says.
+fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
+    let boot = suite.overcommitted(PvBackend::Kvm, "rr");
+    let result = suite.bench(boot, suite.load.seconds)?;
+    let said = result.spinlocks.unwrap_or_default();
+    suite.pv = match kernels::chosen(&said) {
+        Some(System::PvTicket) => Some(PvLocks::Ticket),
+        Some(System::PvQueued) => Some(PvLocks::Queued),
+        _ => Some(PvLocks::Absent),
+    };
+    let notes =
+        vec![if said.is_empty() { "its log names no choice of spinlocks".into() } else { said }];
+    Ok(match result.workers {
+        all if all == VCPUS as usize => TestResult::ok(notes),
+        some => TestResult::late(format!("{some} of {VCPUS} vCPUs came up"), notes),
+    })
+}
+
+/// Rates of native and PV locks, boots in turn; worse than the reference's fails.
+fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
+    let mut kinds = vec![("native", PvBackend::Off)];
+    kinds.extend(suite.pv_locks().is_ok().then(|| ("pv", suite.backend())));
+    let mut all: Vec<Rates> = kinds.iter().map(|(locks, _)| Rates::new(locks, ratio)).collect();
+    for _ in 0..suite.load.rounds {
+        for ((_, pv), rates) in kinds.iter().zip(&mut all) {
+            rates.measure(suite.guests, suite.load, *pv)?;
+        }
+    }
+    let result = match suite.against {
+        Some(reference) => reference.judge(&suite.found.host, &all),
+        None => TestResult::ok(all.iter().map(Rates::line).collect()),
+    };
+    // A repeated test replaces its rates.
+    suite.found.rates.retain(|rates| rates.overcommit != ratio);
+    suite.found.rates.extend(all);
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_kind_is_in_its_version() {
+        let debian = "6.12.48-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.12.48-1 (2025-09-20)\n";
+        for (printed, release, is_smp) in [
+            (debian, "6.12.48-amd64", true),
+            ("7.3.4 #2 SMP Fri Nov 27 20:00:00 UTC 2026", "7.3.4", true),
+            ("6.1.192-SMP #3 PREEMPT Fri Nov 27 20:00:00 UTC 2026\n", "6.1.192-SMP", false),
+        ] {
+            assert_eq!(Uname::parse(printed), Some(Uname { release, is_smp }), "{printed}");
+        }
+        assert_eq!(Uname::parse("\n"), None);
+    }
+}

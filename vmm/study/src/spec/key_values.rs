@@ -1,0 +1,61 @@
+//! A key of a spec with values, as options have them.
+
+use base::shown;
+use thiserror::Error;
+
+use super::form::SETTINGS;
+use crate::axis::{KEYS, has_commas};
+
+/// Why a text is no key with values, in one line whatever the text.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// Not of the form KEY=VALUE.
+    #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", shown::line(.0))]
+    Form(String),
+    /// The key is not one of these.
+    #[error("unknown key '{}'; there are {}", shown::line(.0), .1.join(", "))]
+    Key(String, Vec<&'static str>),
+}
+
+/// `KEY=VALUE[,VALUE]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValues {
+    pub(super) key: &'static str,
+    pub(super) values: String,
+}
+
+impl KeyValues {
+    /// Parses a key of the matrix with values.
+    pub fn of_matrix(text: &str) -> Result<Self, KeyError> {
+        Self::new(text, KEYS.into())
+    }
+
+    /// Parses any key of a spec with values, but keys of charts and excludes.
+    pub fn of_spec(text: &str) -> Result<Self, KeyError> {
+        Self::new(text, Self::keys())
+    }
+
+    /// The values for a spec.
+    pub(super) fn listed(&self) -> Vec<&str> {
+        if KEYS.contains(&self.key) && !has_commas(self.key) {
+            self.values.split(',').map(str::trim).collect()
+        } else {
+            vec![&self.values]
+        }
+    }
+
+    /// The keys of [`of_spec`](Self::of_spec).
+    pub fn keys() -> Vec<&'static str> {
+        [SETTINGS.as_slice(), &KEYS].concat()
+    }
+
+    /// Parses one of these keys with values. A user may write underscores in it.
+    fn new(text: &str, known: Vec<&'static str>) -> Result<Self, KeyError> {
+        let (name, values) = text.split_once('=').ok_or_else(|| KeyError::Form(text.into()))?;
+        let key = name.trim().replace('_', "-");
+        match known.iter().find(|known| **known == key) {
+            Some(key) => Ok(Self { key, values: values.trim().to_owned() }),
+            None => Err(KeyError::Key(name.trim().to_owned(), known)),
+        }
+    }
+}

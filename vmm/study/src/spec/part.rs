@@ -1,0 +1,115 @@
+//! A share of the rounds of a run, which one process measures into a store of its own.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Most parts of a run: a Slurm array has 1001 elements by default (MaxArraySize).
+pub const MOST_PARTS: u32 = 1000;
+
+/// Part `number` of `of`, from 1. Written as `3/8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Part {
+    number: u32,
+    of: u32,
+}
+
+/// A text that is not a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected K/N with K from 1 to N, and N at most {MOST_PARTS}, for example 3/8")]
+pub struct NotAPart;
+
+impl Part {
+    /// Part `number` of `of`.
+    pub fn new(number: u32, of: u32) -> Result<Self, NotAPart> {
+        let is_valid = (1..=of).contains(&number) && of <= MOST_PARTS;
+        if is_valid { Ok(Self { number, of }) } else { Err(NotAPart) }
+    }
+
+    /// Its number, from 1.
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+
+    /// The number of parts of the run.
+    pub const fn of(self) -> u32 {
+        self.of
+    }
+
+    /// The folder of its store in the directory of the run.
+    pub fn folder(self) -> String {
+        format!("{}-of-{}", self.number, self.of)
+    }
+
+    /// The part with this folder.
+    pub fn from_folder(name: &str) -> Option<Self> {
+        let (number, of) = name.split_once("-of-")?;
+        let part = Self::new(number.parse().ok()?, of.parse().ok()?).ok()?;
+        (part.folder() == name).then_some(part)
+    }
+
+    /// Whether it has the block with this index, from 0: blocks are dealt in turn.
+    pub const fn has(self, block: u64) -> bool {
+        block % self.of as u64 == self.number as u64 - 1
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+impl FromStr for Part {
+    type Err = NotAPart;
+
+    fn from_str(text: &str) -> Result<Self, NotAPart> {
+        let (number, of) = text.split_once('/').ok_or(NotAPart)?;
+        let parse = |digits: &str| digits.parse().map_err(|_| NotAPart);
+        Self::new(parse(number)?, parse(of)?)
+    }
+}
+
+impl TryFrom<String> for Part {
+    type Error = NotAPart;
+
+    fn try_from(text: String) -> Result<Self, NotAPart> {
+        text.parse()
+    }
+}
+
+impl From<Part> for String {
+    fn from(part: Part) -> Self {
+        part.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_is_in_one_part() {
+        for of in 1..=9 {
+            let parts: Vec<Part> = (1..=of).map(|number| Part::new(number, of).unwrap()).collect();
+            for block in 0..40 {
+                assert_eq!(parts.iter().filter(|part| part.has(block)).count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_and_folders() {
+        let part: Part = "3/8".parse().unwrap();
+        assert_eq!((part.to_string().as_str(), part.folder().as_str()), ("3/8", "3-of-8"));
+        assert_eq!(Part::from_folder("3-of-8"), Some(part));
+        for folder in ["03-of-8", "9-of-8", "0-of-8", "3-of-", "3-of-8.log", "+3-of-8"] {
+            assert_eq!(Part::from_folder(folder), None, "{folder}");
+        }
+        for text in ["", "3", "0/8", "9/8", "1/0", "1/1001", "-1/8", "1/8/2", "a/b"] {
+            assert_eq!(text.parse::<Part>(), Err(NotAPart), "{text}");
+        }
+    }
+}

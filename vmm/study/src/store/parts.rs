@@ -1,0 +1,115 @@
+//! The parts of a run: stores of their own, `K-of-N/cells.jsonl` in the directory of the run.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{FILE, StoreError, failed};
+use crate::spec::Part;
+use base::files;
+
+/// The parts in a directory, at least one, by number. A folder without a store is not a part yet,
+/// and neither is a link: nothing is written through it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    dir: PathBuf,
+    all: Vec<Part>,
+}
+
+impl Parts {
+    /// The parts in `dir`; None if it has none, or a store itself.
+    pub fn find(dir: &Path) -> Result<Option<Self>, StoreError> {
+        let has_store = |dir: &Path| {
+            let file = dir.join(FILE);
+            files::is_there(&file).map_err(failed("look for", &file))
+        };
+        if has_store(dir)? {
+            return Ok(None);
+        }
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            entries => entries.map_err(failed("list", dir))?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed("list", dir))?;
+            let Some(part) = entry.file_name().to_str().and_then(Part::from_folder) else {
+                continue;
+            };
+            let kind = entry.file_type().map_err(failed("look at", dir))?;
+            if kind.is_dir() && has_store(&entry.path())? {
+                all.push(part);
+            }
+        }
+        all.sort_unstable();
+        let (Some(first), parts) = (all.first(), all.iter()) else { return Ok(None) };
+        match parts.map(|part| part.of()).find(|of| *of != first.of()) {
+            Some(other) => Err(StoreError::Parts { dir: dir.to_owned(), one: first.of(), other }),
+            None => Ok(Some(Self { dir: dir.to_owned(), all })),
+        }
+    }
+
+    /// The directories of their stores.
+    pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        self.all.iter().map(|part| self.dir.join(part.folder()))
+    }
+
+    /// The part `part` of the run in `dir`: the directory of its store, which may not be a link.
+    pub fn own(dir: &Path, part: Part) -> Result<PathBuf, StoreError> {
+        let own = dir.join(part.folder());
+        if own.is_symlink() { Err(StoreError::Link(own)) } else { Ok(own) }
+    }
+
+    /// The number of parts of the run.
+    pub fn of(&self) -> u32 {
+        self.all[0].of()
+    }
+
+    /// The parts that are not in the directory.
+    pub fn missing(&self) -> Vec<Part> {
+        let all = (1..=self.of()).filter_map(|number| Part::new(number, self.of()).ok());
+        all.filter(|part| !self.all.contains(part)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::store::{Store, tests::run};
+
+    fn with_parts(folders: &[&str]) -> TempDir {
+        let dir = TempDir::new().unwrap();
+        for folder in folders {
+            drop(Store::create(&dir.path().join(folder), run()).unwrap());
+        }
+        dir
+    }
+
+    #[test]
+    fn parts_of_a_directory() {
+        let dir = with_parts(&["10-of-12", "2-of-12", "other", "3-of-12x"]);
+        fs::create_dir(dir.path().join("7-of-12")).unwrap();
+        let parts = Parts::find(dir.path()).unwrap().unwrap();
+        let dirs: Vec<PathBuf> = parts.dirs().collect();
+        assert_eq!(dirs, ["2-of-12", "10-of-12"].map(|name| dir.path().join(name)));
+        let missing: Vec<u32> = parts.missing().iter().map(|part| part.number()).collect();
+        assert_eq!(missing, [1, 3, 4, 5, 6, 7, 8, 9, 11, 12]);
+    }
+
+    #[test]
+    fn a_directory_without_parts() {
+        assert_eq!(Parts::find(Path::new("/nonexistent")).unwrap(), None);
+        assert_eq!(Parts::find(with_parts(&[]).path()).unwrap(), None);
+        assert_eq!(Parts::find(with_parts(&[".", "1-of-2"]).path()).unwrap(), None);
+    }
+
+    #[test]
+    fn parts_of_two_runs_are_refused() {
+        let dir = with_parts(&["1-of-2", "3-of-4"]);
+        let error = Parts::find(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("a run in 2 parts and of one in 4"), "{error}");
+    }
+}
