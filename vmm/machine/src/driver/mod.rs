@@ -19,7 +19,6 @@ mod idle_watcher;
 mod in_kernel;
 mod sched_report;
 mod schedule;
-mod spec;
 mod stats;
 mod steps;
 mod telemetry;
@@ -32,8 +31,7 @@ pub use capture::{Captured, Meter};
 #[cfg(feature = "bpf")]
 pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
 pub use sched_report::{ExtensionReport, Latency, SchedReport};
-pub use schedule::{Blocked, Driver};
-pub use spec::ScheduleSpec;
+pub use schedule::{Blocked, Driver, ScheduleSpec};
 pub use stats::Histograms;
 pub use telemetry::{LineUpkeep, TelemetryView, Translate};
 
