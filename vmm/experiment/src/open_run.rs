@@ -29,7 +29,7 @@ use report::perfetto;
 use study::{
     guest::kernels::{KernelFile, Kernels},
     point::{HostKernel, HostKind, Point},
-    spec::{Experiment, is_simulated},
+    spec::Experiment,
     store::{
         Contents, Store,
         record::{Line, RunLine, SessionLine},
@@ -81,8 +81,8 @@ impl Plan {
             Pieces::find(run.host_kernel)?;
         }
         let recording = replayed(&experiment)?;
-        let (jobs, cpus, host_kernel) = (run.jobs, carriers(&run)?, run.host_kernel);
-        let is_simulated = is_simulated(&run.spec);
+        let (jobs, host_kernel) = (run.jobs, run.host_kernel);
+        let cpus = carriers(&run, experiment.is_simulated)?;
         let taken = kernels.paths().chain(recording.as_deref());
         workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
         let (dir, mut store) = match resumed {
@@ -99,7 +99,7 @@ impl Plan {
         // Before the session line is appended: no session begins if a trace cannot be continued.
         let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        let facts = if is_simulated {
+        let facts = if experiment.is_simulated {
             gather_facts(&allowed_cpus()?)
         } else {
             with_note_of_quota(gather_facts(&cpus), &cpus)

@@ -123,6 +123,8 @@ pub struct Experiment {
     pub machines: Vec<MachineFile>,
     /// Only the cells of this part; None: all.
     pub part: Option<Part>,
+    /// All guests are simulated: its CPUs are not those of a host.
+    pub is_simulated: bool,
 }
 
 impl Experiment {
@@ -154,6 +156,7 @@ impl Experiment {
             points,
             machines: Vec::new(),
             part: None,
+            is_simulated: form.is_simulated(),
         })
     }
 
