@@ -85,9 +85,9 @@ impl VmScheduler {
         driver.thread(kicker).expect_grant();
         // This is the kicker's thread, so the kicker is outside the guest and its telemetry is exact.
         let by = Kicker { vcpu: kicker, activity: driver.sample(kicker) };
-        let standing = driver.tell_for(kicker, target, event(Some(by)));
+        let turn_state = driver.tell_for(kicker, target, event(Some(by)));
         driver.reclaim_all();
-        driver.settle(kicker, standing);
+        driver.settle(kicker, turn_state);
     }
 
     /// The index of a vCPU number that the guest supplied; None if there is no such vCPU.
