@@ -19,7 +19,7 @@ use crate::{
     host_choice::with_note_of_quota,
     plan::{Plan, carriers},
     prepare, recording,
-    workers::{self, KernelFiles},
+    worker_pool::{self, KernelFiles},
 };
 use base::units::CpuList;
 use emulated::Pieces;
@@ -75,7 +75,7 @@ impl Plan {
         let finished = self.finished();
         let Self { run, experiment, resumed } = self;
         let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
-        let kernels = workers::kernels(files, &experiment)?;
+        let kernels = worker_pool::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // So that a missing file is reported before a worker starts.
             Pieces::find(run.host_kernel)?;
@@ -84,7 +84,7 @@ impl Plan {
         let (jobs, host_kernel) = (run.jobs, run.host_kernel);
         let cpus = carriers(&run, experiment.is_simulated)?;
         let taken = kernels.paths().chain(recording.as_deref());
-        workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
+        worker_pool::warn_of_memory(&experiment, worker_pool::shares(&cpus, jobs).len(), taken);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;

@@ -6,7 +6,7 @@ use super::{
     super::Interrupt,
     job::Job,
     job_lines::{lines, next_line},
-    worker::{Prepared, Tools, WorkerError, cpus, parse, run, start_schedule},
+    run_jobs::{Prepared, Tools, WorkerError, cpus, parse, run, start_schedule},
 };
 use sched::driver::DriverKind;
 use study::point::Point;

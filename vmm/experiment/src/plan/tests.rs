@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{host::allowed_cpus, workers};
+use crate::{host::allowed_cpus, worker_pool};
 use study::{
     point::HostKernel,
     store::{
@@ -66,7 +66,7 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     let dry = plan.dry_run();
     assert!(dry.contains("cell of ") || dry.contains("cells of "), "{dry}");
     let cpus = carriers(&plan.run, plan.experiment.is_simulated).unwrap();
-    let shares = workers::shares(&cpus, plan.run.jobs);
+    let shares = worker_pool::shares(&cpus, plan.run.jobs);
     assert_eq!(shares.len(), plan.run.jobs as usize);
     assert!(shares.iter().all(|share| !share.is_empty()));
     Ok(plan)

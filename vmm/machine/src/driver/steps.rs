@@ -5,8 +5,8 @@ use hypercalls::MAX_VCPUS;
 
 use super::{
     delay,
-    schedule::{Driver, now},
     stats::VcpuReadings,
+    user_driver::{Driver, now},
 };
 use base::units::Nanos;
 use kvm::signal;

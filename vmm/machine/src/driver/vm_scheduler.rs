@@ -10,8 +10,8 @@ use sched::halts::HaltScheduler;
 
 use super::{
     idle_watcher,
-    schedule::{Blocked, Driver, now},
     telemetry::TelemetryView,
+    user_driver::{Blocked, Driver, now},
 };
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::VcpuId;

@@ -1,4 +1,4 @@
-//! One schedule and what it knows of its machines.
+//! The driver in this program: one schedule and what it knows of its machines.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! A worker process: runs the cells that it is given, one at a time.
+//! Runs the jobs of a worker process, one cell at a time.
 
 use std::{
     error::Error,
