@@ -37,8 +37,8 @@ pub mod rung2;
 pub mod tables;
 mod two_threads;
 mod usage;
-pub mod worker;
-pub mod workers;
+pub mod worker_pool;
+pub mod worker_process;
 
 pub use cell::{Cell, CellError, Measurement, linux::LinuxCell, payload::PayloadCell};
 pub use os::signals::Interrupt;
