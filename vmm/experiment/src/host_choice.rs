@@ -12,7 +12,7 @@ use kvm::{
 };
 use os::streams::say;
 use study::{
-    host::HostFacts,
+    host_facts::HostFacts,
     point::{HostKernel, HostKind},
 };
 

@@ -4,7 +4,7 @@
 //! `study` defines an experiment and keeps its figures, `report` shows them. A command of the user begins at [`plan`] and
 //! [`open_run`] for a run, [`mod@measure`] for an experiment that its options define, [`reproduce`] for published figures,
 //! [`rung2`] for the simulator's comparison with this host. [`engine`] gives cells to worker processes and appends their
-//! results to the store; [`worker`] is the process that measures cells, here or in the emulated host; [`cell`] measures one point
+//! results to the store; [`worker_process`] is the process that measures cells, here or in the emulated host; [`cell`] measures one point
 //! once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the costs that the simulator needs of this host,
 //! [`mod@doctor`] reads the features of this host and advises, and [`host`] describes it in stores.
 //!
@@ -37,8 +37,8 @@ pub mod rung2;
 pub mod tables;
 mod two_threads;
 mod usage;
-pub mod worker;
-pub mod workers;
+pub mod worker_pool;
+pub mod worker_process;
 
 pub use cell::{Cell, CellError, Measurement, linux::LinuxCell, payload::PayloadCell};
 pub use os::signals::Interrupt;

@@ -13,7 +13,7 @@ use crate::{
     engine::Summary,
     plan::Plan,
     run::{self, Outlets, Ran},
-    workers::KernelFiles,
+    worker_pool::KernelFiles,
 };
 use base::{
     io_errors::without_path,

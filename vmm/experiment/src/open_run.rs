@@ -19,7 +19,7 @@ use crate::{
     host_choice::with_note_of_quota,
     plan::{Plan, carriers},
     prepare, recording,
-    workers::{self, KernelFiles},
+    worker_pool::{self, KernelFiles},
 };
 use base::units::CpuList;
 use emulated::Pieces;
@@ -29,7 +29,7 @@ use report::perfetto;
 use study::{
     guest::kernels::{KernelFile, Kernels},
     point::{HostKernel, HostKind, Point},
-    spec::{Experiment, is_simulated},
+    spec::Experiment,
     store::{
         Contents, Store,
         record::{Line, RunLine, SessionLine},
@@ -75,16 +75,16 @@ impl Plan {
         let finished = self.finished();
         let Self { run, experiment, resumed } = self;
         let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
-        let kernels = workers::kernels(files, &experiment)?;
+        let kernels = worker_pool::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // So that a missing file is reported before a worker starts.
             Pieces::find(run.host_kernel)?;
         }
         let recording = replayed(&experiment)?;
-        let (jobs, cpus, host_kernel) = (run.jobs, carriers(&run)?, run.host_kernel);
-        let is_simulated = is_simulated(&run.spec);
+        let (jobs, host_kernel) = (run.jobs, run.host_kernel);
+        let cpus = carriers(&run, experiment.is_simulated)?;
         let taken = kernels.paths().chain(recording.as_deref());
-        workers::warn_of_memory(&experiment, workers::shares(&cpus, jobs).len(), taken);
+        worker_pool::warn_of_memory(&experiment, worker_pool::shares(&cpus, jobs).len(), taken);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;
@@ -99,7 +99,7 @@ impl Plan {
         // Before the session line is appended: no session begins if a trace cannot be continued.
         let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        let facts = if is_simulated {
+        let facts = if experiment.is_simulated {
             gather_facts(&allowed_cpus()?)
         } else {
             with_note_of_quota(gather_facts(&cpus), &cpus)

@@ -10,7 +10,7 @@ use crate::{
     open_run::OpenRun,
     plan::Plan,
     progress::Progress,
-    workers::{KernelFiles, Traced, Workers},
+    worker_pool::{KernelFiles, Traced, Workers},
 };
 use anyhow::Context;
 use os::{

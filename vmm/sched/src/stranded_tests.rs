@@ -147,12 +147,15 @@ fn a_waiter_whose_place_is_unknown_makes_way_at_a_look() {
 
 #[test]
 fn a_stranded_vcpu_ends_no_turn_of_another_vm_early() {
-    let mut core = core_of("deferred", &[0, 1], 1);
-    for now in [1_001, 2_001] {
+    // Within a grace of less than a slice its VM owes no more than a slice, so that the vCPU is stranded.
+    let mut core = core_of("deferred:ask,300ns", &[0, 1], 1);
+    for now in [1_001, 1_301] {
         tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), now);
     }
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
-    assert_eq!(core.deadline(VcpuIndex(1)), Some(Nanos(3_001)), "a whole slice");
+    assert_eq!(core.deadline(VcpuIndex(1)), Some(Nanos(2_301)), "a whole slice");
+    tell(&mut core, 1, Event::Stopped(free()), 1_400);
+    assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT), "nor at a look");
 }
 
 /// The vCPU it waits for has a slot, too, and another one on this slot would queue behind it.

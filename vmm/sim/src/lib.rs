@@ -20,7 +20,7 @@ mod figures;
 mod guest;
 #[cfg(test)]
 mod guest_tests;
-mod host;
+mod host_model;
 mod lines;
 mod load;
 pub mod machine;
@@ -43,7 +43,7 @@ mod vcpu;
 pub use engine::{Brake, Decisions, Kept, Sim, Stuck};
 pub use figures::SimFigures;
 pub use guest::{LongestWaits, WaitTimes};
-pub use host::{HaltPoll, HostModel, Noise, Ple};
+pub use host_model::{HaltPoll, HostModel, Noise, Ple};
 pub use lines::LineLaw;
 pub use load::{Load, LockLoad, Shootdown, Sleep};
 pub use machine::Machine;

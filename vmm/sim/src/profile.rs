@@ -7,7 +7,7 @@
 use base::faults::Probability;
 use serde::Deserialize;
 
-use crate::host::Noise;
+use crate::host_model::Noise;
 use crate::load::{Load, LockLoad, Shootdown, Sleep};
 use crate::random::Span;
 use crate::time::Picos;

@@ -12,7 +12,7 @@ use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
 use crate::guest::WIDE;
-use crate::host::{HostModel, Noise};
+use crate::host_model::{HostModel, Noise};
 use crate::lines::LineLaw;
 use crate::load::Load;
 use crate::machine::Machine;

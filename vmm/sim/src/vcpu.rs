@@ -4,7 +4,7 @@ use base::rng::SplitMix64;
 use sim_cell::{Answer, Request};
 
 use crate::engine::Answers;
-use crate::host::{PauseLoop, VcpuHalts};
+use crate::host_model::{PauseLoop, VcpuHalts};
 use crate::time::Picos;
 
 /// No CPU.

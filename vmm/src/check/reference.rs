@@ -8,7 +8,7 @@ use crate::check::{Failure, ktap::TestResult};
 use base::{files, shown, units::ByteSize};
 use experiment::Usage;
 use study::{
-    host::FileFacts,
+    host_facts::FileFacts,
     stats::{self, Direction, Verdict, judge},
 };
 

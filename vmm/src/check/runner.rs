@@ -8,7 +8,7 @@ use crate::check::{
     suite::{FIRST, Load, Suite, TESTS, Test, TestName},
 };
 use os::streams::print;
-use study::host::FileFacts;
+use study::host_facts::FileFacts;
 
 /// Runs the tests, or `only` some of them, on the kernel and the host that `found` names; the exit status, and all results. An
 /// error: nothing can be said.

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::confinement;
-use experiment::worker::{self, Setup};
+use experiment::worker_process::{self, Setup};
 
 /// Run the cells of an experiment that come on stdin, one line of JSON per cell.
 #[derive(Debug, Args)]
@@ -15,5 +15,5 @@ pub struct CellsArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
     confinement::choose()?;
-    worker::run(args.setup.unwrap_or_default())
+    worker_process::run(args.setup.unwrap_or_default())
 }

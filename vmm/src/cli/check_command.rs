@@ -31,7 +31,7 @@ use experiment::{
 };
 use kvm::KvmKind;
 use os::{artifacts, signals};
-use study::{host::FileFacts, point::HostKind};
+use study::{host_facts::FileFacts, point::HostKind};
 
 /// Slots that the guests share, if the host has as many.
 const SLOTS: usize = 2;

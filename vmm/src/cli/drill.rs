@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 
 use super::{FAILURE, confinement, say};
 use confine::{Class, Files, Needs};
-use kvm::sys::trace;
+use kvm::sys::ptrace;
 use os::terminal::{Hold, RawTerminal};
 
 /// Try as a vCPU thread what an intruder would: for tests.
@@ -62,7 +62,7 @@ impl Deed {
             Self::Write => fs::write(file, "written by an intruder\n"),
             Self::Connect => TcpStream::connect((Ipv4Addr::LOCALHOST, 9)).map(drop),
             Self::Execute => Err(Command::new(file).args(None::<OsString>).exec()),
-            Self::Trace => trace::attach(parent),
+            Self::Trace => ptrace::attach(parent),
             Self::Signal => Ok(kill_process(parent, Signal::CONT)?),
             Self::Root => Ok(rustix::process::chroot("/")?),
             Self::Abort => process::abort(),

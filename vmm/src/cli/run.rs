@@ -24,7 +24,7 @@ use experiment::{
     host_choice::HostMode,
     plan::{self, MOST_JOBS, Plan, Request, built_in},
     run::{self, Outlets},
-    workers::KernelFiles,
+    worker_pool::KernelFiles,
 };
 use os::signals;
 use study::{

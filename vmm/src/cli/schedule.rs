@@ -48,8 +48,8 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
     /// Policy that schedules the vCPUs, as `pvticket compare --help` lists them, but host-* [default: host]
-    #[arg(long, value_name = "P", value_parser = PolicySpec::parse_list)]
-    policy: Vec<PolicyList>,
+    #[arg(long, value_name = "P")]
+    policy: Vec<String>,
 
     /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all of them]
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = at_least_one)]
@@ -69,41 +69,27 @@ pub(super) struct ScheduleArgs {
     pub(super) record: Option<PathBuf>,
 }
 
-/// One `--policy`, which may name several policies.
-pub(super) type PolicyList = Vec<PolicySpec>;
-
-/// All policies of these lists, without repeats.
-pub(super) fn each_once(lists: &[PolicyList]) -> Vec<PolicySpec> {
-    let mut policies: Vec<PolicySpec> = Vec::new();
-    for policy in lists.iter().flatten() {
-        if !policies.contains(policy) {
-            policies.push(policy.clone());
-        }
-    }
-    policies
-}
-
 impl ScheduleArgs {
-    /// Was a policy named?
-    pub(super) fn has_policy(&self) -> bool {
-        !self.policy.is_empty()
-    }
-
-    /// The policies without repeats; `host` if none was named.
-    pub(super) fn policies(&self) -> Vec<PolicySpec> {
-        let policies = each_once(&self.policy);
-        if policies.is_empty() { vec![PolicySpec::host()] } else { policies }
+    /// The policies as they are written, one by one; `usual` if none is named.
+    pub(super) fn policies(&self, usual: &str) -> Vec<String> {
+        let lists = self.policy.iter();
+        let named: Vec<String> = lists.flat_map(|list| PolicySpec::split_list(list)).collect();
+        if named.is_empty() { vec![usual.to_owned()] } else { named }
     }
 
     /// The only policy; a usage error if there are several.
     fn policy(&self) -> Result<PolicySpec, Usage> {
-        match self.policies().as_slice() {
-            [policy] if policy.is_host_model() => {
-                Err(Usage(format!("--policy {policy}: only for compare --guest sim")))
-            }
-            [policy] => Ok(policy.clone()),
-            _ => Err(Usage("--policy: name one".into())),
+        let mut policies = self.policies("host");
+        policies.dedup();
+        let [policy] = policies.as_slice() else {
+            return Err(Usage("--policy: name one".into()));
+        };
+        let policy: PolicySpec =
+            policy.parse().map_err(|error| Usage(format!("--policy: {error}")))?;
+        if policy.is_host_model() {
+            return Err(Usage(format!("--policy {policy}: only for compare --guest sim")));
         }
+        Ok(policy)
     }
 
     /// How many of these CPUs are slots.
@@ -113,7 +99,7 @@ impl ScheduleArgs {
 
     /// Checks the options against each other.
     pub(super) fn check(&self) -> Result<(), Usage> {
-        if self.record.is_some() && self.policies().iter().all(PolicySpec::is_host) {
+        if self.record.is_some() && self.policies("host").iter().all(|policy| policy == "host") {
             let reason = "--record: the host's scheduler records nothing; name a --policy";
             return Err(Usage(reason.into()));
         }

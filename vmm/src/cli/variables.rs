@@ -4,7 +4,7 @@ use std::{env, ffi::OsString};
 
 use super::{Usage, confinement};
 use emulated::Supervision;
-use experiment::{host_choice::HostKernelChoice, worker};
+use experiment::{host_choice::HostKernelChoice, worker_process};
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 
@@ -24,7 +24,7 @@ const TEXTS: [&str; 8] = [
 pub(super) fn check() -> Result<(), Usage> {
     // A value that is not UTF-8 would pass for unset where it is read.
     check_texts(|name| env::var_os(name))?;
-    worker::trace_limit()?;
+    worker_process::trace_limit()?;
     HostKernelChoice::default().kernel()?;
     confinement::mode()?;
     Supervision::from_env().map_err(|error| Usage(error.to_string()))?;

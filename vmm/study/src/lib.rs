@@ -13,7 +13,7 @@ pub mod axis;
 pub mod disturbance;
 pub mod findings;
 pub mod guest;
-pub mod host;
+pub mod host_facts;
 pub mod host_window;
 pub mod latencies;
 pub mod plan;

@@ -53,21 +53,17 @@ impl Machines {
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
         outwait_earlier(|is_over| left_behind::wait(left_behind::PATIENCE, is_over), interrupt)?;
-        let schedule = match &run.started {
-            Some(started) => started.clone(),
-            None => run.start_schedule()?,
-        };
         let of_size = |(ix, vcpus)| {
             let cgroups = run.cgroups.get(ix).cloned().unwrap_or_default();
             MachineSpec { vcpus, cgroups, ..spec.clone() }
         };
         let specs: Vec<MachineSpec> = run.point.sizes().enumerate().map(of_size).collect();
-        let build = |(ix, spec)| schedule.build(spec, ix);
+        let build = |(ix, spec)| run.schedule.build(spec, ix);
         // All are built before the first one starts, as building them takes time.
         let built = specs.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>()?;
-        let gathering = Gathering::new(specs.len(), schedule.clone());
-        let (running, started) = (Vec::new(), Moment::now());
-        let mut machines = Self { running, gathering, schedule, started };
+        let gathering = Gathering::new(specs.len(), run.schedule.clone());
+        let (schedule, started) = (run.schedule.clone(), Moment::now());
+        let mut machines = Self { running: Vec::new(), gathering, schedule, started };
         for (ix, vm) in built.into_iter().enumerate() {
             let bench = Some(machines.gathering.seat(ix));
             let console = Console { bench, ..console(ix)? };

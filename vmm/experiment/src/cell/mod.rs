@@ -21,7 +21,7 @@ use base::{
     units::{ByteSize, CpuList, Nanos, VcpuCount},
 };
 use machine::{
-    driver::{AccountDelta, SchedReport, ScheduleSpec},
+    driver::{AccountDelta, SchedReport},
     guest::{initrd::InitrdError, payload::SharedError},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
     vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
@@ -52,14 +52,14 @@ pub struct RunSpec<'a> {
     pub cpus: &'a CpuList,
     /// For each machine, the control groups of its vCPUs; empty: those of this process.
     pub cgroups: &'a [ThreadFiles],
-    /// Decisions to replay, if the policy replays some.
+    /// Decisions that a simulation replays, if its policy replays some.
     pub replay: Option<Arc<Recording>>,
-    /// Record the schedule's decisions, for [`Measurement::recording`].
+    /// Record the decisions of a simulation, for [`Measurement::recording`].
     pub record: bool,
     /// Record every event, for [`Measurement::timeline`].
     pub trace: bool,
-    /// The schedule, if it has been started already.
-    pub started: Option<Schedule>,
+    /// The schedule of the machines; a simulation makes its own.
+    pub schedule: Schedule,
 }
 
 /// What one measurement yields.
@@ -225,7 +225,7 @@ pub trait Cell {
 }
 
 impl<'a> RunSpec<'a> {
-    /// Only measures: replays, records and traces nothing, in no control group, and starts its schedule itself.
+    /// Only measures, under the host's scheduler: replays, records and traces nothing, in no control group.
     pub const fn new(point: &'a Point, method: &'a Method, cpus: &'a CpuList) -> Self {
         Self {
             point,
@@ -236,7 +236,7 @@ impl<'a> RunSpec<'a> {
             replay: None,
             record: false,
             trace: false,
-            started: None,
+            schedule: Schedule::Host,
         }
     }
 }
@@ -248,33 +248,15 @@ impl RunSpec<'_> {
         faults.map(|spec| FaultPlan { spec, seed: self.point.seed })
     }
 
-    /// The schedule of all machines.
-    fn schedule(&self) -> ScheduleSpec {
-        let Point { policy, slice, seed, .. } = self.point;
-        ScheduleSpec {
-            policy: policy.clone(),
-            cpus: self.cpus.cpus().to_vec(),
-            slice: *slice,
-            seed: *seed,
-            recording: self.replay.clone(),
-            record: self.record,
-        }
-    }
-
-    /// Starts the schedule of all machines.
-    pub fn start_schedule(&self) -> Result<Schedule, ScheduleError> {
-        let vcpus: Vec<u32> = self.point.sizes().map(VcpuCount::get).collect();
-        Schedule::start(self.point.driver, &self.schedule(), &vcpus, self.trace)
-    }
-
     /// A machine of the first size, with this guest. `is_ours`: as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
-        let Point { vcpus, backend, policy, fault, .. } = self.point;
-        let is_disturbed = !policy.is_host() || fault.is_some();
+        let Point { vcpus, backend, fault, .. } = self.point;
+        let is_left_to_host = matches!(self.schedule, Schedule::Host);
+        let is_disturbed = !is_left_to_host || fault.is_some();
         MachineSpec {
             pv: *backend,
             // A schedule of ours places the threads itself.
-            affinity: policy.is_host().then(|| self.cpus.clone()),
+            affinity: is_left_to_host.then(|| self.cpus.clone()),
             oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
             host_counts: true,
             faults: self.fault_plan(),

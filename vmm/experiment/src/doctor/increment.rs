@@ -7,7 +7,7 @@ use std::{
 
 use locks::Words;
 use study::{
-    host::IncrementFacts,
+    host_facts::IncrementFacts,
     spec::defaults::{CRITICAL, THINK},
 };
 

@@ -24,7 +24,7 @@ use serde::Serialize;
 use files::HostFiles;
 use kvm::KvmKind;
 use os::cpu_quota::CpuQuota;
-use study::host::IncrementFacts;
+use study::host_facts::IncrementFacts;
 
 /// Everything read from the host.
 #[derive(Debug, Clone, Serialize)]

@@ -16,7 +16,7 @@ use super::{
 use base::{plural::count, units::CpuList};
 use emulated::default_cpus;
 use kvm::KvmKind;
-use study::host::IncrementFacts;
+use study::host_facts::IncrementFacts;
 
 /// Why the emulated host has one CPU more than its guests use.
 const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";

@@ -5,8 +5,8 @@ pub mod job;
 pub mod job_lines;
 pub mod only_job;
 pub mod relay;
+pub mod run_jobs;
 mod run_loop;
-pub mod worker;
 mod worker_handle;
 
 use std::{collections::HashSet, io, time::Duration};

@@ -6,7 +6,7 @@ use super::{
     super::Interrupt,
     job::Job,
     job_lines::{lines, next_line},
-    worker::{Prepared, Tools, WorkerError, cpus, parse, run, spec},
+    run_jobs::{Prepared, Tools, WorkerError, cpus, parse, run, start_schedule},
 };
 use sched::driver::DriverKind;
 use study::point::Point;
@@ -28,10 +28,10 @@ impl OnlyJob {
         let cpus = cpus(&job);
         let started = match &cpus {
             Ok(cpus) if job.point.driver == DriverKind::Bpf => {
-                Some(spec(&job, tools, cpus).start_schedule())
+                start_schedule(&job, tools, cpus).map(Some)
             }
             // What is wrong with the CPUs is reported when it runs.
-            _ => None,
+            _ => Ok(None),
         };
         Ok(Some(Self { job, prepared: Prepared { cpus, started } }))
     }

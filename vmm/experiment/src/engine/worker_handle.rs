@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     job::{Job, WorkerMessage},
-    worker::MOST_TRACE,
+    run_jobs::MOST_TRACE,
 };
 use os::{memory::Memory, processes::signal_group};
 

@@ -8,7 +8,7 @@ use std::{
 
 use memchr::memmem;
 use sha2::{Digest, Sha256};
-use study::host::FileFacts;
+use study::host_facts::FileFacts;
 
 /// Bytes of a hash that are kept: enough to tell files apart, short enough to read.
 const HASH_BYTES: usize = 8;

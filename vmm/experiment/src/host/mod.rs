@@ -1,4 +1,4 @@
-//! The facts about the host that figures depend on.
+//! Gathers the facts about the host that figures depend on.
 
 pub mod around;
 pub mod cgroups;
@@ -23,7 +23,7 @@ use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;
 use os::cpu_quota::CpuQuota;
 use study::{
-    host::HostFacts,
+    host_facts::HostFacts,
     plan::{PlanError, check_cpus},
 };
 

@@ -34,7 +34,7 @@ use kvm::{KvmKind, host::is_emulated};
 use machine::clock;
 use study::{
     point::{GuestKind, HostKind, Point},
-    spec::{Experiment, Form, Only, Part, Setting, SpecError, is_simulated},
+    spec::{Experiment, Form, Only, Part, Setting, SpecError},
     store::{
         Contents, Store,
         record::{FORMAT, MachineFile, RunLine},
@@ -191,12 +191,12 @@ fn simulated_cpus() -> Result<CpuList, Usage> {
 }
 
 /// The CPUs that the jobs of a run share. Those of a simulated run carry nothing.
-pub(crate) fn carriers(run: &RunLine) -> Result<CpuList, Usage> {
-    if is_simulated(&run.spec) { simulated_cpus() } else { Ok(CpuList::new(&run.cpus)?) }
+pub(crate) fn carriers(run: &RunLine, is_simulated: bool) -> Result<CpuList, Usage> {
+    if is_simulated { simulated_cpus() } else { Ok(CpuList::new(&run.cpus)?) }
 }
 
 fn describe(run: &mut RunLine, experiment: &Experiment) {
-    if is_simulated(&run.spec) {
+    if experiment.is_simulated {
         let slots = experiment.points.iter().map(|point| point.slots as usize).max();
         run.cpus = (0..slots.unwrap_or(1)).collect();
     }
@@ -223,23 +223,13 @@ fn read(spec: &Path) -> anyhow::Result<(String, String)> {
     Ok((text, plain.take(64).collect()))
 }
 
-/// The cells of a run.
-fn experiment(
-    run: &RunLine,
-    usage: impl FnOnce(SpecError) -> Usage + Copy,
-) -> anyhow::Result<Experiment> {
-    let spec = Form::parse(&run.spec).map_err(usage)?;
-    let only = Only::parse(&run.only).map_err(|error| Usage(error.to_string()))?;
-    selected(whole(&spec, run, usage)?, &only, run)
-}
-
 /// All points of a run's spec, whichever of them it has, with the cells of its part.
 fn whole(
     spec: &Form,
     run: &RunLine,
     usage: impl FnOnce(SpecError) -> Usage,
 ) -> anyhow::Result<Experiment> {
-    let cpus = carriers(run)?;
+    let cpus = carriers(run, spec.is_simulated())?;
     let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
     let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
     let guest_kernel = run.guest_kernel;

@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::bail;
 use base::{plural::count, shown, units::CpuList};
 
-use super::{MOST_JOBS, Plan, carriers, experiment};
+use super::{MOST_JOBS, Plan, carriers, selected, whole};
 use crate::{Usage, host::allowed_cpus, host_choice::HostMode};
 use study::{
     plan::check_cpus,
-    spec::{Experiment, PlannedCell, is_simulated},
+    spec::{Experiment, Form, Only, PlannedCell, SpecError},
     store::{
         Store,
         parts::Parts,
@@ -32,7 +32,7 @@ pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
     }
     let run = contents.run.clone();
     let experiment = stored(dir, &run, &contents.cells)?;
-    if !is_simulated(&run.spec) {
+    if !experiment.is_simulated {
         let named = CpuList::new(&run.cpus).map_err(Usage::from)?;
         check_cpus(&named, &allowed_cpus().map_err(Usage::from)?).map_err(Usage::from)?;
     }
@@ -41,12 +41,14 @@ pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
 
 /// The experiment of a stored run, which has to give the stored cells again.
 fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Experiment> {
-    if let Some(reason) = contradiction(run) {
+    let usage = |error: SpecError| Usage(format!("{}: its spec: {error}", dir.display()));
+    let spec = Form::parse(&run.spec).map_err(usage)?;
+    if let Some(reason) = contradiction(run, spec.is_simulated()) {
         let reason = shown::line(&reason);
         bail!("{}: its first line is damaged: {reason}; start the run anew", dir.display());
     }
-    let experiment =
-        experiment(run, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
+    let only = Only::parse(&run.only).map_err(|error| Usage(error.to_string()))?;
+    let experiment = selected(whole(&spec, run, usage)?, &only, run)?;
     let cells = experiment.cells();
     let is_same = !cells.is_empty()
         && cells.len() == run.cells as usize
@@ -69,9 +71,10 @@ fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Expe
 }
 
 /// A value in a run's first line that `fresh` would never have written.
-fn contradiction(run: &RunLine) -> Option<String> {
+fn contradiction(run: &RunLine, is_simulated: bool) -> Option<String> {
     let RunLine { jobs, host, cpus, .. } = run;
-    let available = match CpuList::new(cpus).map_err(Usage::from).and_then(|_| carriers(run)) {
+    let carriers = |_| carriers(run, is_simulated);
+    let available = match CpuList::new(cpus).map_err(Usage::from).and_then(carriers) {
         Ok(list) => list.cpus().len(),
         Err(error) => return Some(error.to_string()),
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{host::allowed_cpus, workers};
+use crate::{host::allowed_cpus, worker_pool};
 use study::{
     point::HostKernel,
     store::{
@@ -18,14 +18,13 @@ use study::{
 
 /// The first line of a run of two cells, on a CPU that this process may use.
 fn first() -> RunLine {
-    let cpus = allowed_cpus().unwrap().first(1);
     RunLine {
         spec: "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2".into(),
         only: vec!["vcpus=2".into()],
         // Independent of this host's KVM.
         host: "emulated".into(),
         host_kernel: HostKernel::Linux7,
-        cpus: cpus.cpus().to_vec(),
+        cpus: allowed_cpus().unwrap().first(1).cpus().to_vec(),
         cells: 2,
         ..made_up().run
     }
@@ -38,7 +37,7 @@ fn made_up() -> Contents {
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = experiment(&run, Usage::from).unwrap();
+    let planned = whole(&Form::parse(&run.spec).unwrap(), &run, Usage::from).unwrap();
     let point = planned.points[0].clone();
     let cell = CellLine { cell: 0, round: 0, point, ..made_up().cells.remove(0) };
     let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
@@ -66,7 +65,8 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     })?;
     let dry = plan.dry_run();
     assert!(dry.contains("cell of ") || dry.contains("cells of "), "{dry}");
-    let shares = workers::shares(&carriers(&plan.run).unwrap(), plan.run.jobs);
+    let cpus = carriers(&plan.run, plan.experiment.is_simulated).unwrap();
+    let shares = worker_pool::shares(&cpus, plan.run.jobs);
     assert_eq!(shares.len(), plan.run.jobs as usize);
     assert!(shares.iter().all(|share| !share.is_empty()));
     Ok(plan)

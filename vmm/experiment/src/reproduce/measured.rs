@@ -12,7 +12,7 @@ use crate::{
     measure::{self, Folder},
     plan::{Plan, Request, resumed},
     run::Outlets,
-    workers::KernelFiles,
+    worker_pool::KernelFiles,
 };
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};

@@ -21,7 +21,7 @@ use crate::{
     measure::{Folder, finish, measure},
     plan::{Plan, Request},
     run::Outlets,
-    workers::KernelFiles,
+    worker_pool::KernelFiles,
 };
 use report::{columns::Columns, si::si};
 use sim::{Machine, Noise, Picos};

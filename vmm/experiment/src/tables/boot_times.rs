@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::bench::boot_times::{BootFigures, BootQuantity, CROWD};
 use report::{columns::Columns, si::percent};
 use study::{
-    host::HostFacts,
+    host_facts::HostFacts,
     stats::{self, Estimate, Quartiles},
 };
 

@@ -12,7 +12,7 @@ use crate::bench::{
 use base::{backend::PvBackend, plural::count};
 use report::{columns::Columns, si::ratio};
 use study::{
-    host::HostFacts,
+    host_facts::HostFacts,
     stats::{self, Estimate, Interval},
 };
 

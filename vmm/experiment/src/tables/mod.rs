@@ -6,7 +6,7 @@ pub mod schedule;
 
 use serde::Serialize;
 use study::{
-    host::HostFacts,
+    host_facts::HostFacts,
     stats::{self, Estimate},
 };
 

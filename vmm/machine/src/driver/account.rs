@@ -1,6 +1,6 @@
 //! What a schedule has done up to one moment, and between two moments.
 
-use super::schedule::{Driver, now};
+use super::user_driver::{Driver, now};
 use base::units::Nanos;
 use sched::{accounting::Totals, event::Event, extensions::Extensions, policy::Hits};
 

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use super::schedule::Driver;
+use super::user_driver::Driver;
 use base::units::SlotId;
 use kvm::signal::{SchedulingClass, ThreadId};
 use sched::event::{Event, Mode, Observation, VcpuIndex};

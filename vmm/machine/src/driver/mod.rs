@@ -18,11 +18,10 @@ mod idle_watcher;
 #[cfg(feature = "bpf")]
 mod in_kernel;
 mod sched_report;
-mod schedule;
-mod spec;
 mod stats;
 mod steps;
 mod telemetry;
+mod user_driver;
 mod vcpu_thread;
 mod vm_scheduler;
 mod watched;
@@ -32,10 +31,9 @@ pub use capture::{Captured, Meter};
 #[cfg(feature = "bpf")]
 pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
 pub use sched_report::{ExtensionReport, Latency, SchedReport};
-pub use schedule::{Blocked, Driver};
-pub use spec::ScheduleSpec;
 pub use stats::Histograms;
 pub use telemetry::{LineUpkeep, TelemetryView, Translate};
+pub use user_driver::{Blocked, Driver, ScheduleSpec};
 
 #[cfg(test)]
 mod tests;

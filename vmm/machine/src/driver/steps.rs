@@ -5,8 +5,8 @@ use hypercalls::MAX_VCPUS;
 
 use super::{
     delay,
-    schedule::{Driver, now},
     stats::VcpuReadings,
+    user_driver::{Driver, now},
 };
 use base::units::Nanos;
 use kvm::signal;
@@ -25,7 +25,7 @@ pub(super) struct TurnState {
     pub(super) deadline: Nanos,
 }
 
-fn standing_of(core: &Core, vcpu: VcpuIndex) -> TurnState {
+fn turn_state(core: &Core, vcpu: VcpuIndex) -> TurnState {
     TurnState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
 }
 
@@ -56,11 +56,11 @@ impl Driver {
         self.tell_for(vcpu, vcpu, event)
     }
 
-    /// [`Driver::tell`] that returns the standing of `whose` instead.
+    /// [`Driver::tell`] that returns the turn state of `whose` instead.
     pub(super) fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> TurnState {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
         delay::maybe();
-        let (standing, is_called_out) = {
+        let (turn_state, is_called_out) = {
             let mut inner = self.lock();
             let inner = &mut *inner;
             let now = now();
@@ -68,7 +68,7 @@ impl Driver {
                 && (inner.core.keeps_slot_in_hlt(vcpu, look, now)
                     || !self.takes_slot_in_hlt(vcpu, &inner.core))
             {
-                return standing_of(&inner.core, whose);
+                return turn_state(&inner.core, whose);
             }
             inner.stats.before(vcpu, &event, self, &inner.core, now);
             actions.extend(inner.core.handle(vcpu, event, now).iter().copied());
@@ -112,7 +112,7 @@ impl Driver {
                 && self.thread(vcpu).is_unslotted()
                 && inner.core.state(vcpu) == State::Ready
                 && self.thread(vcpu).call_out();
-            (standing_of(&inner.core, whose), is_called_out)
+            (turn_state(&inner.core, whose), is_called_out)
         };
         if is_called_out {
             self.thread(vcpu).signal();
@@ -122,7 +122,7 @@ impl Driver {
             self.carry_out(action);
         }
         delay::maybe();
-        standing
+        turn_state
     }
 
     /// Marks a vCPU that is to lose its slot while it is in KVM's HLT. False: it has a slot but is
@@ -183,11 +183,11 @@ impl Driver {
     }
 
     /// Blocks the thread of `vcpu` until it has a slot or its machine stops.
-    pub(super) fn settle(&self, vcpu: VcpuIndex, mut standing: TurnState) {
+    pub(super) fn settle(&self, vcpu: VcpuIndex, mut turn_state: TurnState) {
         let thread = self.thread(vcpu);
         let mut waited = false;
-        while !matches!(standing.state, State::Running(_)) {
-            let until = match standing.state {
+        while !matches!(turn_state.state, State::Running(_)) {
+            let until = match turn_state.state {
                 State::Held(until) => Some(until),
                 _ => None,
             };
@@ -195,7 +195,7 @@ impl Driver {
             if thread.wait(until, now) {
                 break;
             }
-            standing = self.tell(vcpu, Event::HoldOver);
+            turn_state = self.tell(vcpu, Event::HoldOver);
         }
         delay::maybe();
         if thread.is_stopped() {
@@ -209,29 +209,29 @@ impl Driver {
                 signal::consume();
                 thread.alarm_is_over();
             }
-            standing.deadline = thread.deadline();
+            turn_state.deadline = thread.deadline();
         }
-        thread.set_alarm(standing.deadline);
+        thread.set_alarm(turn_state.deadline);
     }
 
     /// Handles an event of the calling thread's own vCPU, which may cost it its slot.
     pub(super) fn own(&self, vcpu: VcpuIndex, event: Event) {
         self.thread(vcpu).expect_grant();
-        let standing = self.tell(vcpu, event);
+        let turn_state = self.tell(vcpu, event);
         if matches!(event, Event::Stopped(_)) {
             self.find_woken();
         }
-        self.settle(vcpu, standing);
+        self.settle(vcpu, turn_state);
     }
 
     /// The calling thread's own vCPU was in KVM's HLT when its turn ended. It goes back there,
     /// without a slot if another vCPU has taken it.
     pub(super) fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Observation) {
-        let standing = self.tell(vcpu, Event::StoppedInHlt(look));
+        let turn_state = self.tell(vcpu, Event::StoppedInHlt(look));
         self.find_woken();
-        match standing.state {
+        match turn_state.state {
             State::Idle => self.thread(vcpu).lie_down(),
-            _ => self.settle(vcpu, standing),
+            _ => self.settle(vcpu, turn_state),
         }
     }
 }

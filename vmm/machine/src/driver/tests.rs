@@ -12,7 +12,7 @@ use std::{
 
 use sched::halts::{HaltScheduler, Halts, Host, Kicked};
 
-use super::{schedule::LOCKED_IN_BACKGROUND, *};
+use super::{user_driver::LOCKED_IN_BACKGROUND, *};
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::{
     rng::SplitMix64,

@@ -10,8 +10,8 @@ use sched::halts::HaltScheduler;
 
 use super::{
     idle_watcher,
-    schedule::{Blocked, Driver, now},
     telemetry::TelemetryView,
+    user_driver::{Blocked, Driver, now},
 };
 use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::VcpuId;
@@ -85,9 +85,9 @@ impl VmScheduler {
         driver.thread(kicker).expect_grant();
         // This is the kicker's thread, so the kicker is outside the guest and its telemetry is exact.
         let by = Kicker { vcpu: kicker, activity: driver.sample(kicker) };
-        let standing = driver.tell_for(kicker, target, event(Some(by)));
+        let turn_state = driver.tell_for(kicker, target, event(Some(by)));
         driver.reclaim_all();
-        driver.settle(kicker, standing);
+        driver.settle(kicker, turn_state);
     }
 
     /// The index of a vCPU number that the guest supplied; None if there is no such vCPU.

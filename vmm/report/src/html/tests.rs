@@ -14,7 +14,7 @@ use crate::{
 };
 use study::{
     findings::{Diff, RunRecord},
-    host::FileFacts,
+    host_facts::FileFacts,
     point::GuestKind,
     testing::{Fixture, figures, parse, record},
 };

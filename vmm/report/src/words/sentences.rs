@@ -237,7 +237,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
 const BUSY: f64 = 0.1;
 
 /// A warning if other processes used the CPUs of the vCPUs just before.
-fn busy(facts: &study::host::HostFacts) -> Option<String> {
+fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
     let busy = facts.busy.filter(|busy| *busy >= BUSY)?;
     Some(format!(
         "other processes used {} of these CPUs just before: the vCPUs may get less than stated",

@@ -11,7 +11,7 @@ use crate::{lists::unique, names};
 use base::{plural::count, shown::quoted, units::CpuList};
 use study::{
     findings::{Axis, RunFacts, Study},
-    host::{FileFacts, HostFacts},
+    host_facts::{FileFacts, HostFacts},
     point::{GuestKind, HostKind, Point},
     spec,
 };

@@ -56,7 +56,7 @@ fn the_text_of_two_runs_is_known() {
 fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
     let mut run = record(&Fixture::default());
     let session = &mut run.contents.sessions[0];
-    session.host.binary = Some(study::host::FileFacts {
+    session.host.binary = Some(study::host_facts::FileFacts {
         path: "/home/somebody/pvticket".into(),
         sha256: "0123456789abcdef".into(),
         version: None,

@@ -29,7 +29,7 @@ use sim_cell::{Request, Work};
 
 use crate::figures::SimFigures;
 use crate::guest::{self, LongestWaits, SharedActivity, SimulatedSystem, VcpuContext, WaitTimes};
-use crate::host::{HaltPoll, Noise, Pauses, VcpuHalts};
+use crate::host_model::{HaltPoll, Noise, Pauses, VcpuHalts};
 use crate::lines::{CacheLines, LineLaw, STEP};
 use crate::load::Load;
 use crate::machine::{self, Costs};

@@ -2,7 +2,7 @@
 
 use super::keys::{Keys, Result, read};
 use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated, Stores};
-use crate::host::Noise;
+use crate::host_model::Noise;
 use crate::time::Picos;
 
 /// The largest cost that a file may state. More is a mistake in the unit.

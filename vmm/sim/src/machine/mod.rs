@@ -8,7 +8,7 @@ mod write;
 pub use keys::{KeyError, KeyFault};
 pub use shipped::SHIPPED;
 
-use crate::host::Noise;
+use crate::host_model::Noise;
 use crate::lines::STEP;
 use crate::time::Picos;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
-use crate::host::{HostModel, Noise};
+use crate::host_model::{HostModel, Noise};
 use crate::lines::LineLaw;
 use crate::load::{Load, LockLoad};
 use crate::machine::Machine;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     plan::{InitMode, Plan},
-    schedule::{self, ScheduleSummary},
+    schedule_summary::{self, ScheduleSummary},
 };
 use crate::cli::{confinement, results::ResultFile, say};
 use base::{counters::sum, plural::count};
@@ -81,7 +81,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         }
         reports => reports?,
     };
-    let account = schedule::end(&schedule, record)?;
+    let account = schedule_summary::end(&schedule, record)?;
     if let Some(file) = &stats {
         write_stats(file, &reports, account.as_ref())?;
     }

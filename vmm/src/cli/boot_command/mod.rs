@@ -6,7 +6,7 @@ mod dry_run;
 mod fault;
 mod in_emulator;
 mod plan;
-mod schedule;
+mod schedule_summary;
 
 use std::{ffi::OsString, path::PathBuf};
 

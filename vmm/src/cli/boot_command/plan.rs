@@ -87,6 +87,7 @@ pub(in crate::cli) struct Plan {
 
 impl Plan {
     pub(super) fn resolve(args: BootArgs) -> anyhow::Result<Self> {
+        let schedule = args.schedule.plan(args.seed)?;
         let mode = match (&args.initrd, args.command.is_empty()) {
             (_, false) => InitMode::Command,
             (None, true) => InitMode::Shell,
@@ -114,7 +115,6 @@ impl Plan {
             (InitMode::Command | InitMode::Shell, None) => Some(artifacts::busybox()?),
             _ => None,
         };
-        let schedule = args.schedule.plan(args.seed)?;
         let faults = args.faults.spec(args.pv)?;
         if schedule.vms > 1 && mode != InitMode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());

@@ -25,7 +25,7 @@ use experiment::{
     measure::{Folder, Measured, finish, measure},
     plan::{self, Plan},
     run::Outlets,
-    workers::KernelFiles,
+    worker_pool::KernelFiles,
 };
 use report::{
     document::Document,

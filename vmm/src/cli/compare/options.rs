@@ -10,7 +10,6 @@ use experiment::{
     plan::{Plan, Request},
     prepare::driver::check_record,
 };
-use sched::PolicySpec;
 use study::{
     guest::systems::Systems,
     point::GuestKind,
@@ -58,20 +57,12 @@ impl ComparisonArgs {
         CpuList::new(&Vec::from_iter(0..cpus)).map_err(|error| Usage(error.to_string()))
     }
 
-    /// The policies; a simulation has `rr` if none is named.
-    fn policies(&self) -> Vec<PolicySpec> {
-        match (self.guest, self.schedule.has_policy()) {
-            (GuestKind::Sim, false) => vec![PolicySpec::round_robin()],
-            _ => self.schedule.policies(),
-        }
-    }
-
     /// The spec of these options, with the defaults of a comparison.
     fn spec(&self, cpus: &CpuList) -> Result<Form, Usage> {
-        let (runs, seconds, warm_up) = match self.guest {
-            GuestKind::Payload => (10, 0.5, defaults::PAYLOAD_WARM_UP),
-            GuestKind::Linux => (6, 0.8, defaults::LINUX_WARM_UP),
-            GuestKind::Sim => (6, defaults::SIM_SECONDS, defaults::SIM_WARM_UP),
+        let (policy, runs, seconds, warm_up) = match self.guest {
+            GuestKind::Payload => ("host", 10, 0.5, defaults::PAYLOAD_WARM_UP),
+            GuestKind::Linux => ("host", 6, 0.8, defaults::LINUX_WARM_UP),
+            GuestKind::Sim => ("rr", 6, defaults::SIM_SECONDS, defaults::SIM_WARM_UP),
         };
         let seconds = self.seconds.map_or(seconds, |seconds| seconds.0.as_secs_f64());
         let schedule = &self.schedule;
@@ -82,7 +73,7 @@ impl ComparisonArgs {
             .set("guest-kernels", "--guest-kernel", &self.guest_kernel)
             .set("machines", "--machine", &self.machine)
             .set("workloads", "--workload", [&self.workload])
-            .set("policies", "--policy", self.policies())
+            .set("policies", "--policy", schedule.policies(policy))
             .set("slots", "--slots", [schedule.slots(cpus)?])
             .set("vms", "--vms", [schedule.vms])
             .set("slice", "--slice", [schedule.slice])

@@ -15,12 +15,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Usage, print,
-    results::ResultFile,
-    say,
-    schedule::{PolicyList, each_once, write_record},
-};
+use super::{Usage, print, results::ResultFile, say, schedule::write_record};
 use base::{
     chain::chain,
     files,
@@ -68,7 +63,7 @@ pub struct SearchArgs {
     vcpus: usize,
 
     /// Policies to draw from, as `pvticket compare --help` lists them [default: all that can be simulated]
-    #[arg(long, value_name = "LIST", value_parser = PolicySpec::parse_list)]
+    #[arg(long, value_name = "LIST", value_parser = policies)]
     policy: Vec<PolicyList>,
 
     /// End after this time [default: 60, if there is no --acquisitions]
@@ -208,6 +203,24 @@ fn space(machine: &Machine, saved: &Saved) -> Result<Space, Usage> {
         return Err(Usage(format!("--policy {no}: it is not simulated")));
     }
     Ok(Space { cpus, vcpus, policies: policies.clone(), slice: shortest_slice(machine) })
+}
+
+/// One `--policy`, which may name several policies.
+type PolicyList = Vec<PolicySpec>;
+
+fn policies(text: &str) -> Result<PolicyList, String> {
+    PolicySpec::split_list(text).iter().map(|policy| policy.parse()).collect()
+}
+
+/// All policies of these lists, without repeats.
+fn each_once(lists: &[PolicyList]) -> Vec<PolicySpec> {
+    let mut policies: Vec<PolicySpec> = Vec::new();
+    for policy in lists.iter().flatten() {
+        if !policies.contains(policy) {
+            policies.push(policy.clone());
+        }
+    }
+    policies
 }
 
 /// The search that the folder has.

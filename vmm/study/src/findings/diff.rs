@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     super::{
-        host::HostFacts,
+        host_facts::HostFacts,
         point::Point,
         stats::{self, Direction, Estimate, Summary, Verdict},
         store::record::SessionLine,

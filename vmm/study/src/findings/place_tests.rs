@@ -121,7 +121,7 @@ fn runs_on_one_host_are_one_block() {
         let host = &mut run.contents.sessions[0].host;
         host.load_average = vec![seed as f64];
         let path = format!("pvticket-{seed}");
-        host.binary = Some(crate::host::FileFacts { path, ..Default::default() });
+        host.binary = Some(crate::host_facts::FileFacts { path, ..Default::default() });
         run
     });
     let study = Study::new(&runs);

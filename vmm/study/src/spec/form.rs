@@ -1,6 +1,6 @@
 //! The form of a spec: keys and values as written, each with its line or its option.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{collections::HashSet, fmt::Write as _, ops::RangeInclusive, str::FromStr};
 
 use toml::{
     Spanned,
@@ -43,6 +43,27 @@ impl Value {
     pub(super) fn written(&self) -> String {
         let joint = if self.name.starts_with(SET) { '=' } else { ' ' };
         format!("{}{joint}{}", self.name, self.text)
+    }
+
+    pub(super) fn parse<T: FromStr<Err: ToString>>(&self) -> Result<T, SpecError> {
+        self.text.parse::<T>().map_err(|error| {
+            let reason = error.to_string();
+            let is_named = reason.contains(&format!("'{}'", self.text));
+            self.wrong(if is_named { reason } else { format!("'{}': {reason}", self.text) })
+        })
+    }
+
+    pub(super) fn number(&self, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
+        let number = self.text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            let (low, high) = (range.start(), range.end());
+            self.wrong(format!("'{}' is not a number from {low} to {high}", self.text))
+        })
+    }
+
+    /// The error for an invalid value.
+    pub(super) fn wrong(&self, why: impl ToString) -> SpecError {
+        SpecFault::Value { name: self.name.clone(), why: why.to_string() }.at(self.line)
     }
 }
 

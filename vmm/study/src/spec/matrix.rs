@@ -14,9 +14,7 @@ use super::{
     error::{SpecError, SpecFault},
     exclude::Excludes,
     form::{Axis, Form, UNWRITTEN, Value},
-    number, parse,
     possible::{check_matrix, impossible},
-    wrong,
 };
 use crate::{
     axis::{self, KEYS, NONE},
@@ -132,7 +130,7 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
     let linux_alone = guests.peek().is_some() && guests.all(|guest| guest == "linux");
     let mut values: Vec<Value> = Vec::new();
     for value in &axis.values {
-        let systems = match parse::<Systems>(value)? {
+        let systems = match value.parse::<Systems>()? {
             one @ Systems::One(_) => all_of(&[one]),
             Systems::All if linux_alone => kernels::systems(),
             Systems::All => all_of(&[Systems::All]),
@@ -186,11 +184,11 @@ impl<'a> Combination<'a> {
     }
 
     pub(crate) fn parse<T: FromStr<Err: ToString>>(&self, key: &str) -> Result<T, SpecError> {
-        parse(self.value(key))
+        self.value(key).parse()
     }
 
     pub(crate) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
-        number(self.value(key), range)
+        self.value(key).number(range)
     }
 
     /// The error for an impossible combination of the values of `keys`. It leaves out what the spec leaves out.
@@ -208,7 +206,7 @@ impl<'a> Combination<'a> {
             GuestKind::Payload | GuestKind::Linux => hypercalls::MAX_VCPUS,
         };
         let slots = setting.cpus.cpus().len().min(slots as usize);
-        level.vcpus(slots, most).map_err(|error| wrong(self.value("vcpus"), error))
+        level.vcpus(slots, most).map_err(|error| self.value("vcpus").wrong(error))
     }
 
     pub(crate) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
@@ -219,7 +217,7 @@ impl<'a> Combination<'a> {
                 "'{}': 1 to {most}, because each slot is a CPU of its own here ({})",
                 value.text, setting.cpus
             );
-            wrong(value, why)
+            value.wrong(why)
         })
     }
 
@@ -256,7 +254,7 @@ impl<'a> Combination<'a> {
         let asked: PvBackend = self.parse("backends")?;
         if asked == PvBackend::Off {
             let why = "locks that do not halt have no backend, other locks always have one";
-            return Err(wrong(self.value("backends"), why));
+            return Err(self.value("backends").wrong(why));
         }
         let all_halt = point.guest == GuestKind::Payload && point.workload == "mixed";
         let halts_outside = self.handoff(point)?.restrict != 0;
@@ -276,7 +274,7 @@ impl<'a> Combination<'a> {
             return Ok(asked);
         }
         let why = "only spinlocks of payloads and simulated guests are several";
-        Err(wrong(self.value("lock-count"), why))
+        Err(self.value("lock-count").wrong(why))
     }
 
     /// The handoff options, as far as this point's lock has them.
@@ -284,7 +282,7 @@ impl<'a> Combination<'a> {
         let asked: HandoffSpec = self.parse("handoffs")?;
         let is_linux = point.guest == GuestKind::Linux;
         if is_linux && asked.restrict != 0 {
-            return Err(wrong(self.value("handoffs"), NOT_IN_KERNELS));
+            return Err(self.value("handoffs").wrong(NOT_IN_KERNELS));
         }
         Ok(match point.lock.family() {
             Family::Spinlock if point.lock == System::PvTicket => asked,

@@ -21,7 +21,7 @@ mod possible;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_mistakes;
 
-use std::{ops::RangeInclusive, str::FromStr, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,6 @@ use super::{
     store::record::MachineFile,
 };
 use base::{guest_kernel::GuestKernel, units::CpuList};
-use form::Value;
 
 /// Most cells of a run: a day of short ones. A spec with that many is read in less than a second.
 pub const MOST_CELLS: u64 = 100_000;
@@ -124,6 +123,8 @@ pub struct Experiment {
     pub machines: Vec<MachineFile>,
     /// Only the cells of this part; None: all.
     pub part: Option<Part>,
+    /// All guests are simulated: its CPUs are not those of a host.
+    pub is_simulated: bool,
 }
 
 impl Experiment {
@@ -136,7 +137,7 @@ impl Experiment {
     pub fn new(form: &Form, name: &str, setting: &Setting<'_>) -> Result<Self, SpecError> {
         let repetitions = match form.setting("repetitions") {
             None => REPETITIONS,
-            Some(value) => number(value, 1..=100_000)?,
+            Some(value) => value.number(1..=100_000)?,
         };
         let points = matrix::points(form, setting)?;
         let cells = points.len() as u64 * u64::from(repetitions);
@@ -155,6 +156,7 @@ impl Experiment {
             points,
             machines: Vec::new(),
             part: None,
+            is_simulated: form.is_simulated(),
         })
     }
 
@@ -178,7 +180,7 @@ fn named(form: &Form, otherwise: &str) -> Result<String, SpecError> {
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
         let reason =
             format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
-        return Err(wrong(value, reason));
+        return Err(value.wrong(reason));
     }
     Ok(text.clone())
 }
@@ -187,42 +189,17 @@ fn method(form: &Form) -> Result<Method, SpecError> {
     let warm_up = match form.setting("warm-up") {
         None => defaults::PAYLOAD_WARM_UP,
         Some(value) if matches!(value.text.as_str(), "0" | "0.0") => Duration::ZERO,
-        Some(value) => parse::<Seconds>(value)?.0,
+        Some(value) => value.parse::<Seconds>()?.0,
     };
     let timed = match form.setting("latency") {
         None => false,
-        Some(value) => parse(value)?,
+        Some(value) => value.parse()?,
     };
     let sum_every = match form.setting("sum-every") {
         None => defaults::SUM_EVERY,
-        Some(value) => number(value, 0..=u32::MAX)?,
+        Some(value) => value.number(0..=u32::MAX)?,
     };
     Ok(Method { warm_up, timed, sum_every })
-}
-
-fn parse<T: FromStr<Err: ToString>>(value: &Value) -> Result<T, SpecError> {
-    value.text.parse::<T>().map_err(|error| {
-        let reason = error.to_string();
-        let is_named = reason.contains(&format!("'{}'", value.text));
-        let why = if is_named { reason } else { format!("'{}': {reason}", value.text) };
-        wrong(value, why)
-    })
-}
-
-fn number(value: &Value, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
-    match value.text.parse() {
-        Ok(number) if range.contains(&number) => Ok(number),
-        _ => {
-            let (low, high) = (range.start(), range.end());
-            let text = &value.text;
-            Err(wrong(value, format!("'{text}' is not a number from {low} to {high}")))
-        }
-    }
-}
-
-/// The error for an invalid value.
-fn wrong(value: &Value, why: impl ToString) -> SpecError {
-    SpecFault::Value { name: value.name.clone(), why: why.to_string() }.at(value.line)
 }
 
 #[cfg(test)]

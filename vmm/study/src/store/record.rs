@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    host::HostFacts,
+    host_facts::HostFacts,
     host_window::HostWindow,
     point::{HostKernel, Point},
     spec::Part,

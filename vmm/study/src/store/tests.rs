@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    host::HostFacts,
+    host_facts::HostFacts,
     spec,
     testing::{Fixture, record},
 };

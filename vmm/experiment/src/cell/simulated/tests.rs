@@ -16,15 +16,15 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     );
     let interrupt = Interrupt::default();
     let cpus = "0".parse().unwrap();
-    let spec = RunSpec::new(&experiment.points[0], &experiment.method, &cpus);
-    let run = |cell| simulate(&spec, cell, &interrupt).unwrap().figures;
+    let spec = || RunSpec::new(&experiment.points[0], &experiment.method, &cpus);
+    let run = |cell| simulate(&spec(), cell, &interrupt).unwrap().figures;
     let figures = run(3);
     assert_eq!(figures, run(3));
     assert_ne!(figures, run(4));
     assert_eq!((figures.seconds, figures.operations.len()), (0.002, 16));
     assert!(figures.all_operations() > 100.0 && figures.violations == 0, "{figures:?}");
     assert!(figures.schedule.as_ref().is_some_and(|schedule| schedule.totals.grants > 0));
-    let traced = RunSpec { trace: true, replay: None, started: None, ..spec };
+    let traced = RunSpec { trace: true, ..spec() };
     let Measurement { figures: figures_traced, timeline, .. } =
         simulate(&traced, 3, &interrupt).unwrap();
     assert_eq!(figures, figures_traced, "a timeline changes nothing");
@@ -40,7 +40,7 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     let counted: u64 = timeline.progress.last().expect("it has samples").done;
     assert!(counted as f64 >= figures.all_operations(), "of the warm-up, too: {counted}");
     interrupt.raise();
-    let ended = simulate(&spec, 3, &interrupt);
+    let ended = simulate(&spec(), 3, &interrupt);
     assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use bpf::CounterReading;
 
-use crate::driver::schedule::now;
+use crate::driver::user_driver::now;
 use kvm::sys::tsc;
 
 /// Attempts to read both clocks together: the one with the least time between the two readings counts.

@@ -26,7 +26,7 @@ use bpf::{
 };
 use thiserror::Error;
 
-use super::{Account, Meter, SchedReport, ScheduleSpec, TelemetryView, schedule::now};
+use super::{Account, Meter, SchedReport, ScheduleSpec, TelemetryView, user_driver::now};
 use crate::vcpu::VcpuScheduler;
 use base::units::{CpuList, UnitError, VcpuId};
 use counter::read_counter;

@@ -22,7 +22,7 @@ use crate::{
     host::kernel_facts,
     inside, kernel,
     open_run::OpenRun,
-    worker::Setup,
+    worker_process::Setup,
 };
 use base::{
     guest_kernel::{Flavour, GuestKernel},

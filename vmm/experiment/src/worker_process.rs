@@ -20,14 +20,14 @@ use crate::{
     engine::{
         only_job::OnlyJob,
         relay,
-        worker::{self, Tools},
+        run_jobs::{self, Tools},
     },
     host::cgroups::{OpenGroups, VmGroups, make_on_own_machine},
     inside::Inside,
     open_run::OpenRun,
     prepare::control_groups,
     recording::{self, RECORDING_INSIDE},
-    workers::memory,
+    worker_pool::memory,
 };
 use base::{text, units::ByteSize};
 use confine::{Class, Files, Needs};
@@ -253,7 +253,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     match only {
         Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
-        None => worker::work(tools, input, Stream::Stdout, &interrupt)?,
+        None => run_jobs::work(tools, input, Stream::Stdout, &interrupt)?,
     }
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }
@@ -274,10 +274,10 @@ fn files(kernels: &Kernels) -> Files {
 /// Largest size of a trace, from the environment or built in.
 pub fn trace_limit() -> Result<ByteSize, Usage> {
     let set = env::var_os(TRACE_LIMIT).filter(|text| !text.is_empty());
-    let Some(text) = set else { return Ok(worker::MOST_TRACE) };
+    let Some(text) = set else { return Ok(run_jobs::MOST_TRACE) };
     let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
-    most.filter(|most| *most <= worker::MOST_TRACE).ok_or_else(|| {
-        let most = worker::MOST_TRACE;
+    most.filter(|most| *most <= run_jobs::MOST_TRACE).ok_or_else(|| {
+        let most = run_jobs::MOST_TRACE;
         Usage(format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display()))
     })
 }
@@ -331,10 +331,10 @@ mod tests {
 
     #[test]
     fn a_trace_has_a_limit() {
-        let mut drawn = Limited::to(worker::MOST_TRACE);
+        let mut drawn = Limited::to(run_jobs::MOST_TRACE);
         let megabyte = vec![0; 1 << 20];
         let whole = (0..).take_while(|_| drawn.write_all(&megabyte).is_ok()).count();
-        assert_eq!((whole, drawn.bytes.len() as u64), (64, worker::MOST_TRACE.0));
+        assert_eq!((whole, drawn.bytes.len() as u64), (64, run_jobs::MOST_TRACE.0));
         let error = drawn.write_all(b"x").unwrap_err().to_string();
         assert!(error.contains("longer than 64 MiB"), "{error}");
     }

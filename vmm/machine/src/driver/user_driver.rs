@@ -1,4 +1,4 @@
-//! One schedule and what it knows of its machines.
+//! The driver in this program: one schedule and what it knows of its machines.
 
 use std::{
     fmt,
@@ -8,7 +8,6 @@ use std::{
 use super::{
     capture::{Capture, Meter},
     sched_report::SchedReport,
-    spec::ScheduleSpec,
     stats::Stats,
     telemetry::TelemetryView,
     vcpu_thread::{Unslotted, VcpuThread},
@@ -20,8 +19,33 @@ use sched::{
     core::{Core, Member},
     event::{LockActivity, Mode, Observation, VcpuIndex},
     log::Log,
-    policy::Setup,
+    policy::{PolicySpec, Setup},
+    recording::Recording,
 };
+
+/// A schedule to enforce.
+#[derive(Debug, Clone)]
+pub struct ScheduleSpec {
+    /// The policy that decides. `host` leaves the vCPUs to the host's scheduler: there is no driver then.
+    pub policy: PolicySpec,
+    /// The host CPU of each slot.
+    pub cpus: Vec<usize>,
+    /// The slice: how long a turn lasts.
+    pub slice: Nanos,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The recording that the policy `replay` repeats.
+    pub recording: Option<Arc<Recording>>,
+    /// Log every turn, to write a recording.
+    pub record: bool,
+}
+
+impl ScheduleSpec {
+    /// A schedule that neither records nor replays nor compares.
+    pub const fn new(policy: PolicySpec, cpus: Vec<usize>, slice: Nanos, seed: u64) -> Self {
+        Self { policy, cpus, slice, seed, recording: None, record: false }
+    }
+}
 
 /// Tells whether a vCPU is in KVM's HLT at this moment.
 pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;

@@ -1,4 +1,4 @@
-//! A worker process: runs the cells that it is given, one at a time.
+//! Runs the jobs of a worker process, one cell at a time.
 
 use std::{
     error::Error,
@@ -30,6 +30,7 @@ use super::{
 };
 use machine::{
     clock,
+    driver::ScheduleSpec,
     vm::{Schedule, ScheduleError, left_behind},
 };
 use os::limits;
@@ -120,7 +121,7 @@ pub fn work(
         if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || interrupt.raised()) {
             return Err(WorkerError::LeftBehind(vcpu));
         }
-        let prepared = Prepared { cpus: cpus(&job), started: None };
+        let prepared = Prepared { cpus: cpus(&job), started: Ok(None) };
         run(&job, tools, &mut output, interrupt, prepared)?;
     }
     Ok(())
@@ -132,7 +133,7 @@ pub(super) struct Prepared {
     /// The job's CPUs. A schedule that has been started keeps this process's own threads off them.
     pub(super) cpus: Result<CpuList, JobError>,
     /// The job's schedule, if it has been started.
-    pub(super) started: Option<Result<Schedule, ScheduleError>>,
+    pub(super) started: Result<Option<Schedule>, ScheduleError>,
 }
 
 pub(super) fn parse(line: &[u8]) -> Result<Job, WorkerError> {
@@ -210,11 +211,8 @@ impl PreparedJob<'_> {
     fn measure(&self, cpus: &CpuList) -> CellResult {
         let Job { cell: number, point, .. } = self.job;
         if point.guest == GuestKind::Sim {
-            return match simulated::simulate(
-                &spec(self.job, self.tools, cpus),
-                *number,
-                self.interrupt,
-            ) {
+            let spec = spec(self.job, self.tools, cpus);
+            return match simulated::simulate(&spec, *number, self.interrupt) {
                 Ok(measurement) => self.done(measurement),
                 Err(simulated::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
@@ -229,16 +227,20 @@ impl PreparedJob<'_> {
             Err(error) => return failed(&error).into(),
         };
         let started = match &self.prepared.started {
-            Some(Ok(schedule)) => Some(schedule.clone()),
-            Some(Err(error)) => return failed(error).into(),
-            None => None,
+            Ok(started) => started.as_ref(),
+            Err(error) => return failed(error).into(),
         };
-        let spec = RunSpec { cgroups, started, ..spec(self.job, self.tools, cpus) };
+        let measure = || {
+            let new = || start_schedule(self.job, self.tools, cpus);
+            let schedule = started.cloned().map_or_else(new, Ok)?;
+            let spec = RunSpec { cgroups, schedule, ..spec(self.job, self.tools, cpus) };
+            cell.run(&spec, self.interrupt)
+        };
         // A schedule that was started before the cell is that of its first try only: this process may load no other
         // one into the host's kernel. Its window is noted in the report.
-        let mut left = if spec.started.is_none() { MORE_TRIES } else { 0 };
+        let mut left = if started.is_none() { MORE_TRIES } else { 0 };
         let measured = loop {
-            match cell.run(&spec, self.interrupt) {
+            match measure() {
                 Ok(measurement) if left > 0 && was_stopped(point, &measurement.figures) => {
                     left -= 1;
                 }
@@ -273,7 +275,7 @@ impl PreparedJob<'_> {
     }
 }
 
-pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
+fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
     let Job { point, machine, method, extras, .. } = job;
     RunSpec {
         machine: machine.as_deref(),
@@ -282,6 +284,22 @@ pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> Run
         trace: extras.trace,
         ..RunSpec::new(point, method, cpus)
     }
+}
+
+/// Starts the schedule of the job's machines.
+pub(super) fn start_schedule(
+    job: &Job,
+    tools: Tools<'_>,
+    cpus: &CpuList,
+) -> Result<Schedule, ScheduleError> {
+    let Job { point, extras, .. } = job;
+    let spec = ScheduleSpec {
+        recording: tools.recording.cloned(),
+        record: extras.recording,
+        ..ScheduleSpec::new(point.policy.clone(), cpus.cpus().to_vec(), point.slice, point.seed)
+    };
+    let vcpus: Vec<u32> = point.sizes().map(VcpuCount::get).collect();
+    Schedule::start(point.driver, &spec, &vcpus, extras.trace)
 }
 
 /// Did something stop its window?
