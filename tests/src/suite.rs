@@ -60,7 +60,7 @@ macro_rules! tests {
     };
 }
 
-/// As [`tests!`], for a module whose tests need a local KVM.
+/// [`tests!`] for a module whose tests need a local KVM.
 #[macro_export]
 macro_rules! kvm_tests {
     ($($list:tt)*) => {
@@ -68,7 +68,7 @@ macro_rules! kvm_tests {
     };
 }
 
-/// As [`tests!`], for a module whose tests need an emulated host with a 7.x kernel.
+/// [`tests!`] for a module whose tests need an emulated host with a 7.x kernel.
 #[macro_export]
 macro_rules! kernel_7_tests {
     ($($list:tt)*) => {
@@ -101,7 +101,7 @@ macro_rules! tests_after {
     };
 }
 
-/// What a list runs under a name.
+/// The function of a test in a list.
 #[macro_export]
 macro_rules! run {
     ($name:ident) => {

@@ -1,5 +1,5 @@
-//! The steps that a watcher sees, and their order. All CPUs are this one thread: CPU 0 holds the
-//! lock and releases it from a hint, a halt or a step of CPU 1.
+//! The steps that a watcher sees, and their order. One thread is all CPUs: CPU 0 holds the lock
+//! and releases it from a hint, a halt or a step of CPU 1.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;

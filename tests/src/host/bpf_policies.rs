@@ -27,7 +27,7 @@ fn measured(options: &str) -> anyhow::Result<(Value, Vec<u64>)> {
     Ok((schedule, operations))
 }
 
-/// [`measured`], with so many vCPUs on one slot and native locks.
+/// [`measured`], with all vCPUs on one slot and native locks.
 fn measured_on_one_slot(policy: &str, vcpus: u32) -> anyhow::Result<Value> {
     Ok(measured(&format!("--slots 1 --pv off --policy {policy} --cpus {vcpus}"))?.0)
 }

@@ -224,7 +224,7 @@ fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
     script_with_spec(file, &script).run()?.exits(0)?.says("1\ndomain []\n").map(drop)
 }
 
-/// As everywhere before someone delegates it.
+/// A host delegates no controller by default.
 fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let script = format!(

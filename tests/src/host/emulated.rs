@@ -43,7 +43,7 @@ pub fn shell(options: &[&str], script: &str) -> Program {
     shell_with(options.iter().copied(), script)
 }
 
-/// As [`shell`], with options that the test makes.
+/// [`shell`] with owned options.
 pub fn shell_with(options: impl IntoIterator<Item = impl Into<OsString>>, script: &str) -> Program {
     let script = script.replace("BUSYBOX", BUSYBOX);
     pvticket(["emulate"]).args(options).args(["--", BUSYBOX, "sh", "-c", &script])

@@ -172,7 +172,7 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(&torn)?.exits(0).map(drop)
 }
 
-/// Of a run, of one with many locks, of one with categories, of two runs in brief, and of a comparison of runs.
+/// The pages of a run, of one with many locks, of one with categories, of two runs in brief, and of a comparison of runs.
 fn pages_are_whole_in_a_browser() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let inspect = |words: &[&str], runs: &[PathBuf]| {

@@ -4,6 +4,7 @@ use super::run::Run;
 use crate::prelude::*;
 
 tests![
+    locks_and_machines_are_listed,
     a_seed_gives_the_same_figures_again,
     what_is_simulated_says_so_in_the_report,
     a_simulation_has_a_timeline,
@@ -15,6 +16,15 @@ tests![
 ];
 
 const MACHINE: [&str; 6] = ["compare", "--guest", "sim", "--machine", "westmere-80", "--cpus"];
+
+/// Neither list needs KVM.
+fn locks_and_machines_are_listed() -> anyhow::Result<()> {
+    let locks = ["ticket", "pv-ticket", "small-pv-ticket", "test-and-set", "queued", "pv-queued"];
+    let locks = locks.map(|name| format!("\n  {name} "));
+    pvticket(["locks"]).run()?.exits(0)?.shows(&locks.each_ref().map(String::as_str))?;
+    let machines = "westmere-80 opteron-48 haswell-ex-32 nehalem-16 thunderx2-28 skylake-80";
+    pvticket(["sim"]).run()?.exits(0)?.shows(&Vec::from_iter(machines.split(' ')))
+}
 
 /// Two short cells on four of its CPUs.
 fn compare() -> Program {

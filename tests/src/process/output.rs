@@ -1,4 +1,4 @@
-//! What a child has printed.
+//! The output of a child process.
 
 use std::{
     fs::File,

@@ -232,9 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_aligned_and_before_the_trailer() {
-        let names = newc_names(&sample().expect("archive"));
-        assert_eq!(names, ["dev", "dev/console", "init", "copied", "link"]);
+    fn every_part_is_aligned_and_the_trailer_is_last() {
+        let bytes = sample().expect("archive");
+        assert_eq!(newc_names(&bytes), ["dev", "dev/console", "init", "copied", "link"]);
+        let trailer = bytes.windows(11).rposition(|part| part == b"TRAILER!!!\0").unwrap();
+        assert_eq!(bytes.len(), (trailer + 11).next_multiple_of(4));
     }
 
     #[test]

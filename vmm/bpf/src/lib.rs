@@ -322,9 +322,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The line of a verifier's log that says what is wrong: the first after the instructions, which have
-/// numbers. Explanations and statistics may follow it.
-fn reason(log: &str) -> String {
+/// The line of the verifier's log in libbpf's messages that says what is wrong: the first after the instructions,
+/// which have numbers. Explanations and statistics may follow it. Empty: a load that failed without a log.
+fn reason(messages: &str) -> String {
+    let log = messages.rsplit_once("-- BEGIN PROG LOAD LOG --").map_or("", |(_, log)| log);
     let is_instruction = |line: &str| {
         let number = line.split_once(':').map_or("", |(number, _)| number);
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
@@ -342,8 +343,10 @@ mod tests {
     fn the_verifier_is_quoted() {
         let log = "0: R1=ctx()\n1: (61) r0 = *(u32 *)(r1 +0)\nR1 invalid mem access 'scalar'\n\
                    A scalar is no pointer: 1 of 2.\nprocessed 2 insns (limit 1000000)\n\n";
-        assert_eq!(reason(log), "R1 invalid mem access 'scalar'");
-        assert_eq!(reason(""), "");
+        let failed = "libbpf: prog 'turns': BPF program load failed: -EACCES\n";
+        let messages = format!("{failed}-- BEGIN PROG LOAD LOG --\n{log}-- END PROG LOAD LOG --\n");
+        assert_eq!(reason(&messages), "R1 invalid mem access 'scalar'");
+        assert_eq!(reason(failed), "", "the error itself says it");
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! `study` defines an experiment and keeps its figures, `report` shows them. A command of the user begins at [`plan`] and
 //! [`open_run`] for a run, [`mod@measure`] for an experiment that its options define, [`reproduce`] for published figures,
 //! [`rung2`] for the simulator's comparison with this host. [`engine`] gives cells to worker processes and appends their
-//! results to the store; [`worker_process`] is the process that measures cells, here or in the emulated host; [`cell`] measures one point
-//! once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the costs that the simulator needs of this host,
-//! [`mod@doctor`] reads the features of this host and advises, and [`host`] describes it in stores.
+//! results to the store; [`worker_process`] is the process that measures cells, here or in the emulated host; [`cell`]
+//! measures one point once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the costs that the simulator
+//! needs of this host, [`mod@doctor`] reads the features of this host and advises, and [`host`] describes it in stores.
 //!
 //! Options are plain values: the command line parses them. Progress and notes go to stderr, results are returned.
 

@@ -9,7 +9,7 @@ pub mod document;
 pub mod faults;
 pub mod figures;
 pub mod html;
-mod lists;
+pub mod lists;
 mod names;
 pub mod perfetto;
 pub mod replay;

@@ -109,7 +109,7 @@ impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
         self.lock.unlock(cpu);
     }
 
-    /// Runs `part` as each CPU, on a thread of its own.
+    /// Runs `part` as each CPU, one thread per CPU.
     pub fn run(&self, part: impl Fn(usize) + Sync) {
         thread::scope(|scope| {
             for (id, handle) in self.pv.handles.iter().enumerate() {

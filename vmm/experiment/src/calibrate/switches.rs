@@ -4,7 +4,7 @@
 //! enters KVM.
 
 use study::{
-    point::{HostKind, Point},
+    point::HostKind,
     spec::{Experiment, Setting},
 };
 
@@ -12,10 +12,10 @@ use super::CalibrateError;
 use crate::{
     Interrupt,
     cell::{Cell, CellError, RunSpec, payload::PayloadCell},
+    engine::{job::Extras, run_jobs::start_schedule},
 };
 use base::units::CpuList;
 use hypercalls::payload::Workload;
-use machine::{driver::ScheduleSpec, vm::Schedule};
 
 /// Two vCPUs that take no lock, by turns in one slot: a hundred switches in a round.
 const SPEC: &str = "vcpus = 2\nslots = 1\nlocks = \"ticket\"\nworkloads = \"switch\"\npolicies = \"rr\"\n\
@@ -32,15 +32,12 @@ pub(super) fn measure(
     let setting = Setting::new(&cpus, &place);
     let Experiment { points, method, .. } =
         Experiment::parse(SPEC, "switch", &setting).map_err(CalibrateError::Spec)?;
-    let run = || RunSpec::new(&points[0], &method, &cpus);
-    (0..rounds).map(|_| round(run(), interrupt)).collect()
+    (0..rounds).map(|_| round(RunSpec::new(&points[0], &method, &cpus), interrupt)).collect()
 }
 
 fn round(run: RunSpec<'_>, interrupt: &Interrupt) -> Result<f64, CalibrateError> {
-    let Point { policy, slice, seed, driver, vcpus, .. } = run.point;
-    let spec = ScheduleSpec::new(policy.clone(), run.cpus.cpus().to_vec(), *slice, *seed);
     let cell = PayloadCell { workload: Workload::Switch };
-    let measured = Schedule::start(*driver, &spec, &[vcpus.get()], false)
+    let measured = start_schedule(run.point, run.cpus, None, Extras::default())
         .map_err(CellError::from)
         .and_then(|schedule| cell.run(&RunSpec { schedule, ..run }, interrupt));
     let measured = measured.map_err(|error| match error {

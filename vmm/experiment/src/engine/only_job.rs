@@ -28,7 +28,7 @@ impl OnlyJob {
         let cpus = cpus(&job);
         let started = match &cpus {
             Ok(cpus) if job.point.driver == DriverKind::Bpf => {
-                start_schedule(&job, tools, cpus).map(Some)
+                start_schedule(&job.point, cpus, tools.recording, job.extras).map(Some)
             }
             // What is wrong with the CPUs is reported when it runs.
             _ => Ok(None),

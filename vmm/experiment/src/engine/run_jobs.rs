@@ -25,7 +25,7 @@ use super::{
             hop,
         },
     },
-    job::{Bytes, Ended, Job, WorkerMessage},
+    job::{Bytes, Ended, Extras, Job, WorkerMessage},
     job_lines::{LONGEST_JOB, NoReader, lines},
 };
 use machine::{
@@ -231,7 +231,7 @@ impl PreparedJob<'_> {
             Err(error) => return failed(error).into(),
         };
         let measure = || {
-            let new = || start_schedule(self.job, self.tools, cpus);
+            let new = || start_schedule(point, cpus, self.tools.recording, self.job.extras);
             let schedule = started.cloned().map_or_else(new, Ok)?;
             let spec = RunSpec { cgroups, schedule, ..spec(self.job, self.tools, cpus) };
             cell.run(&spec, self.interrupt)
@@ -286,15 +286,15 @@ fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
     }
 }
 
-/// Starts the schedule of the job's machines.
-pub(super) fn start_schedule(
-    job: &Job,
-    tools: Tools<'_>,
+/// Starts the schedule of a point's machines; `recording` is the one that the policy `replay` follows.
+pub(crate) fn start_schedule(
+    point: &Point,
     cpus: &CpuList,
+    recording: Option<&Arc<Recording>>,
+    extras: Extras,
 ) -> Result<Schedule, ScheduleError> {
-    let Job { point, extras, .. } = job;
     let spec = ScheduleSpec {
-        recording: tools.recording.cloned(),
+        recording: recording.cloned(),
         record: extras.recording,
         ..ScheduleSpec::new(point.policy.clone(), cpus.cpus().to_vec(), point.slice, point.seed)
     };

@@ -1,5 +1,5 @@
-//! The guest's halts and kicks: the protocol of the [`sched::halts`] module, with injected faults, counters
-//! and recorded events.
+//! The guest's halts and kicks: the protocol of [`sched::halts`], with injected faults, counters and
+//! recorded events.
 
 use std::{
     sync::OnceLock,

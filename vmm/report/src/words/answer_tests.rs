@@ -54,28 +54,28 @@ fn waiters_further_back_are_counted_where_holders_are() {
     assert!(figures.windows(3).any(|three| three == ["0", "0", "416"]), "{table}");
     assert_eq!(titles::preempted(&set(0)), "No preemption hits a holder or a waiter");
     let policies = Fixture { policies: vec!["rr", "fair"], vcpus: vec![8], ..Fixture::default() };
-    let said = &answer(&Study::new(&[record(&policies)]))[0].text;
-    assert!(said.contains("; a waiter further back is preempted up to "), "{said}");
+    let text = &answer(&Study::new(&[record(&policies)]))[0].text;
+    assert!(text.contains("; a waiter further back is preempted up to "), "{text}");
 }
 
 /// In `golden/answers.txt`: what policies on the axis change and hit, and that too few repetitions, or broken locks, answer
 /// nothing.
 #[test]
 fn the_answers_of_runs_are_known() {
-    let of = |policies| Fixture { policies, vcpus: vec![8], ..Fixture::default() };
+    let fixture = |policies| Fixture { policies, vcpus: vec![8], ..Fixture::default() };
     let few = Fixture { rounds: 3, ..Fixture::default() };
     let mut broken = record(&few);
     figures(&mut broken).next().unwrap().1.violations = 1;
     let mut text = String::new();
     for (name, run) in [
-        ("three policies", record(&of(vec!["rr", "fair", "deferred"]))),
-        ("two policies", record(&of(vec!["rr", "fair"]))),
+        ("three policies", record(&fixture(vec!["rr", "fair", "deferred"]))),
+        ("two policies", record(&fixture(vec!["rr", "fair"]))),
         ("three rounds", record(&few)),
         ("broken", broken),
     ] {
         text += &format!("== {name}\n");
-        for Sentence { tone, figure, text: said } in answer(&Study::new(&[run])) {
-            text += &format!("{tone:?} [{figure}] {said}\n");
+        for Sentence { tone, figure, text: sentence } in answer(&Study::new(&[run])) {
+            text += &format!("{tone:?} [{figure}] {sentence}\n");
         }
     }
     golden("answers", &text);

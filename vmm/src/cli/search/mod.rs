@@ -31,7 +31,7 @@ use os::{
     results,
     signals::{self, Interrupt},
 };
-use report::si::si;
+use report::{lists::unique, si::si};
 use sched::PolicySpec;
 use sim::{
     Brake, Machine,
@@ -172,7 +172,7 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let machine = machine(&args.machine).map_err(usage)?;
     let policies = match args.policy.as_slice() {
         [] => usual_policies(),
-        lists => each_once(lists),
+        lists => unique(lists.iter().flatten().cloned()),
     };
     let (cpus, vcpus) = (args.cpus, args.vcpus);
     let state = State::new(systems(args), args.seed.unwrap_or(1));
@@ -205,23 +205,12 @@ fn space(machine: &Machine, saved: &Saved) -> Result<Space, Usage> {
     Ok(Space { cpus, vcpus, policies: policies.clone(), slice: shortest_slice(machine) })
 }
 
-/// One `--policy`, which may name several policies.
-type PolicyList = Vec<PolicySpec>;
-
+/// The policies of one `--policy`.
 fn policies(text: &str) -> Result<PolicyList, String> {
     PolicySpec::split_list(text).iter().map(|policy| policy.parse()).collect()
 }
 
-/// All policies of these lists, without repeats.
-fn each_once(lists: &[PolicyList]) -> Vec<PolicySpec> {
-    let mut policies: Vec<PolicySpec> = Vec::new();
-    for policy in lists.iter().flatten() {
-        if !policies.contains(policy) {
-            policies.push(policy.clone());
-        }
-    }
-    policies
-}
+type PolicyList = Vec<PolicySpec>;
 
 /// The search that the folder has.
 fn resumed(folder: &Path) -> anyhow::Result<Plan> {

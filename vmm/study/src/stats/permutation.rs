@@ -221,7 +221,7 @@ mod tests {
         // One block is the test without blocks; those without both sides say nothing.
         assert_eq!(p(&[apart(), (vec![], vec![9.0])]), rank_sum(&apart().0, &apart().1, SEED));
         assert_eq!(p(&[(vec![1.0], vec![]), (vec![], vec![1.0])]), None);
-        assert_eq!((p(&[]), rank_sum(&[], &[1.0], SEED)), (None, None));
+        assert_eq!([p(&[]), rank_sum(&[], &[1.0], SEED), rank_sum(&[1.0], &[], SEED)], [None; 3]);
     }
 
     /// A node that is ten times as fast as the other hides the difference from a test without blocks.
