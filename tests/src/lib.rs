@@ -1,9 +1,9 @@
 //! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Tests run beside each other, as many at a time as there are CPUs. Those that boot Linux guests are
-//! one lane beside them, one after the other: on this host if its KVM can, otherwise all of them in one
-//! emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) follow, alone. Tests
-//! that cannot run here are skipped with the reason.
+//! Tests run in parallel, one more at a time than there are CPUs since most of them wait. Those that boot
+//! Linux guests are one lane next to them, one after the other: on this host if its KVM can, otherwise all
+//! of them in one emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`])
+//! follow, alone. Tests that cannot run here are skipped with the reason.
 //!
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
 //! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
@@ -82,7 +82,7 @@ pub fn main() -> ExitCode {
             let names: Vec<_> = words.collect();
             relay::inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)
         }
-        _ => product::find().and_then(|()| run(&Arguments::from_args())),
+        _ => product::find().and_then(|()| run(Arguments::from_args())),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pvticket-tests: {error:#}");
@@ -90,23 +90,23 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+fn run(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     form::set(arguments.include_ignored || arguments.ignored);
+    arguments.test_threads.get_or_insert(std::thread::available_parallelism()?.get() + 1);
     let mut tally = Tally::default();
     let (beside, alone) = parts(&host::tests());
     let (guests_beside, guests_alone) = parts(&guest::tests());
-    let is_serial = arguments.test_threads == Some(1);
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let lane = |tests: &[Test]| {
-        let tests = if arguments.list { Vec::new() } else { suite::selected(arguments, tests) };
+        let tests = if arguments.list { Vec::new() } else { suite::selected(&arguments, tests) };
         Lane::start(move |pass| run_guests(&tests, pass))
     };
-    let started = (!is_serial).then(|| lane(&guests_beside));
-    tally.run(arguments, &beside, retry::run);
+    let started = (arguments.test_threads != Some(1)).then(|| lane(&guests_beside));
+    tally.run(&arguments, &beside, retry::run);
     // The guests last: their outcomes are waited for.
     let guests = started.unwrap_or_else(|| lane(&guests_beside));
-    tally.run(arguments, &guests_beside, move |test| guests.outcome(test));
+    tally.run(&arguments, &guests_beside, move |test| guests.outcome(test));
     tally.run(&serial, &alone, retry::run);
     let guests = lane(&guests_alone);
     tally.run(&serial, &guests_alone, move |test| guests.outcome(test));
